@@ -73,9 +73,13 @@ def seller_of(model: str | None) -> str | None:
 def as_chunk(chunk: Any) -> Any:
     """Return a chunk as plain JSON, be it an SDK's object, a dict or a line of an event stream.
 
-    None stands for a line that says nothing, and ``[DONE]`` for itself.
+    None stands for a line that says nothing, and ``[DONE]`` for itself. A stream of Bedrock's
+    InvokeModel has a model's own chunks as bytes.
     """
     value = plain(chunk)
+    match value:
+        case {"chunk": {"bytes": str(inner)}}:
+            value = inner
     return plain(_from_line(value)) if isinstance(value, str) else value
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from agent_eventstore.providers.anthropic import AnthropicParser
 from agent_eventstore.providers.base import Delta, Partial, StreamError, StreamParser, as_chunk
 from agent_eventstore.providers.bedrock import EVENTS, BedrockParser
+from agent_eventstore.providers.cohere import COHERE_EVENTS, CohereParser
 from agent_eventstore.providers.gemini import GeminiParser, field
 from agent_eventstore.providers.ollama import OllamaParser
 from agent_eventstore.providers.openai_chat import OpenAIChatParser
@@ -139,6 +140,8 @@ def _by_fields(chunk: JsonObject) -> type[ChunkParser] | None:
         return OpenAIResponsesParser
     if kind in _ANTHROPIC_EVENTS:
         return AnthropicParser
+    if kind in COHERE_EVENTS:
+        return CohereParser
     if kind == "error":
         ours = chunk.keys() & {"code", "message", "param", "sequence_number"}
         return OpenAIResponsesParser if ours else AnthropicParser
@@ -179,5 +182,7 @@ def _by_response(response: JsonObject) -> type[ChunkParser] | None:
         return OpenAIResponsesParser
     if response.get("type") == "message" or response.keys() >= _ANTHROPIC_FIELDS:
         return AnthropicParser
+    if isinstance(response.get("message"), dict) and "finish_reason" in response:
+        return CohereParser
     other = _by_other_fields(response)
     return None if other is BedrockParser else other

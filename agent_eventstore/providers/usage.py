@@ -136,6 +136,20 @@ def bedrock_usage(raw: Any) -> TokenUsage | None:
     )
 
 
+def cohere_usage(raw: Any) -> TokenUsage | None:
+    """Return the usage of Cohere's, or None if it tells no counts; what is billed may be less."""
+    counts = raw.get("tokens") or raw.get("billed_units") if isinstance(raw, dict) else None
+    prompt, completion = _count(counts, "input_tokens"), _count(counts, "output_tokens")
+    if prompt is None and completion is None:
+        return None
+    return TokenUsage(
+        prompt_tokens=prompt or 0,
+        completion_tokens=completion or 0,
+        cached_prompt_tokens=_count(raw, "cached_tokens"),
+        raw=raw,
+    )
+
+
 def any_usage(raw: Any) -> TokenUsage | None:
     """Return the usage in whichever provider's shape it is; None if it tells no counts."""
     if not isinstance(raw, dict):

@@ -1,12 +1,13 @@
-"""Streams of Gemini, Ollama and Bedrock, in the forms that their documents show."""
+"""Streams of Gemini, Ollama, Bedrock and Cohere, in the forms that their documents show."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from agent_eventstore.providers import parser_for
+from agent_eventstore.providers import parser_for, read_response
 from tests.unit.streams.recorded import fed_deltas, text_of
 
 GEMINI: list[dict[str, Any]] = [
@@ -80,10 +81,37 @@ BEDROCK: list[dict[str, Any]] = [
     {"messageStop": {"stopReason": "tool_use"}},
     {"metadata": {"usage": {"inputTokens": 9, "outputTokens": 5, "totalTokens": 14}}},
 ]
+
+
+def _cohere(kind: str, index: int, **message: Any) -> dict[str, Any]:
+    return {"type": kind, "index": index, "delta": {"message": message}}
+
+
+_CITATION = {"start": 0, "end": 5, "text": "sunny", "sources": [{"type": "tool", "id": "t0"}]}
+_TOKENS = {"billed_units": {"input_tokens": 4}, "tokens": {"input_tokens": 9, "output_tokens": 5}}
+COHERE: list[dict[str, Any]] = [
+    {"type": "message-start", "id": "c1", "delta": {"message": {"content": [], "tool_plan": ""}}},
+    _cohere("content-delta", 0, content={"thinking": "Let me "}),
+    _cohere("content-start", 1, content={"type": "text", "text": ""}),
+    _cohere("content-delta", 1, content={"text": "It is "}),
+    _cohere("content-delta", 1, content={"text": "sunny."}),
+    _cohere("citation-start", 0, citations=_CITATION),
+    {"type": "content-end", "index": 1},
+    _cohere(
+        "tool-call-start",
+        0,
+        tool_calls={"id": "t1", "type": "function", "function": {"name": "weather"}},
+    ),
+    _cohere("tool-call-delta", 0, tool_calls={"function": {"arguments": '{"city"'}}),
+    _cohere("tool-call-delta", 0, tool_calls={"function": {"arguments": ': "Rome"}'}}),
+    {"type": "tool-call-end", "index": 0},
+    {"type": "message-end", "delta": {"finish_reason": "TOOL_CALL", "usage": _TOKENS}},
+]
 STREAMS: dict[str, list[dict[str, Any]]] = {
     "gemini_generate_content": GEMINI,
     "ollama_chat": OLLAMA,
     "bedrock_converse": BEDROCK,
+    "cohere_chat": COHERE,
 }
 
 
@@ -118,6 +146,51 @@ def test_any_chunk_tells(name: str) -> None:
     """Whichever chunk comes first, the specification is known."""
     for chunk in STREAMS[name]:
         assert not parser_for(chunk).unknown
+
+
+def test_a_whole_answer_of_coheres() -> None:
+    """Its plan is text, its calls are calls, and citations are kept as they came."""
+    call = {"id": "t1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    said = {
+        "role": "assistant",
+        "tool_plan": "I look.",
+        "tool_calls": [call],
+        "citations": [_CITATION],
+    }
+    body = {"id": "c1", "message": said, "finish_reason": "TOOL_CALL", "usage": _TOKENS}
+    parser = read_response(body)
+    message = parser.message()
+
+    assert message.invocation is not None
+    assert (True, "cohere_chat") == (parser.finished, message.invocation.specification)
+    assert ("c1", "TOOL_CALL", "I look.") == (
+        message.response_id,
+        message.finish_reason,
+        text_of(parser),
+    )
+    assert [("f", {}, "t1")] == [
+        (each.name, each.arguments, each.provider_id) for each in message.tool_calls
+    ]
+    assert {"citations": [_CITATION]} == message.raw
+
+
+def test_a_failure_that_ends_an_answer_of_coheres() -> None:
+    """It is an error of the call, which keeps what had arrived."""
+    failed = {"finish_reason": "ERROR", "error": "internal server error"}
+    parser, _ = fed_deltas([*COHERE[:4], {"type": "message-end", "delta": failed}])
+
+    assert parser.error is not None
+    assert (False, "It is ") == (parser.finished, parser.partial().text)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_chunks_in_bytes_of_invoke_model(name: str) -> None:
+    """Bedrock's InvokeModel has a model's own chunks as bytes, whoever made the model."""
+    wrapped = [{"chunk": {"bytes": json.dumps(each).encode()}} for each in STREAMS[name]]
+    parser, _ = fed_deltas(wrapped)
+
+    assert fed_deltas(STREAMS[name])[0].message() == parser.message()
+    assert not parser_for(wrapped[0]).unknown
 
 
 def test_errors_in_the_stream() -> None:

@@ -1,0 +1,141 @@
+"""Answers of Cohere's chat API, version 2, whole or streamed.
+
+What the model plans before it calls tools (``tool_plan``) is text. Citations have no place among
+the parts: they are kept as they came, in ``raw``. Cohere's API reference, "Chat" and "Chat with
+Streaming" (2026).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from agent_eventstore.providers.base import told
+from agent_eventstore.providers.parser import ChunkParser, text
+from agent_eventstore.providers.usage import cohere_usage
+from eventstore.events import TokenUsage
+from eventstore.events.base import JsonObject
+
+__all__ = ["COHERE_EVENTS", "CohereParser"]
+
+COHERE_EVENTS = frozenset(
+    {
+        *("message-start", "message-end", "content-start", "content-delta", "content-end"),
+        *("tool-plan-delta", "tool-call-start", "tool-call-delta", "tool-call-end"),
+        *("citation-start", "citation-end", "debug"),
+    }
+)
+"""The types of the events of a stream."""
+
+_PLAN = "plan"
+_OF_RESPONSE = frozenset({"id", "type", "delta", "message", "finish_reason", "usage", "model"})
+_OF_MESSAGE = frozenset({"role", "content", "tool_plan", "tool_calls", "citations"})
+
+
+class CohereParser(ChunkParser):
+    """Takes the events of one answer."""
+
+    specification: ClassVar[str] = "cohere_chat"
+
+    def __init__(self, provider: str | None = None) -> None:
+        super().__init__(provider or "cohere")
+        self._counts: TokenUsage | None = None
+        self._calls: dict[Any, int] = {}
+        self._citations: list[Any] = []
+        self._of_response: JsonObject = {}
+        self._others = 0
+
+    def _take(self, event: JsonObject) -> None:
+        kind, place = text(event.get("type")), event.get("index")
+        delta = _object(event.get("delta"))
+        message = _object(delta.get("message"))
+        match kind:
+            case "message-start":
+                self._note(event)
+                self._add(message)
+            case "content-start" | "content-delta":
+                self._say(place, message.get("content"))
+            case "tool-plan-delta":
+                self._answer.say("text", _PLAN, text(message.get("tool_plan")))
+            case "tool-call-start" | "tool-call-delta":
+                self._call(place, _object(message.get("tool_calls")))
+            case "citation-start":
+                self._cite(message.get("citations"))
+            case "message-end":
+                self._end(delta)
+            case "content-end" | "tool-call-end" | "citation-end":
+                pass
+            case _:
+                self._answer.keep(event)
+
+    def _read(self, response: JsonObject) -> None:
+        self._note(response)
+        self._add(_object(response.get("message")))
+        self._end(response)
+
+    def _add(self, message: JsonObject) -> None:
+        """Take a message that is whole, or the empty one with which a stream begins."""
+        self._answer.say("text", _PLAN, text(message.get("tool_plan")))
+        content, calls = message.get("content"), message.get("tool_calls")
+        if isinstance(content, str):
+            self._answer.say("text", 0, content)
+        for place, block in enumerate(content if isinstance(content, list) else ()):
+            self._say(place, block)
+        for place, call in enumerate(calls if isinstance(calls, list) else ()):
+            self._call(place, _object(call))
+        self._cite(message.get("citations"))
+        if extra := told(message, _OF_MESSAGE):
+            self._answer.keep({"message": extra})
+            self._of_response |= {"message": extra}
+
+    def _say(self, place: Any, block: Any) -> None:
+        match block:
+            case {"thinking": str(thought)}:
+                self._answer.say("reasoning", _key(place), thought)
+            case {"text": str(said)}:
+                self._answer.say("text", _key(place), said)
+            case None:
+                pass
+            case _:
+                self._others += 1
+                self._answer.show(("other", self._others), block)
+                self._answer.keep(block)
+
+    def _call(self, place: Any, call: JsonObject) -> None:
+        function = _object(call.get("function"))
+        arguments = text(function.get("arguments"))
+        known = self._calls.get(_key(place))
+        if known is None:
+            given, name = text(call.get("id")) or None, text(function.get("name"))
+            known = self._answer.open_call(name=name, provider_id=given)
+            self._calls[_key(place)] = known
+        self._answer.add_to_call(known, arguments)
+
+    def _cite(self, citations: Any) -> None:
+        found = citations if isinstance(citations, list) else [citations]
+        for citation in found:
+            if citation:
+                self._citations.append(citation)
+                self._answer.keep({"citation": citation})
+
+    def _end(self, body: JsonObject) -> None:
+        if body.get("error"):
+            self._fail(body["error"], body)
+        self._finish_reason = text(body.get("finish_reason")) or self._finish_reason
+        self._counts = cohere_usage(body.get("usage")) or self._counts
+        self._of_response |= told(body, _OF_RESPONSE)
+        self.finished = self.error is None
+
+    def _usage(self) -> TokenUsage | None:
+        return self._counts
+
+    def _raw(self) -> JsonObject:
+        beside = {"citations": self._citations, "response": self._of_response}
+        return told(beside, frozenset())
+
+
+def _object(value: Any) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _key(place: Any) -> Any:
+    return place if isinstance(place, int | str) else str(place)
