@@ -134,8 +134,8 @@ class ConversationInUse(EventStoreError):
         self.until = until
         super().__init__(
             f"conversation {conversation_id} is in use by {who} since {since:%Y-%m-%d %H:%M:%S} "
-            'UTC: wait for it with if_busy="wait", or end what it has open with '
-            'if_busy="take_over"'
+            'UTC: wait until it is closed (if_busy="wait"), or end what it has open '
+            '(if_busy="take_over"; of recover, take_over=True)'
         )
 
 

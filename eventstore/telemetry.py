@@ -2,8 +2,9 @@
 
 Log events carry ids, versions, counts and durations, never payloads or what an error says.
 OpenTelemetry is optional: its API is used once the process has set up a provider of traces or
-metrics, and looked for when a store is opened; without that nothing of it is imported. Spans and
-metrics keep to its conventions for database clients where there is one.
+metrics, and looked for when a store is opened, and where none was found then at each turn and each
+operation; without that nothing of it is imported. Spans and metrics keep to its conventions for
+database clients where there is one.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ SLOW_S = 1.0
 
 _APPENDS = logging.getLogger("eventstore")
 _recorder: Recorder | None = None
+_waiting = False  # a store was opened, and the process had set up no provider yet
 
 
 def use(
@@ -57,21 +59,26 @@ def use(
     Raises:
         ImportError: The extra ``otel`` is not installed.
     """
-    global _recorder
+    global _recorder, _waiting
     from eventstore.otel import Recorder
 
-    _recorder = Recorder(tracer_provider, meter_provider)
+    _recorder, _waiting = Recorder(tracer_provider, meter_provider), False
 
 
 def switch_off() -> None:
     """Send no more spans and metrics."""
-    global _recorder
-    _recorder = None
+    global _recorder, _waiting
+    _recorder, _waiting = None, False
 
 
 def discover() -> None:
-    """Use OpenTelemetry if this process has set up a provider of traces or metrics."""
-    if _recorder is None and sys.modules.get("opentelemetry"):
+    """Use OpenTelemetry if this process has set up a provider of traces or metrics.
+
+    If it has not, turns and operations look again, until `switch_off`.
+    """
+    global _waiting
+    _waiting = _recorder is None
+    if _waiting and sys.modules.get("opentelemetry"):
         from opentelemetry import metrics, trace
 
         providers = (trace.get_tracer_provider(), metrics.get_meter_provider())
@@ -90,6 +97,8 @@ def activity(
         parent: Trace and span that it belongs to, in hexadecimal; by default the current one.
         attributes: What is known of it; never what was said.
     """
+    if _waiting and parent is None:
+        discover()
     return None if _recorder is None else _recorder.activity(name, parent, attributes)
 
 
@@ -162,6 +171,8 @@ class operation:
 
     def __enter__(self) -> Self:
         """Begin."""
+        if _waiting:
+            discover()
         self._entered = None if _recorder is None else _recorder.begin(self._name)
         self._started = time.perf_counter()
         return self

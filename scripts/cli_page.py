@@ -25,7 +25,8 @@ This page is generated from the commands' help, by `python scripts/cli_page.py`.
 
 The database is named by `--db URL`, before or after the command, or by the variable
 `EVENTSTORE_URL`; otherwise it is the file `eventstore.db` of the current directory. Only `import`,
-`chat`, `demo` and `db upgrade` create a database or change its schema.
+`chat`, `demo` and `db upgrade` create a database or change its schema. `--read-only`, too, may
+stand before or after the command.
 
 A store that seals what it writes is opened with `--keys DIR` before the command, or by the variable
 `EVENTSTORE_KEYS`; see [security](security.md#crypto-shredding).

@@ -232,6 +232,15 @@ def common(command: Command) -> Command:
         callback=_take_verbose,
         help="Show on stderr what is going on.",
     )(command)
+    # Errors name it, and it is tried where the command was typed.
+    command = click.option(
+        "--read-only",
+        is_flag=True,
+        hidden=True,
+        expose_value=False,
+        callback=_take_read_only,
+        help="Write nothing.",
+    )(command)
     return click.option(
         "--db", metavar="URL", expose_value=False, callback=_take_url, help="The database."
     )(command)
@@ -242,6 +251,11 @@ def _take_url(context: click.Context, _: click.Parameter, value: str | None) -> 
         target = context.find_object(Target)
         if target is not None:
             target.named, target.by_hand = value, True
+
+
+def _take_read_only(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and (target := context.find_object(Target)) is not None:
+        target.read_only = True
 
 
 def _take_verbose(_: click.Context, __: click.Parameter, value: bool) -> None:

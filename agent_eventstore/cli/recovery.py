@@ -53,13 +53,19 @@ def recover(
     every conversation with open work is recovered. What a session has open whose process lives is
     left to it, unless it is to be taken over; then that process is shut out.
     """
+    open_ones = 0
+
     with target.open() if dry_run else target.open_to_write() as store:
         views = Views(store)
         if conversation is None:
             with progress_bar("recovering") as meter:
-                found = recover_all(
-                    store, views, meter.update, dry_run=dry_run, take_over=take_over
-                )
+
+                def progress(done: int, total: int) -> None:
+                    nonlocal open_ones
+                    open_ones = total
+                    meter.update(done, total)
+
+                found = recover_all(store, views, progress, dry_run=dry_run, take_over=take_over)
         else:
             stream = find_conversation(store, conversation)
             try:
@@ -74,14 +80,15 @@ def recover(
     if as_json:
         print_document([_document(each) for each in found])
     else:
-        _show(found, dry_run)
+        _show(found, dry_run, in_use=open_ones > len(found))
     if dry_run and found:
         found_something()
 
 
-def _show(found: Sequence[Recovery], dry_run: bool) -> None:
+def _show(found: Sequence[Recovery], dry_run: bool, *, in_use: bool) -> None:
     if not found:
-        say("nothing was left open", "green")
+        said = "nothing to end: what is open is in use" if in_use else "nothing was left open"
+        say(said, "green")
     for recovery in found:
         sealed = plural(len(recovery.sealed), "event")
         done = f"would be ended by {sealed}" if dry_run else f"ended by {sealed}"

@@ -52,15 +52,17 @@ def test_missing_file_is_told_and_not_created(tmp_path: Path, command: tuple[str
 def test_read_only_refuses_to_write(own: str, transcripts: Path, command: tuple[str, ...]) -> None:
     """With ``--read-only`` a command that writes is wrong use."""
     arguments = [str(transcripts) if each == "FILE" else each for each in command]
-    done = run("--read-only", *arguments, url=own)
-    assert (2, 1) == (done.status, len(done.err.splitlines()))
-    assert "--read-only" in done.err
+    for place in (0, len(arguments)):
+        done = run(*arguments[:place], "--read-only", *arguments[place:], url=own)
+        assert (2, 1) == (done.status, len(done.err.splitlines()))
+        assert "cannot be used with --read-only" in done.err
 
 
 @pytest.mark.parametrize("command", [("list",), ("tools",), ("usage",), ("verify",)])
 def test_read_only_reads(own: str, command: tuple[str, ...]) -> None:
     """With ``--read-only`` a store that nobody has read yet can be read, and stays as it is."""
     done = run("--read-only", *command, "--json", url=own)
+    assert done == run(*command, "--json", "--read-only", url=own)
     status = run("projections", "status", "--json", url=own).document
     assert (0, "") == (done.status, done.err)
     assert {None} == {each["generation"] for each in status["projections"]}

@@ -286,6 +286,42 @@ def test_a_process_with_a_provider_is_found(of: str, kind: str, programs: Progra
     )
 
 
+LATE = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from agent_eventstore import Conversation, EventStore, Views
+from eventstore import telemetry
+
+store, sent = EventStore.open("sqlite://"), InMemorySpanExporter()
+conversation = Conversation.start(store)
+{before}
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(sent))
+trace.set_tracer_provider(provider)
+{then}
+print(*sorted({{span.name for span in sent.get_finished_spans()}}), sep=", ")
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "then", "names"),
+    [
+        ("", "with conversation.turn('x'): pass", "append events, invoke_agent"),
+        ("", "Views(store).timeline(conversation.id)", "catch_up"),
+        ("telemetry.switch_off()", "with conversation.turn('x'): pass", ""),
+    ],
+)
+def test_a_provider_that_comes_after_the_store(
+    before: str, then: str, names: str, programs: Programs
+) -> None:
+    """A module's store is opened before a server's startup sets it up: nothing was ever sent."""
+    done = programs.run("-c", LATE.format(before=before, then=then))
+
+    assert (0, names) == (done.returncode, done.stdout.strip()), done.stderr
+
+
 def test_using_it_without_the_package_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking for it where it is not installed is an error."""
     for name in ("opentelemetry", "eventstore.otel"):
