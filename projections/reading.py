@@ -30,10 +30,11 @@ from eventstore.owners import ANYBODY, Owner
 from eventstore.sql.backend import AnyConnection, DriverConnection
 from eventstore.sql.failures import lacks_connection
 from projections.engine import heads
-from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, catch_up, in_pieces
+from projections.engine.catch_up import PATIENCE_MS, PIECE, Begin, CatchUp, catch_up, in_pieces
 from projections.engine.follower import catch_up_behind
 from projections.engine.generations import Generation, all_live, find_all_live, gone
 from projections.engine.heads import Head
+from projections.engine.kept_heads import kept_and_since, snapshot_later
 from projections.engine.projection import Projection
 from projections.engine.set_aside import noted
 from projections.engine.setup import install_all
@@ -265,7 +266,7 @@ def _read_new(
     for attempt in range(_LOOKS):
         catching_up = CatchUp(generations, conversation_id, last=None if attempt else last)
         if last is not None and not attempt:
-            early = _answered_ahead(begin, catching_up, conversation_id, query)
+            early = _answered_ahead(begin, catching_up, conversation_id, query, last)
             if early is not None:
                 return early.value
         if not catching_up.done:
@@ -294,17 +295,25 @@ def _read_new(
 
 
 def _answered_ahead(
-    begin: _Begin[C], catching_up: CatchUp, conversation_id: UUID, query: _Query[C, T]
+    begin: _Begin[C], catching_up: CatchUp, conversation_id: UUID, query: _Query[C, T], last: Head
 ) -> _Answer[T] | None:
     """Answer in the snapshot in which a conversation is folded; save that once it is much.
+
+    One statement is that snapshot, for as long as the query asks the database for nothing more.
 
     None if the query needs the tables as they are afterwards, or others have come between.
     """
     answer: _Answer[T] | None = None
     besides: Besides | None = None
-    with begin.snapshot() as connection:
+    with begin.reading() as connection:
+        new = kept_and_since(connection, last, conversation_id, PIECE)
+    snapshot = begin.snapshot
+    if new is not None:
+        now = lambda: catching_up.ahead or last  # noqa: E731
+        snapshot = partial(snapshot_later, connection, begin.snapshot, now, conversation_id)
+    with snapshot() as connection:
         with catching_up.blamed():
-            catching_up.fold(connection)
+            catching_up.fold(connection, new=new)
         if (head := catching_up.ahead) is not None:
             with suppress(heads.NotSaved):
                 made, counts = [head.generation], catching_up.counts

@@ -308,7 +308,13 @@ def _made(
     shorter: dict[str, Any] | None,
     count: Callable[[dict[str, Any], Tokenizer], Count],
 ) -> Lower:
-    tokens = None if shorter is None else count(shorter, _TOKENIZER).tokens
+    table = row.table or None
+    if shorter is None:
+        tokens = None
+    elif table is not None and table.message == shorter:
+        tokens = table.tokens  # Most results lose no more than that.
+    else:
+        tokens = count(shorter, _TOKENIZER).tokens
     if tokens is None or tokens >= row.tokens:
         shorter = tokens = None
     if row.kind == "error":

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -216,9 +217,13 @@ class SqlRowSource:
         self._saved = END if unsaved is None else unsaved.saved[0]
         self._unsaved = {} if unsaved is None else unsaved.rows
         self._backend = backend_of(connection)
-        self._cursor = cursor(connection)
+        self._asked = connection
         self._queries = queries(table, excluded, self._backend)
         self._conversation_id = self._backend.from_id(conversation_id)
+
+    @cached_property
+    def _cursor(self) -> Any:
+        return cursor(self._asked)
 
     def head(self) -> ContextHead:
         """Return the system part, the summaries, and the oldest user row that is not hidden."""

@@ -29,6 +29,7 @@ from projections.engine import heads
 from projections.engine.folds import BoundFolds, Fold, begin, go_on, is_own_fault
 from projections.engine.generations import IN_MEMORY, Generation
 from projections.engine.heads import Head
+from projections.engine.kept_heads import Kept, kept
 from projections.engine.pages import PAGE, page_of
 from projections.engine.projection import Projection
 from projections.errors import ProjectionFailed
@@ -129,8 +130,8 @@ class CatchUp:
         self._ahead: Head | None = None
         self._chain: bytes | None = None
 
-    def fold(self, connection: AnyConnection, most: int = PIECE) -> int:
-        """Fold the next events in memory; return how many were read.
+    def fold(self, connection: AnyConnection, most: int = PIECE, new: Kept | None = None) -> int:
+        """Fold the next events in memory, those of ``new`` if it is given; return how many.
 
         Give it a transaction for reading: whatever a text makes slow happens here. Fewer than
         ``most`` are the last. One pass over the events serves every generation.
@@ -142,10 +143,11 @@ class CatchUp:
         with operation(
             "projections", "catch_up", tell_slow=True, conversation_id=stream
         ) as caught_up:
-            found = self._take_up(connection)
+            found = self._take_up(connection, new)
             hindmost = min(self._folds, key=lambda fold: fold.version)
             self.version, self._chain = hindmost.version, hindmost.chain
-            page = page_of(connection, self._folds, stream, self.version, self._before, most)
+            bounds = (self.version, self._before, most)
+            page = new.events if new else page_of(connection, self._folds, stream, *bounds)
             if page:
                 self.version, self._chain = page[-1].version, page[-1].chain
                 self._look_for_counts(connection, page)
@@ -245,14 +247,14 @@ class CatchUp:
             name = self._generations[0].projection.name
             raise ProjectionFailed(name, self._conversation_id, self.version) from error
 
-    def _take_up(self, connection: AnyConnection) -> list[Head]:
+    def _take_up(self, connection: AnyConnection, new: Kept | None) -> list[Head]:
         """Begin where the heads stand, and return them."""
         stream = self._conversation_id
         # Before events are read: an erasure in between is then seen at the end.
         if self._last is None:
             found = heads.of(connection, self._generations, stream)
         else:
-            found = [heads.kept(connection, self._last, stream)]
+            found = [new.head if new else kept(connection, self._last, stream)]
         known = [head.erasures for head in found if head.erasures is not None]
         erasures = known[0] if known else erasure_count(connection, [stream])
         if erasures != self.erasures:

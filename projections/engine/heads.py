@@ -6,7 +6,7 @@ Every read asks for them, so they are read and written in the driver's own calls
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -18,7 +18,7 @@ from eventstore.sql.backend import AnyConnection, Backend, Bound, Statement, bac
 from eventstore.sql.read import chain_at
 from projections.engine.generations import Generation, LiveRow, newest
 from projections.engine.projection import Projection, State
-from projections.errors import GenerationGone, ProjectionFailed
+from projections.errors import ProjectionFailed
 from projections.tokens import Count
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "behind",
     "bind",
     "insert",
-    "kept",
     "lock",
     "lock_at",
     "of",
@@ -63,19 +62,6 @@ _STANDING = Statement(
         AND head.projection = live.name AND head.generation = live.generation
     WHERE stream.conversation_id = :conversation_id
     """
-)
-_KEPT = Statement(
-    f"""
-    SELECT head.version, {ERASURES.format("= head.conversation_id")}, (
-        SELECT chain FROM events
-        WHERE conversation_id = head.conversation_id AND version = :version
-    )
-    FROM projection_heads AS head
-    JOIN projections AS live ON live.name = head.projection
-        AND live.generation = head.generation AND live.status = 'live'
-    WHERE head.conversation_id = :conversation_id
-        AND head.projection = :projection AND head.generation = :generation
-    """  # noqa: S608 - a constant
 )
 _SAVE = Statement(
     """
@@ -219,31 +205,6 @@ def read(
 ) -> dict[_Key, Head]:
     """Return the heads of generations that have one, by projection and number."""
     return _select(connection, generations, conversation_id)[0]
-
-
-def kept(connection: AnyConnection, head: Head, conversation_id: UUID) -> Head:
-    """Return a head that a process has kept, if log and tables are as they were, or the table's.
-
-    Without ``unsaved`` if somebody has saved that since.
-
-    Raises:
-        GenerationGone: The generation is not the live one, or knows nothing of the conversation.
-    """
-    backend, run = backend_of(connection), cursor(connection)
-    name, number = _key(head.generation)
-    owner = backend.from_id(conversation_id)
-    bound = {"conversation_id": owner, "projection": name, "generation": number}
-    run.execute(_KEPT.on(backend), bound | {"version": head.version})
-    row = run.fetchone()
-    run.close()
-    if row is None:
-        raise GenerationGone(name)
-    if (int(row[1]), row[2]) == (head.erasures, head.chain):
-        if row[0] == head.version:
-            return replace(head, unsaved=None)
-        if head.unsaved is not None and row[0] == head.unsaved.saved[0]:
-            return head
-    return of(connection, [head.generation], conversation_id)[0]
 
 
 def reached(connection: AnyConnection, generation: Generation, conversation_id: UUID) -> int:

@@ -149,8 +149,8 @@ def between(monkeypatch: pytest.MonkeyPatch, come: Callable[[], object], times: 
     busy: list[int] = []
     real = CatchUp.fold
 
-    def fold(self: CatchUp, connection: Any, most: int = catch_up.PIECE) -> int:
-        count = real(self, connection, most)
+    def fold(self: CatchUp, connection: Any, *how: Any, **given: Any) -> int:
+        count = real(self, connection, *how, **given)
         if len(came) < times and not busy:
             came.append(self.version)
             busy.append(1)

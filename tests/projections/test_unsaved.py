@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
 from typing import Any
@@ -23,6 +23,7 @@ from projections import Views
 from projections.context import CONTEXT
 from projections.engine import heads
 from projections.engine.follower import catch_up_behind
+from projections.engine.kept_heads import Kept, kept_and_since, snapshot_later
 from projections.errors import BudgetInfeasible
 from projections.reading import MOST_UNSAVED
 from projections.tokens.counts import TABLE as COUNTS
@@ -243,14 +244,83 @@ def test_what_waits_is_no_difference(store: EventStore, views: Views, waiting: U
     assert "four" == views.context(waiting).messages[-1]["content"]
 
 
-def test_a_read_with_news_costs_one_transaction(
+def test_a_read_with_news_costs_one_statement(
     store: EventStore, views: Views, waiting: UUID
 ) -> None:
     """It writes nothing, and does not read the state that it has in memory."""
-    say(store, waiting, "four")
     with statements(store) as seen:
         views.context(waiting)
-    assert not [sql for sql in seen if "INSERT" in sql or "state" in sql]
+        say(store, waiting, "four")
+        seen.clear()
+        views.context(waiting)
+    asked = [sql for sql in seen if not sql.startswith(("BEGIN", "COMMIT"))]
+    assert 1 == len(asked)
+    assert not [sql for sql in asked if "INSERT" in sql or "state" in sql]
+
+
+@pytest.fixture
+def partly(store: EventStore, views: Views, cid: UUID) -> UUID:
+    """Give a conversation of which the newest messages are in memory, and the last there alone."""
+    say(store, cid, "begin")
+    store.append(cid, [e.UserMessage.text(f"{n} {SECRET}") for n in range(2, 500)])
+    views.context(cid, max_tokens=500)
+    say(store, cid, "one")
+    views.context(cid, max_tokens=500)
+    say(store, cid, "two")
+    return cid
+
+
+def _nothing(store: EventStore, cid: UUID) -> None:
+    """Leave all as it is."""
+
+
+def _erase(store: EventStore, cid: UUID) -> None:
+    store.erase(cid, reason="asked to", versions=range(2, 400))
+
+
+def _save(store: EventStore, cid: UUID) -> None:
+    catch_up_behind(store, [CONTEXT])
+
+
+def _withdraw(store: EventStore, cid: UUID) -> None:
+    store.append(cid, [e.Retraction(versions=(VersionRange(first=2, last=400),))])
+    catch_up_behind(store, [CONTEXT])
+
+
+def _cut_over(store: EventStore, cid: UUID) -> None:
+    rebuild(store, [CONTEXT.name])
+
+
+@pytest.mark.parametrize("meanwhile", [_nothing, _erase, _save, _withdraw, _cut_over])
+def test_what_others_do_within_a_read_is_in_all_of_it_or_in_nothing(
+    store: EventStore,
+    views: Views,
+    cold: Views,
+    partly: UUID,
+    meanwhile: Callable[[EventStore, UUID], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A read that comes to ask for more than news does so of the state that it has begun with."""
+    asked: list[Kept] = []
+
+    def and_then(connection: Any, head: heads.Head, *where: Any) -> Kept | None:
+        found = kept_and_since(connection, head, *where)
+        assert found is not None
+        asked.append(found)
+        return found
+
+    def begin(*given: Any) -> Any:
+        meanwhile(store, partly)
+        return snapshot_later(*given)
+
+    monkeypatch.setattr("projections.reading.kept_and_since", and_then)
+    monkeypatch.setattr("projections.reading.snapshot_later", begin)
+    with statements(store) as seen:
+        answer = told(views, partly, max_tokens=100_000)
+    assert 1 == len(asked)
+    assert [sql for sql in seen if "context_messages" in sql], "it asked for nothing more"
+    assert told(cold, partly, max_tokens=100_000) == answer
+    assert (meanwhile is _erase or meanwhile is _withdraw) != (f'"22 {SECRET}' in answer)
 
 
 @pytest.fixture
