@@ -28,6 +28,7 @@ from agent_eventstore.formats.response_items import grouped, is_item, items_of, 
 from agent_eventstore.formats.source import Parsed, Record, Source
 from agent_eventstore.formats.transcript import (
     Draft,
+    Origin,
     Transcript,
     explicit_id,
     identify,
@@ -38,7 +39,7 @@ from eventstore import EventStore
 from eventstore.events import ConversationStart, Meta
 from eventstore.events.records import EventData
 
-__all__ = ["FORMAT", "export_openai", "holder_of", "read", "recognises"]
+__all__ = ["FORMAT", "export_openai", "holder_of", "read", "recognises", "transcript_of"]
 
 
 FORMAT = "openai"
@@ -128,11 +129,22 @@ def _conversation(source: Source, record: Record, ordinal: int) -> Transcript:
     else:
         reason = "neither an array of messages nor an object with one under messages or traj"
         raise source.failed(record.line, reason)
+    origin = identify(FORMAT, explicit_id(rest, "id"), (record.value, ordinal))
+    return transcript_of(source, messages, rest, record.line, origin)
+
+
+def transcript_of(
+    source: Source, messages: list[Any], rest: dict[str, Any], line: int, origin: Origin
+) -> Transcript:
+    """Return the conversation of an array of messages, and of what stands beside it.
+
+    Raises:
+        ImportFailed: A message is not an object.
+    """
     for number, message in enumerate(messages, start=1):
         if not isinstance(message, dict):
-            raise source.failed(record.line, f"message {number} is not an object")
-    stated = explicit_id(rest, "id")
-    draft = Draft(identify(FORMAT, stated, (record.value, ordinal)), source.file, record.line)
+            raise source.failed(line, f"message {number} is not an object")
+    draft = Draft(origin, source.file, line)
     start = ConversationStart(
         title=title_of(rest),
         base_instructions=instructions_in(rest),
