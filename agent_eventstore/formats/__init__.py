@@ -23,10 +23,12 @@ from types import ModuleType
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import (
+    atif,
     chat_jsonl,
     chatgpt,
     claude_code,
     codex,
+    inspect_log,
     langchain_dump,
     openai_messages,
     openhands,
@@ -84,6 +86,8 @@ _READERS: dict[str, ModuleType] = {
         sharegpt,
         langchain_dump,
         openhands,
+        atif,
+        inspect_log,
     )
 }
 
@@ -94,6 +98,8 @@ _TELLING = (
     sharegpt,
     langchain_dump,
     openhands,
+    atif,
+    inspect_log,
     ui_messages,
     session_import,
 )
@@ -110,7 +116,7 @@ WRITTEN = (
 )
 """The names of the formats that can be written."""
 
-_READ = ("claude-code", "codex", "chatgpt", "sharegpt", "langchain", "openhands")
+_READ = ("claude-code", "codex", "chatgpt", "sharegpt", "langchain", "openhands", "atif", "inspect")
 
 FORMATS = (*WRITTEN[:-2], *_READ, WRITTEN[-1])
 """The names of the formats that can be read; a ``project`` is a directory, the others are files."""
@@ -169,6 +175,8 @@ def detect(path: Path) -> str:
     """
     if path.is_dir():
         return project.FORMAT
+    if inspect_log.is_archive(path):
+        return inspect_log.FORMAT
     source = Source(path)
     source.require_text()
     by_line = source.is_lines() or not source.is_array()
@@ -222,7 +230,8 @@ def _read(
             yield from project.read(path, on_read)
         else:
             source = Source(path, on_read)
-            source.require_text()
+            if name != inspect_log.FORMAT or not inspect_log.is_archive(path):
+                source.require_text()
             yield from _READERS[name].read(source)
     except ImportFailed as failure:
         yield failure

@@ -1,10 +1,11 @@
 """Messages arrays of OpenAI, or of Anthropic: a conversation, a list of them, or objects with them.
 
 A conversation is an array of messages, or of items of OpenAI's Responses, or an object with one
-under ``messages``, ``traj``, ``history`` (SWE-agent), ``input`` or ``output`` (a request or an
-answer of Responses); a file holds one, a JSON array of them, or JSON Lines of them. What an object
-holds besides is kept in the `ConversationStart`'s ``raw``. A conversation with a broken message is
-one bad record: a transcript with a hole would tell another story.
+under ``messages``, ``traj``, ``history`` (SWE-agent), ``contents`` (Gemini), ``input`` or
+``output`` (a request or an answer of Responses); a file holds one, a JSON array of them, or JSON
+Lines of them. What an object holds besides is kept in the `ConversationStart`'s ``raw``. A
+conversation with a broken message is one bad record: a transcript with a hole would tell another
+story.
 
 An export is a copy of the facts, not what a model would be sent. Messages that came from a file are
 given back as they were; retracted ones are facts too. What has no message form (model errors,
@@ -28,6 +29,7 @@ from agent_eventstore.formats.response_items import grouped, is_item, items_of, 
 from agent_eventstore.formats.source import Parsed, Record, Source
 from agent_eventstore.formats.transcript import (
     Draft,
+    Origin,
     Transcript,
     explicit_id,
     identify,
@@ -38,12 +40,12 @@ from eventstore import EventStore
 from eventstore.events import ConversationStart, Meta
 from eventstore.events.records import EventData
 
-__all__ = ["FORMAT", "export_openai", "holder_of", "read", "recognises"]
+__all__ = ["FORMAT", "export_openai", "holder_of", "read", "recognises", "transcript_of"]
 
 
 FORMAT = "openai"
 _HOLDERS = ("messages", "traj")
-_MAYBE_HOLDERS = ("history", "input", "output")
+_MAYBE_HOLDERS = ("history", "input", "output", "contents")
 
 _FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id")
 
@@ -128,11 +130,22 @@ def _conversation(source: Source, record: Record, ordinal: int) -> Transcript:
     else:
         reason = "neither an array of messages nor an object with one under messages or traj"
         raise source.failed(record.line, reason)
+    origin = identify(FORMAT, explicit_id(rest, "id"), (record.value, ordinal))
+    return transcript_of(source, messages, rest, record.line, origin)
+
+
+def transcript_of(
+    source: Source, messages: list[Any], rest: dict[str, Any], line: int, origin: Origin
+) -> Transcript:
+    """Return the conversation of an array of messages, and of what stands beside it.
+
+    Raises:
+        ImportFailed: A message is not an object.
+    """
     for number, message in enumerate(messages, start=1):
         if not isinstance(message, dict):
-            raise source.failed(record.line, f"message {number} is not an object")
-    stated = explicit_id(rest, "id")
-    draft = Draft(identify(FORMAT, stated, (record.value, ordinal)), source.file, record.line)
+            raise source.failed(line, f"message {number} is not an object")
+    draft = Draft(origin, source.file, line)
     start = ConversationStart(
         title=title_of(rest),
         base_instructions=instructions_in(rest),

@@ -235,6 +235,14 @@ class Source:
             if isinstance(item, Record):
                 yield item.value
 
+    def value_of(self, raw: bytes) -> Parsed:
+        """Return the value of a JSON document that the file holds, or why it cannot be used."""
+        try:
+            text = _decode(raw)
+        except UnicodeDecodeError as error:
+            return self.failed(1, _reason(error))
+        return next(self._value(text, _skip(text, 0)))
+
     def beside(self, name: str, levels: int = 1) -> Iterator[Any]:
         """Give the value of the JSON file ``name`` beside this one, or a report, or nothing.
 

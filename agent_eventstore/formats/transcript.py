@@ -122,10 +122,16 @@ class Calls:
         """Whether there was a call with this id of the provider's."""
         return provider_id is not None and _key(provider_id, None) in self._last
 
-    def settle(self, own_id: str) -> None:
-        """Take the call with this own id as answered."""
+    def settle(self, own_id: str, *, answered: bool = True) -> None:
+        """Take the call with this own id as answered, or as one that will be."""
         if (call := self._by_id.get(own_id)) is not None:
-            call.answered = True
+            call.answered = answered
+
+    def is_answered(self, provider_id: str | None, name: str | None = None) -> bool:
+        """Whether all calls that a result could answer are answered, and there is one."""
+        key = _key(provider_id, name)
+        found = self._open.get(key) or [call for call in (self._last.get(key),) if call]
+        return bool(found) and all(call.answered for call in found)
 
 
 def _key(provider_id: str | None, name: str | None) -> _Key:

@@ -20,6 +20,7 @@ from eventstore.events import (
 )
 from eventstore.events.codec import decode, loads_json
 from eventstore.sql.read import EventText
+from projections.engine.folding import SEALS
 
 __all__ = ["Places"]
 
@@ -62,6 +63,9 @@ class Places:
                     data = decode(event.type, event.schema_version, event.text)
                     calls = data.tool_calls if isinstance(data, AssistantMessage) else ()
                 places.calls.note(event.version, calls)
+            elif event.type == ToolResult.type and event.text is not None:
+                told = loads_json(event.text)
+                places.calls.settle(told["call_id"], answered=told.get("status") not in SEALS)
         return places
 
     def begin(self) -> list[NewEvent]:

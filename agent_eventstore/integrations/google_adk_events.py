@@ -34,12 +34,15 @@ from eventstore.events import (
 )
 from eventstore.events.bounds import fitted
 from eventstore.events.codec import loads_json
+from eventstore.events.values import ToolStatus
 from eventstore.sql.read import EventText
 
 __all__ = ["GoogleADKEvent", "GoogleADKShared", "GoogleADKState", "event_in", "events_of"]
 
 _KEY = "google_adk"
 """The key in ``raw`` under which an ADK event stands."""
+_CONSENTS = ("requested_tool_confirmations", "requested_auth_configs")
+_REJECTED = {"error": "This tool call is rejected."}
 
 
 @register_event
@@ -115,9 +118,17 @@ def _payloads(event: JsonObject, places: Places) -> Iterator[Payload]:
         yield LlmError(kind="provider", message=str(told), retryable=False, attempt=1)
     elif said or any("function_call" in part for part in parts):
         yield _answer(event, said, parts)
+    actions = event.get("actions") or {}
+    waiting = {call_id for name in _CONSENTS for call_id in actions.get(name) or ()}
     for part in parts:
         if isinstance(result := part.get("function_response"), dict):
-            yield _result(result, places)
+            own_id = result.get("id")
+            if event.get("author") == "user" and places.calls.is_answered(own_id):
+                # What became of a tool that runs for long, after it had returned.
+                told = json.dumps(result.get("response"), ensure_ascii=False)
+                yield UserMessage.text(f"{result.get('name')}: {told}")
+            else:
+                yield _result(result, places, waits=own_id in waiting)
 
 
 def _answer(event: JsonObject, said: tuple[ContentPart, ...], parts: list[Any]) -> AssistantMessage:
@@ -155,13 +166,18 @@ def _usage(told: JsonObject | None) -> TokenUsage | None:
     )
 
 
-def _result(told: JsonObject, places: Places) -> ToolResult:
+def _result(told: JsonObject, places: Places, *, waits: bool) -> ToolResult:
+    """Return a result; that of a tool that ``waits`` for consent gives way to the real one."""
     response = told.get("response") or {}
-    failed = "error" in response
+    failed = "error" in response and not waits
     only = response.get("result") if set(response) == {"result"} else response
+    call_id = places.calls.answer(told.get("id"), told.get("name"))
+    if waits:
+        places.calls.settle(call_id, answered=False)
+    denied: ToolStatus = "denied" if response == _REJECTED else "failed"
     return ToolResult(
-        call_id=places.calls.answer(told.get("id"), told.get("name")),
-        status="failed" if failed else "success",
+        call_id=call_id,
+        status="not_started" if waits else denied if failed else "success",
         name=told.get("name"),
         content=content_of(only),
         error=str(response["error"]) if failed else None,

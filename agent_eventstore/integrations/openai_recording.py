@@ -123,10 +123,13 @@ class RecordedRun(RunHooks[Any]):
             _log.warning("models are asked unseen: give the runner hooks=run")
         self.over = True
         CURRENT.set(None)
-        for tool in [*self._running.values()]:
-            await tool.__aexit__(kind, error, trace)
-        self._running.clear()
-        if not self.pending:  # else the runner goes on, and has items yet
+        left, self._running = self._running, {}
+        if error is not None:
+            for tool in left.values():
+                await tool.__aexit__(kind, error, trace)
+        # Else a tool waits for an approval within it, or goes on, as the runner does behind a
+        # reader that has left: what they return comes with the items, which settle it.
+        if error is not None or not (left or self.pending):
             await in_thread(partial(self.session.detach, blocked=isinstance(error, _BLOCKING)))
         return await self._stack.__aexit__(kind, error, trace)
 

@@ -23,7 +23,7 @@ from eventstore.sealing import DATA, META, SEALED, Keyring, SealingKey, key_of, 
 from eventstore.sql.backend import Backend
 from eventstore.sql.types import is_plain
 
-__all__ = ["SPECIAL", "VERSION", "decode_meta", "decode_rows", "decoded", "open_rows"]
+__all__ = ["SPECIAL", "VERSION", "decode_meta", "decode_rows", "decoded", "is_closed", "open_rows"]
 
 VERSION = 2  # among the columns
 _STREAM, _EVENT_ID, _DATA, _META = 1, 3, 7, 8
@@ -72,13 +72,18 @@ def open_rows(
         KeyUnavailable: A row is sealed, and its key is not to be had.
     """
     for row in rows:
-        data, meta = row[_DATA], row[_META]
         try:
-            if meta.startswith(SEALED) or (data is not None and data.startswith(SPECIAL)):
+            if is_closed(row):
                 row = _opened(cur, backend, row, keys)
         except (AttributeError, RecursionError, TypeError, ValueError) as error:
             raise EventDamaged(backend.to_id(row[_STREAM]), row[VERSION]) from error
         yield row
+
+
+def is_closed(row: Sequence[Any]) -> bool:
+    """Whether a row must be opened before it can be decoded."""
+    data = row[_DATA]
+    return row[_META].startswith(SEALED) or (data is not None and data.startswith(SPECIAL))
 
 
 def _opened(

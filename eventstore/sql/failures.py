@@ -73,7 +73,10 @@ _SQLITE: dict[int, tuple[type[StoreUnavailable], str]] = {
 _POSTGRESQL: dict[str, tuple[type[StoreUnavailable], str]] = {
     "": (CannotConnect, "{}"),
     "08": (CannotConnect, "{}"),
-    "25006": (NotWritable, "the server or the login allows reading only"),
+    "25006": (
+        NotWritable,
+        "the server or the login allows reading only: read_only=True (--read-only) reads it",
+    ),
     "25P03": (CannotConnect, "nothing was committed: {}"),
     "25P04": (CannotConnect, "nothing was committed: {}"),
     "28": (CannotConnect, "{}"),

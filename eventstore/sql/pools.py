@@ -6,6 +6,7 @@ nobody: a store that is closed while another thread reads would leave a connecti
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,19 @@ from sqlalchemy.util.queue import Empty
 from eventstore.sql.backend import backend_named
 
 __all__ = ["ClosablePool", "close_pool", "is_closed", "may_fork"]
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Say what became of a connection without what the driver says, which may quote a payload."""
+    if record.exc_info and (error := record.exc_info[1]) is not None:
+        said = f"{record.getMessage()}: the connection is given up ({type(error).__name__})"
+        record.msg, record.args, record.exc_info = said, (), None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+    return True
+
+
+# SQLAlchemy tells of a connection that was lost, in the midst of an append, with the traceback.
+logging.getLogger(f"{__name__}.ClosablePool").addFilter(_in_one_line)
 
 _THREADS = Path("/proc/self/task")
 _OPEN_FILES = Path("/proc/self/fd")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -24,14 +24,13 @@ from eventstore.errors import StatementRefused
 from eventstore.events import RecordedEvent
 from eventstore.sql.backend import AnyConnection, DriverConnection, backend_of
 from eventstore.sql.read import END
-from eventstore.sql.read_whole import WholeStreams
 from eventstore.telemetry import operation
 from projections.engine import heads
 from projections.engine.folds import BoundFolds, Fold, begin, go_on, is_own_fault
 from projections.engine.generations import IN_MEMORY, Generation
 from projections.engine.heads import Head
 from projections.engine.kept_heads import Kept, kept
-from projections.engine.pages import DAMAGED, PAGE, page_of
+from projections.engine.pages import PAGE, page_of
 from projections.engine.projection import Projection
 from projections.errors import ProjectionFailed
 from projections.tokens.counts import BoundCounts, TokenCounts
@@ -343,26 +342,21 @@ def fold_anew(
     *,
     before: int = END,
     counts: TokenCounts | None = None,
-    streams: WholeStreams | None = None,
 ) -> list[Fold]:
     """Return folds of the whole conversation, or of the versions below ``before``, in memory.
 
     Reads alone, in the caller's transaction, and writes nothing. Tokens are taken from
-    ``counts``, which then holds what was counted; without it they are counted anew. Events are
-    taken from ``streams``, which have all of them, as far as they are there.
+    ``counts``, which then holds what was counted; without it they are counted anew.
 
     Raises:
         ProjectionFailed: A fold raised, or an event cannot be read.
     """
     folds, after = [begin(generation) for generation in generations], 0
-    taken: list[RecordedEvent] | None = None
-    with suppress(*DAMAGED):  # Read once more, it is told which event it is.
-        taken = None if streams is None else streams.take(conversation_id)
-    while page := taken or page_of(connection, folds, conversation_id, after, before):
+    while page := page_of(connection, folds, conversation_id, after, before):
         for fold in folds:
             fold.feed(page)
         after = page[-1].version
-        if taken or len(page) < PAGE:
+        if len(page) < PAGE:
             break
     counts = counts or TokenCounts()
     counts.read_ahead()

@@ -24,31 +24,33 @@ from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import ConversationDamaged, DatabaseBusy
 from eventstore.log import get_logger
 from eventstore.sql import feed
-from eventstore.sql.backend import backend_of
+from eventstore.sql.backend import backend_named, backend_of
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.read import chains_stand
-from eventstore.sql.read_whole import WholeStreams
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.urls import is_in_memory
 from eventstore.telemetry import operation
 from projections.engine import generations, tables
 from projections.engine import set_aside as failures
-from projections.engine.catch_up import Begin, CatchUp, fold_anew, in_pieces
+from projections.engine.catch_up import Begin, CatchUp, in_pieces
+from projections.engine.fold_whole import fold_whole
 from projections.engine.folds import is_own_fault
 from projections.engine.generations import Generation
 from projections.engine.projection import Projection, named
 from projections.engine.rebuild_pages import (
+    ALONE,
     AlreadyFolded,
     Done,
     FoldedPage,
     Pending,
+    Turn,
     few_collections,
     in_processes,
 )
 from projections.engine.set_aside import Failure
 from projections.engine.setup import install_all
 from projections.errors import ProjectionFailed
-from projections.tokens.counts import TokenCounts, known_of, write_all
+from projections.tokens.counts import TokenCounts, write_all
 
 __all__ = ["RebuildReport", "rebuild"]
 
@@ -116,11 +118,11 @@ def _fold_all(
     failed: list[Failure] = []
     total = _pending_events(store, targets)
     pages = _pages(store, targets, total, workers)
+    fold = partial(_page_done, skip_broken=skip_broken)
     if workers > 1 and not is_in_memory(store.engine.url):
-        fold = partial(_page_done, skip_broken=skip_broken)
         results = in_processes(store, targets, fold, pages, workers)
     else:
-        results = (_page_done(store, targets, page, skip_broken) for page in pages)
+        results = (fold(store, targets, page, ALONE) for page in pages)
     for page_conversations, page_events, page_failed in results:
         failed += page_failed
         conversations += page_conversations
@@ -275,14 +277,19 @@ def _within(
 
 
 def _page_done(
-    store: EventStore, targets: Sequence[Generation], page: Sequence[Pending], skip_broken: bool
+    store: EventStore,
+    targets: Sequence[Generation],
+    page: Sequence[Pending],
+    turn: Turn,
+    *,
+    skip_broken: bool,
 ) -> Done:
     failed: list[Failure] = []
     events = sum(version for _, version in page)
     told = operation("projections", "rebuild_page", conversations=len(page), events=events)
     with few_collections(), told:
         try:
-            _rebuild_page(store, targets, page)
+            _rebuild_page(store, targets, page, turn)
         except Exception as error:
             if not is_own_fault(error) or (isinstance(error, ProjectionFailed) and not skip_broken):
                 raise
@@ -296,7 +303,7 @@ def _page_done(
 
 
 def _rebuild_page(
-    store: EventStore, targets: Sequence[Generation], page: Sequence[Pending]
+    store: EventStore, targets: Sequence[Generation], page: Sequence[Pending], turn: Turn = ALONE
 ) -> None:
     """Fold a page of conversations and write them.
 
@@ -307,7 +314,7 @@ def _rebuild_page(
     short = [pending for pending in page if pending[1] <= 2 * _PAGE_EVENTS]
     alone = [pending for pending in page if pending[1] > 2 * _PAGE_EVENTS]
     try:
-        _fold_together(store, targets, [conversation_id for conversation_id, _ in short])
+        _fold_together(store, targets, [conversation_id for conversation_id, _ in short], turn)
     except AlreadyFolded:
         # In part by a rebuild that was killed, or by another one, or erased since.
         alone = short + alone
@@ -315,23 +322,18 @@ def _rebuild_page(
         _fold_alone(store, targets, conversation_id)
 
 
-def _fold_together(store: EventStore, targets: Sequence[Generation], ids: Sequence[UUID]) -> None:
-    with store.reading() as connection:
-        erasures = erasure_count(connection, ids)
-        counts = known_of(connection, ids)
-        streams = WholeStreams.read(connection, ids)
-        folded = {
-            each: fold_anew(connection, targets, each, counts=known, streams=streams)
-            for each, known in counts.items()
-        }
-        together = FoldedPage.of(backend_of(connection), folded)
-        reached = {
-            conversation_id: (folds[0].version, folds[0].chain)
-            for conversation_id, folds in folded.items()
-            if folds[0].version
-        }
+def _fold_together(
+    store: EventStore, targets: Sequence[Generation], ids: Sequence[UUID], turn: Turn
+) -> None:
+    erasures, counts, folded = fold_whole(store, targets, ids)
+    together = FoldedPage.of(backend_named(store.engine.dialect.name), folded)
+    reached = {
+        conversation_id: (folds[0].version, folds[0].chain)
+        for conversation_id, folds in folded.items()
+        if folds[0].version
+    }
     _save_counts(store, ids, list(counts.values()), erasures)
-    with store.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
+    with turn, store.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
         erasure_lock(connection, *ids)
         # What was erased since it was folded must not be written, nor what is no longer there.
         if erasure_count(connection, ids) != erasures or not chains_stand(connection, reached):

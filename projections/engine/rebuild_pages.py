@@ -18,15 +18,18 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
+from multiprocessing.synchronize import Lock
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Table
 
 from eventstore import EventStore, KeyProvider
-from eventstore.sql.backend import Backend
+from eventstore.sql.at_hand import TURN_S
+from eventstore.sql.backend import Backend, backend_named
 from eventstore.sql.engines import open_engine
 from eventstore.sql.pools import may_fork
 from projections.engine import heads
@@ -38,11 +41,13 @@ from projections.engine.projection import Projection
 from projections.engine.set_aside import Failure
 
 __all__ = [
+    "ALONE",
     "AlreadyFolded",
     "Done",
     "FoldPage",
     "FoldedPage",
     "Pending",
+    "Turn",
     "few_collections",
     "in_processes",
 ]
@@ -53,8 +58,34 @@ Pending = tuple[UUID, int]
 Done = tuple[int, int, list[Failure]]
 """Of a page: the conversations, their events, and what was set aside."""
 
-FoldPage = Callable[[EventStore, Sequence[Generation], Sequence[Pending]], Done]
+Turn = AbstractContextManager[Any]
+"""Held while a page is written, where only one process can."""
+
+ALONE: Turn = nullcontext()
+"""The turn of a process that shares the work with no other, or a database that lets all write."""
+
+FoldPage = Callable[[EventStore, Sequence[Generation], Sequence[Pending], Turn], Done]
 """Folds a page into the generations; one that another process can import."""
+
+
+class WriteTurn:
+    """Whose turn it is among the processes of a rebuild, which would sleep and try again.
+
+    The database decides all the same where a turn does not come soon, as when its holder was
+    killed.
+    """
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+        self._held = False
+
+    def __enter__(self) -> None:
+        self._held = self._lock.acquire(timeout=TURN_S)
+
+    def __exit__(self, *_: object) -> None:
+        if self._held:
+            self._held = False
+            self._lock.release()
 
 
 class AlreadyFolded(Exception):
@@ -119,11 +150,15 @@ def in_processes(
     # A child has to import everything anew unless it is forked, but may share no connection, no
     # lock of a thread that it lacks, and nothing of what a provider of keys may hold.
     forked = keys is None and may_fork(store.engine)
+    context = get_context("fork" if forked else "spawn")
+    turn: Turn = ALONE
+    if backend_named(store.engine.dialect.name).locks_all:
+        turn = WriteTurn(context.Lock())
     pool = ProcessPoolExecutor(
         count - 1,
-        mp_context=get_context("fork" if forked else "spawn"),
+        mp_context=context,
         initializer=_start,
-        initargs=(url, keys, numbers, fold),
+        initargs=(url, keys, numbers, fold, turn),
     )
     running: set[Future[Done]] = set()
     try:
@@ -133,7 +168,7 @@ def in_processes(
             if len(running) < 2 * (count - 1):
                 running.add(pool.submit(_work, page))
                 continue
-            yield fold(store, targets, page)
+            yield fold(store, targets, page, turn)
             done, running = wait(running, timeout=0)
             yield from (future.result() for future in done)
         while running:
@@ -149,6 +184,7 @@ class _Worker:
     store: EventStore
     targets: list[Generation]
     fold: FoldPage
+    turn: Turn
 
 
 def _start(
@@ -156,6 +192,7 @@ def _start(
     keys: KeyProvider | None,
     numbers: tuple[tuple[Projection, int], ...],
     fold: FoldPage,
+    turn: Turn,
 ) -> None:
     # Ctrl-C is for the parent, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -165,6 +202,7 @@ def _start(
     _Worker.store = EventStore(open_engine(url), keys=keys)
     _Worker.targets = [Generation(projection, number, None) for projection, number in numbers]
     _Worker.fold = fold
+    _Worker.turn = turn
 
 
 def _ready() -> None:
@@ -180,7 +218,7 @@ def _end_with_parent() -> None:
 
 
 def _work(page: list[Pending]) -> Done:
-    return _Worker.fold(_Worker.store, _Worker.targets, page)
+    return _Worker.fold(_Worker.store, _Worker.targets, page, _Worker.turn)
 
 
 @contextmanager

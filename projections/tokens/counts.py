@@ -128,6 +128,11 @@ class TokenCounts:
         self._read_ahead = True
 
     @property
+    def looks(self) -> bool:
+        """Whether what is not known is looked for."""
+        return self._connection is not None
+
+    @property
     def new(self) -> Mapping[bytes, Count]:
         """What was counted and is not written yet, by digest; it grows while more is counted."""
         return self._new

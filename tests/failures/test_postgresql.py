@@ -22,6 +22,26 @@ from tests.postgres import fresh_database
 PASSWORD = "s3cret-and-right"
 
 
+def test_a_connection_that_cannot_be_given_back(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SQLAlchemy logged it with the whole traceback, and with what the driver quotes."""
+    with EventStore.open(postgres_url) as store:
+        lent = store.engine.raw_connection()
+        cursor = lent.cursor()
+        cursor.execute("SELECT pg_backend_pid(), 'my-words'")
+        [[pid, _]] = cursor.fetchall()
+        with administrator(postgres_url) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+        lent.close()
+        assert 1 == store.append(new_id(), say("hello")).version
+
+    [record] = [each for each in caplog.records if each.name.startswith("eventstore.sql.pools")]
+    assert (None, "WARNING") == (record.exc_info, record.levelname)
+    assert "is given up (" in record.getMessage()
+    assert "\n" not in record.getMessage()
+
+
 def administrator(url: str) -> psycopg.Connection:
     """Connect as the tests' own user."""
     conninfo = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)

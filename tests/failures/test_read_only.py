@@ -63,7 +63,7 @@ def test_views_that_are_current(store: EventStore, refusing: EventStore) -> None
 def test_views_that_are_behind(store: EventStore, refusing: EventStore, database_url: str) -> None:
     """What cannot be kept is refused; a store that was opened for reading folds it in memory."""
     cid = converse(store, 1)
-    with pytest.raises(NotWritable):
+    with pytest.raises(NotWritable, match="read_only=True"):
         Views(refusing).timeline(cid)
     with EventStore.open(database_url, read_only=True) as reader:
         seen = Views(reader).timeline(cid)

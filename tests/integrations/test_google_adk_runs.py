@@ -12,6 +12,7 @@ from google.adk.agents.run_config import StreamingMode
 from google.adk.apps import App
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import Runner
+from google.adk.tools import FunctionTool, LongRunningFunctionTool
 from google.genai import types
 
 from agent_eventstore import EventStore, Views
@@ -78,6 +79,87 @@ async def test_parallel_agents(store: EventStore) -> None:
     data = [each.data for each in store.read("app/ada/s")]
     answers = [str(each.name) for each in data if isinstance(each, AssistantMessage)]
     assert sorted(answers) == ["a", "b"]
+
+
+class Scripted(BaseLlm):
+    """A model that says what it is told to, one part an answer."""
+
+    parts: list[types.Part]
+
+    async def generate_content_async(
+        self, llm_request: Any, stream: bool = False
+    ) -> AsyncIterator[LlmResponse]:
+        """Answer."""
+        yield LlmResponse(content=types.Content(role="model", parts=[self.parts.pop(0)]))
+
+
+def call_of(name: str, call_id: str, **given: Any) -> types.Part:
+    """Return a call of a tool."""
+    return types.Part(function_call=types.FunctionCall(name=name, args=given, id=call_id))
+
+
+def response_of(name: str, call_id: str, **told: Any) -> types.Content:
+    """Return what the user's side has to say of a call."""
+    response = types.FunctionResponse(name=name, id=call_id, response=told)
+    return types.Content(role="user", parts=[types.Part(function_response=response)])
+
+
+def book(city: str) -> dict[str, str]:
+    """Book a hotel."""
+    return {"result": f"booked in {city}"}
+
+
+def approve(amount: int) -> dict[str, str]:
+    """Ask somebody, who takes a day."""
+    return {"status": "pending"}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("confirmed", "status"), [(True, "success"), (False, "denied")])
+@pytest.mark.anyio
+async def test_a_tool_that_is_confirmed(store: EventStore, confirmed: bool, status: str) -> None:
+    """Until then it has not begun, and what it returns then is its result, in another process."""
+    asked = [call_of("book", "c1", city="Rome"), types.Part(text="Done.")]
+    tool = FunctionTool(book, require_confirmation=True)
+    agent = LlmAgent(name="clerk", model=Scripted(model="m", parts=asked), tools=[tool])
+    sessions = EventStoreSessionService(store)
+    await sessions.create_session(app_name="app", **ADA)
+    runner = Runner(app_name="app", agent=agent, session_service=sessions)
+    events = await ask(runner, "Book.")
+    [row] = Views(store).tool_calls(tool="book")
+    assert row.status == "not_started"
+
+    calls = [call for event in events for call in event.get_function_calls()]
+    answer = response_of("adk_request_confirmation", calls[-1].id, confirmed=confirmed)
+    sessions = EventStoreSessionService(store)
+    runner = Runner(app_name="app", agent=agent, session_service=sessions)
+    async for _ in runner.run_async(**ADA, new_message=answer):
+        pass
+    [row] = Views(store).tool_calls(tool="book")
+    assert row.status == status
+    told = str(Views(store).context("app/ada/s", mode=None).messages)
+    assert ("booked in Rome" in told) is confirmed
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.anyio
+async def test_a_tool_that_runs_for_long(store: EventStore) -> None:
+    """What became of it is told after what it had returned, though another process hears it."""
+    asked = [call_of("approve", "c1", amount=3), types.Part(text="Wait."), types.Part(text="Yes.")]
+    tool = LongRunningFunctionTool(approve)
+    agent = LlmAgent(name="clerk", model=Scripted(model="m", parts=asked), tools=[tool])
+    sessions = EventStoreSessionService(store)
+    await sessions.create_session(app_name="app", **ADA)
+    await ask(Runner(app_name="app", agent=agent, session_service=sessions), "Approve.")
+    runner = Runner(app_name="app", agent=agent, session_service=EventStoreSessionService(store))
+    answer = response_of("approve", "c1", status="approved")
+    async for _ in runner.run_async(**ADA, new_message=answer):
+        pass
+
+    told = Views(store).context("app/ada/s", mode=None).messages
+    assert [each["role"] for each in told][-3:] == ["assistant", "user", "assistant"]
+    assert told[-2]["content"] == 'approve: {"status": "approved"}'
+    assert '{"status":"pending"}' in str(told)
 
 
 class Streaming(BaseLlm):

@@ -5,7 +5,9 @@ On SQLite everybody who writes waits for a lock that is held while a text is tok
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from typing import Any
 from uuid import UUID
 
@@ -95,6 +97,27 @@ def test_locks_are_free_while_a_text_is_looked_at(
         monkeypatch.setattr(owner, name, looked)
     WAYS[way](store, cid)
     assert looks
+
+
+def test_a_rebuild_reads_in_no_transaction_while_it_folds(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's log begins anew only where nobody reads it: it grew to the size of the database."""
+    emptied = []
+    with EventStore.open(sqlite_url) as store, ExitStack() as stack:
+        other = stack.enter_context(closing(sqlite3.connect(str(store.engine.url.database))))
+        Views(store)
+        converse(store, 2)
+        real = Fold.feed
+
+        def looked(self: Fold, events: Any) -> None:
+            busy, _, left = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            emptied.append((busy, left))
+            real(self, events)
+
+        monkeypatch.setattr(Fold, "feed", looked)
+        upkeep.rebuild(store)
+    assert {(0, 0)} == set(emptied)
 
 
 def test_a_broken_conversation_is_tried_without_a_lock(

@@ -28,8 +28,20 @@ def test_each_stream_gets_its_own_events_once(store: EventStore) -> None:
     with store.reading() as connection:
         streams = WholeStreams.read(connection, [*several, large, new_id()])
         for each in (large, *several):
-            assert read_page(connection, each) == streams.take(each)
-            assert streams.take(each) is None
+            assert read_page(connection, each) == streams.take(each, connection)
+            assert streams.take(each, connection) is None
+
+
+def test_only_what_is_not_plain_needs_a_connection(store: EventStore) -> None:
+    """A rebuild folds the others when its transaction has ended; nothing is lost by asking."""
+    plain = converse(store, 1)
+    large = store.append(new_id(), [e.UserMessage.text("long " * 40_000)]).conversation_id
+    with store.reading() as connection:
+        streams = WholeStreams.read(connection, [plain, large])
+    assert [*store.read(plain)] == streams.take(plain)
+    assert streams.take(large) is None
+    with store.reading() as connection:
+        assert read_page(connection, large) == streams.take(large, connection)
 
 
 def test_forks_and_what_is_not_there_are_left_to_be_read_alone(store: EventStore) -> None:

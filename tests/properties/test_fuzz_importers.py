@@ -26,6 +26,7 @@ from tests.integration.codex_sessions import rollout
 from tests.integration.test_chatgpt import spoken
 from tests.properties.hostile import HOSTILE, changed_bytes, changed_json, jsons
 from tests.unit.importers.reading import TAU_BENCH
+from tests.unit.importers.test_atif import TRAJECTORY
 from tests.unit.importers.test_openhands import EVENTS
 from tests.unit.importers.test_sharegpt import TURNS
 
@@ -108,6 +109,7 @@ def _documents() -> dict[str, list[Any]]:
     found["chatgpt"] = [spoken().exported()]
     found["sharegpt"] = [{"id": "a", "conversations": TURNS}]
     found["openhands"] = EVENTS
+    found["atif"] = [TRAJECTORY]
     found["langchain"] = _DUMP
     real = json.loads(TAU_BENCH.read_text("utf-8"))
     shortest = sorted(real, key=lambda each: len(json.dumps(each)))[:2]

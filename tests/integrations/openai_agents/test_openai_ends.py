@@ -13,6 +13,7 @@ from agents import (
     GuardrailFunctionOutput,
     OutputGuardrailTripwireTriggered,
     Runner,
+    RunState,
     SQLiteSession,
     function_tool,
     input_guardrail,
@@ -114,6 +115,38 @@ def test_an_agent_as_a_tool(session: EventStoreSession, streamed: bool) -> None:
     assert ("ask", "success") == (row.name, row.status)
 
 
+@function_tool(needs_approval=True)
+async def book(city: str) -> str:
+    """Book a hotel."""
+    return f"booked in {city}"
+
+
+def test_an_approval_within_an_agent_as_a_tool(session: EventStoreSession) -> None:
+    """The tool has no result until somebody has approved, in another run."""
+
+    def agent_of(outer: RecordedModel, inner: RecordedModel) -> Agent[Any]:
+        expert = Agent(name="Expert", model=inner, tools=[book])
+        return Agent(name="A", model=outer, tools=[expert.as_tool("ask", "Asks an expert.")])
+
+    async def approved(session: Any) -> None:
+        own = isinstance(session, SQLiteSession)
+        first = scripted([called("ask", "c1", input="Rome?")])
+        agent = agent_of(first, scripted([called("book", "c2", city="Rome")]))
+        async with nullcontext() if own else RecordedRun(session) as run:
+            waits = await Runner.run(agent, "Book.", session=session, hooks=run)
+        agent = agent_of(scripted("Done."), scripted("It is booked."))
+        state = await RunState.from_string(agent, waits.to_state().to_string())
+        state.approve(state.get_interruptions()[0])
+        async with nullcontext() if own else RecordedRun(session) as run:
+            await Runner.run(agent, state, session=session, hooks=run)
+
+    own, kept = items_of(approved, session)
+    assert own == kept
+    [row] = Views(session.store).tool_calls(conversation_id=session.id)
+    assert ("ask", "success") == (row.name, row.status)
+    assert (4, 40) == tokens_of(session)
+
+
 def test_an_agent_in_a_guardrail(session: EventStoreSession) -> None:
     """It is asked while the run's own model is, and no part of the conversation."""
 
@@ -211,6 +244,36 @@ def test_a_reader_that_leaves_the_stream(session: EventStoreSession) -> None:
     assert (2, 20) == tokens_of(session)
     [row] = Views(session.store).tool_calls(conversation_id=session.id)
     assert "success" == row.status
+
+
+def test_a_reader_that_leaves_while_a_tool_runs(session: EventStoreSession) -> None:
+    """What the tool returns afterwards is its result."""
+
+    async def left(session: Any) -> None:
+        begun, going = asyncio.Event(), asyncio.Event()
+
+        @function_tool
+        async def slow(city: str) -> str:
+            begun.set()
+            await going.wait()
+            return f"sun in {city}"
+
+        model = scripted([called("slow", "c1", city="Rome")], "Sunny.")
+        own = isinstance(session, SQLiteSession)
+        async with nullcontext() if own else RecordedRun(session) as run:
+            agent = Agent(name="A", model=model, tools=[slow])
+            result = Runner.run_streamed(agent, "Hello.", session=session, hooks=run)
+            async for _ in result.stream_events():
+                break
+            await begun.wait()
+        going.set()
+        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+
+    own, kept = items_of(left, session)
+    assert own == kept
+    [row] = Views(session.store).tool_calls(conversation_id=session.id)
+    assert ("slow", "success") == (row.name, row.status)
+    assert "sun in Rome" == kept[2]["output"]
 
 
 def test_a_model_that_is_not_recorded(session: EventStoreSession) -> None:

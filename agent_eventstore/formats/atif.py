@@ -1,0 +1,243 @@
+"""Trajectories in the Agent Trajectory Interchange Format (ATIF), as Harbor and others write them.
+
+A file holds one as an object with ``steps``, or several as an array or JSON Lines. A step is what
+the system or a user said, or an answer of the agent's with its calls and, as its observation, their
+results. What an observation tells without a call of its own is told to the model by its program.
+A trajectory of a subagent that stands within is a conversation of its own, with this one as its
+parent. The schema is that of versions 1.0 to 1.8; a step is kept, without what its events say,
+under ``raw["atif_step"]``. Nothing is written in this format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.agent_session import SessionLog, object_in, text_at, whole_at
+from agent_eventstore.formats.openai_wire import request_of
+from agent_eventstore.formats.source import Record, Source
+from agent_eventstore.formats.transcript import (
+    UNINTERPRETED,
+    Origin,
+    Transcript,
+    identify,
+    moment_of,
+)
+from eventstore.events import (
+    ContentPart,
+    ConversationStart,
+    FilePart,
+    ImagePart,
+    Invocation,
+    OtherPart,
+    ReasoningPart,
+    SystemInstruction,
+    TextPart,
+    TokenUsage,
+    ToolResult,
+    Ui,
+    UnknownEvent,
+    UserMessage,
+)
+from eventstore.events.codec import dumps
+
+__all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
+
+FORMAT = "atif"
+ORIGINAL = "atif_step"
+"""The key in ``raw`` of a step as it came, but for what its events say."""
+
+_WITHIN = "subagent_trajectories"
+_IDS = ("session_id", "trajectory_id")
+_SAID = frozenset(
+    {"step_id", "source", "message", "reasoning_content", "tool_calls", "observation"}
+)
+_OF_CALL = frozenset({"tool_call_id", "function_name", "arguments"})
+_URLS = ("http://", "https://", "data:")
+
+
+def recognises(value: Any) -> bool:
+    """Whether a value is a trajectory."""
+    if not isinstance(value, dict) or not isinstance(steps := value.get("steps"), list):
+        return False
+    first = steps[0] if steps else None
+    told = (text_at(value, "schema_version") or "").startswith("ATIF")
+    return told or (isinstance(first, dict) and {"step_id", "source", "message"} <= first.keys())
+
+
+def read(source: Source) -> Iterator[Transcript | ImportFailed]:
+    """Give the file's trajectories, each followed by those of its subagents."""
+    for found in source.lists("steps"):
+        if isinstance(found, ImportFailed):
+            yield found
+        else:
+            yield from _trajectories(source, *found, parent=None)
+
+
+def _trajectories(
+    source: Source, about: dict[str, Any], steps: list[Record], parent: Origin | None
+) -> Iterator[Transcript | ImportFailed]:
+    """Give a trajectory and those within it; one broken step leaves all of it out."""
+    for number, record in enumerate(steps, start=1):
+        if not isinstance(record.value, dict):
+            yield source.failed(record.line, f"step {number} is not an object")
+            return
+    own = _transcript(source, about, steps, parent)
+    yield own
+    within = about.get(_WITHIN)
+    for each in within if isinstance(within, list) else ():
+        inner = each.get("steps") if isinstance(each, dict) else None
+        if not isinstance(inner, list) or not inner:
+            yield source.failed(own.line, "a subagent's trajectory has no steps")
+            continue
+        told = {key: value for key, value in each.items() if key != "steps"}
+        records = [Record(step, own.line or 1) for step in inner]
+        yield from _trajectories(source, told, records, own.origin if own.origin.place else None)
+
+
+def _transcript(
+    source: Source, about: dict[str, Any], steps: list[Record], parent: Origin | None
+) -> Transcript:
+    reader = _Reader(text_at(object_in(about, "agent"), "model_name"))
+    kept = {key: value for key, value in about.items() if key != _WITHIN}
+    reader.log.add(ConversationStart(raw=kept or None), occurred_at=moment_of(steps[0].value))
+    for record in steps:
+        reader.take(record.value)
+    reader.log.close()
+    named = [name for key in _IDS if (name := text_at(about, key))]
+    above = [str(parent.place[-1])] if parent is not None else []
+    stated = "/".join([*above, *named]) if named else None
+    return Transcript(
+        identify(FORMAT, stated, (record.value for record in steps)),
+        tuple(reader.log.take()),
+        file=source.file,
+        line=steps[0].line,
+        parent=parent,
+    )
+
+
+class _Reader:
+    """Makes events of one trajectory's steps."""
+
+    def __init__(self, model: str | None) -> None:
+        self.log = SessionLog({})
+        self._model, self._answers, self._instructed = model, 0, False
+
+    def take(self, step: dict[str, Any]) -> None:
+        """Take in a step."""
+        meta, raw = {"occurred_at": moment_of(step)}, _kept(step)
+        match step.get("source"):
+            case "system":
+                leads = not self.log.has_prompt(0)
+                text = "\n".join(p.text for p in _parts(step) if isinstance(p, TextPart))
+                told = SystemInstruction(text=text, continues=leads and self._instructed, raw=raw)
+                self._instructed = self._instructed or leads
+                self.log.add(told, **meta, **({} if leads else {"in_context": False}))
+            case "user":
+                self.log.prompt(UserMessage(parts=_parts(step), raw=raw), **meta)
+            case "agent":
+                self._answered(step, raw, meta)
+            case _:
+                self.log.add(UnknownEvent(UNINTERPRETED, 1, {ORIGINAL: step}), **meta)
+                return
+        for result in _listed(object_in(step, "observation"), "results"):
+            if isinstance(result, dict):
+                self._observed(result, step, meta)
+
+    def _answered(
+        self, step: dict[str, Any], raw: dict[str, Any] | None, meta: dict[str, Any]
+    ) -> None:
+        self._answers += 1
+        answer = self.log.answer(f"atif-{self._answers}", **meta)
+        if thought := text_at(step, "reasoning_content"):
+            answer.parts.append(ReasoningPart(text=thought))
+        answer.parts += [part for part in _parts(step) if part != TextPart(text="")]
+        for call in _calls_in(step):
+            given = call.get("arguments")
+            text = given if isinstance(given, str) else dumps({} if given is None else given)
+            name, named = text_at(call, "function_name") or "", text_at(call, "tool_call_id")
+            answer.calls.append(request_of(name, text, named))
+        answer.usage, answer.raw = _tokens(object_in(step, "metrics")), raw
+        answer.invocation = Invocation(model=text_at(step, "model_name") or self._model)
+        self.log.close()
+
+    def _observed(self, result: dict[str, Any], step: dict[str, Any], meta: dict[str, Any]) -> None:
+        calls, named = _calls_in(step), text_at(result, "source_call_id")
+        if named is None and len(calls) == 1:
+            named = text_at(calls[0], "tool_call_id")
+        beside = {k: v for k, v in result.items() if k not in ("source_call_id", "content")}
+        raw = {ORIGINAL: beside} if any(value is not None for value in beside.values()) else None
+        if named is None:
+            ui = Ui(part_type="observation", collapsed=True)
+            self.log.add(UserMessage(parts=_content(result.get("content")), ui=ui, raw=raw), **meta)
+            return
+        told = result.get("content")
+        content = told if isinstance(told, str) else _content(told) or None
+        self.log.result(ToolResult(call_id="", content=content, provider_id=named, raw=raw), **meta)
+
+
+def _kept(step: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a step's ``raw``: what it says besides what its events do; None if that is nothing."""
+    kept = {k: v for k, v in step.items() if k not in _SAID}
+    odd = [call for call in _listed(step, "tool_calls") if not _is_plain(call, _OF_CALL)]
+    if odd:
+        kept["tool_calls"] = odd
+    observed = step.get("observation")
+    if isinstance(observed, dict) and observed.keys() <= {"results"}:
+        odd = [each for each in _listed(observed, "results") if not isinstance(each, dict)]
+        observed = {"results": odd} if odd else None
+    if observed is not None:
+        kept["observation"] = observed
+    return {ORIGINAL: kept} if any(value is not None for value in kept.values()) else None
+
+
+def _listed(value: Mapping[str, Any], key: str) -> list[Any]:
+    """Return the list under a key; of anything else but null, a list of it."""
+    found = value.get(key)
+    return found if isinstance(found, list) else [] if found is None else [found]
+
+
+def _is_plain(value: Any, keys: frozenset[str]) -> bool:
+    return isinstance(value, dict) and value.keys() <= keys
+
+
+def _calls_in(step: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [call for call in _listed(step, "tool_calls") if isinstance(call, dict)]
+
+
+def _parts(step: Mapping[str, Any]) -> tuple[ContentPart, ...]:
+    return _content(step.get("message"))
+
+
+def _content(content: Any) -> tuple[ContentPart, ...]:
+    if isinstance(content, str):
+        return (TextPart(text=content),)
+    if not isinstance(content, list):
+        return () if content is None else (OtherPart(raw=content),)
+    return tuple(map(_part, content))
+
+
+def _part(item: Any) -> ContentPart:
+    match item:
+        case {"type": "text", "text": str(text)}:
+            return TextPart(text=text)
+        case {"type": "image" | "audio" as kind, "source": {"path": str(path), **about}}:
+            media_type = text_at(about, "media_type")
+            if not path.startswith(_URLS):
+                return FilePart(path=path, media_type=media_type)
+            if kind == "image":
+                return ImagePart(url=path, media_type=media_type)
+            return FilePart(url=path, media_type=media_type)
+    return OtherPart(raw=item)
+
+
+def _tokens(metrics: Mapping[str, Any]) -> TokenUsage | None:
+    prompt, completion = whole_at(metrics, "prompt_tokens"), whole_at(metrics, "completion_tokens")
+    if prompt is None and completion is None:
+        return None
+    return TokenUsage(
+        prompt_tokens=prompt or 0,
+        completion_tokens=completion or 0,
+        cached_prompt_tokens=whole_at(metrics, "cached_tokens"),
+    )

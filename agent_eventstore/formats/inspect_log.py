@@ -1,0 +1,143 @@
+"""Logs of Inspect: each sample's messages are a conversation.
+
+A log is a ``.eval`` file, which is an archive with a file for each sample, or the same as one JSON
+object; a sample alone is read too. Messages are nearly those of OpenAI. Long texts stand once,
+among the sample's ``attachments``, and are put back where they are named. The events of a sample
+tell again how its messages came about: they are passed over, and counted. Nothing is written in
+this format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile, ZipFile, ZipInfo, is_zipfile
+
+from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.openai_messages import transcript_of
+from agent_eventstore.formats.source import LONGEST_LINE, Record, Source
+from agent_eventstore.formats.transcript import Transcript, identify
+
+__all__ = ["FORMAT", "is_archive", "read", "recognises"]
+
+FORMAT = "inspect"
+
+_SAMPLES = "samples/"
+_HEADERS = ("header.json", "_journal/start.json")
+_NAMED = re.compile(r"attachment://([0-9a-f]{32})")
+_OF_LOG = ("task", "model", "run_id", "eval_id", "created")
+_AGAIN = ("events", "events_data", "timelines", "attachments", "store", "output")
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file is an archive of samples, which is no text."""
+    if not is_zipfile(path):
+        return False
+    try:
+        with ZipFile(path) as archive:
+            return any(name.startswith(_SAMPLES) for name in archive.namelist())
+    except BadZipFile:
+        return False
+
+
+def recognises(value: Any) -> bool:
+    """Whether a value is a log, or a sample of one."""
+    if not isinstance(value, dict):
+        return False
+    if isinstance(value.get("eval"), dict) and "status" in value:
+        return isinstance(value.get("samples"), list) or "version" in value
+    return _is_sample(value) and "scores" in value
+
+
+def _is_sample(value: Any) -> bool:
+    return isinstance(value, dict) and {"id", "epoch", "messages"} <= value.keys()
+
+
+def read(source: Source) -> Iterator[Transcript | ImportFailed]:
+    """Give the conversations of the samples, and reports of those that cannot be read."""
+    if is_archive(source.path):
+        yield from _archive(source)
+        return
+    for item in source.records():
+        if isinstance(item, ImportFailed):
+            yield item
+        elif _is_sample(item.value):
+            yield _conversation(source, item, {})
+        elif isinstance(item.value, dict) and isinstance(item.value.get("samples"), list):
+            for sample in item.value["samples"]:
+                yield _conversation(source, Record(sample, item.line), item.value.get("eval"))
+        else:
+            yield source.failed(item.line, "there is no sample with messages")
+
+
+def _archive(source: Source) -> Iterator[Transcript | ImportFailed]:
+    with ZipFile(source.path) as archive:
+        listed = {each.filename: each for each in archive.infolist()}
+        header: Any = None
+        for name in _HEADERS:
+            if header is None and name in listed:
+                found = _member(source, archive, listed[name])
+                header = found.value if isinstance(found, Record) else None
+        about = header.get("eval") if isinstance(header, dict) else None
+        for name, member in listed.items():
+            if name.startswith(_SAMPLES) and name.endswith(".json"):
+                sample = _member(source, archive, member)
+                if isinstance(sample, ImportFailed):
+                    yield sample
+                else:
+                    yield _conversation(source, sample, about)
+
+
+def _member(source: Source, archive: ZipFile, member: ZipInfo) -> Record | ImportFailed:
+    if member.file_size > LONGEST_LINE:
+        reason = f"{member.filename} has more than {LONGEST_LINE:,} bytes"
+        return source.failed(None, reason)
+    try:
+        found = source.value_of(archive.read(member))
+    except (BadZipFile, NotImplementedError, RuntimeError, OSError) as error:
+        return source.failed(None, f"{member.filename} cannot be read: {error}")
+    if isinstance(found, ImportFailed):
+        return source.failed(found.line, f"{member.filename}: {found.reason}")
+    return found
+
+
+def _conversation(source: Source, record: Record, about: Any) -> Transcript | ImportFailed:
+    """Return the conversation of a sample."""
+    sample = record.value
+    if not _is_sample(sample) or not isinstance(sample["messages"], list):
+        return source.failed(record.line, "a sample has no list of messages")
+    told = about if isinstance(about, Mapping) else {}
+    log = {key: told[key] for key in _OF_LOG if told.get(key) is not None}
+    kept = {k: v for k, v in sample.items() if k not in ("messages", *_AGAIN)}
+    task, place = log.get("task"), f"{sample['id']}/{sample['epoch']}"
+    rest = {
+        **kept,
+        "title": f"{task}: {place}" if task else place,
+        **({"eval": log} if log else {}),
+    }
+    attachments = sample.get("attachments")
+    messages = _whole(sample["messages"], attachments if isinstance(attachments, dict) else {})
+    run = log.get("eval_id") or log.get("run_id")
+    stated = sample.get("uuid") or (f"{run}/{place}" if run else None)
+    origin = identify(FORMAT, stated if isinstance(stated, str) else None, (kept, messages))
+    try:
+        found = transcript_of(source, messages, rest, record.line, origin)
+    except ImportFailed as failure:
+        return failure
+    events = sample.get("events")
+    for _ in events if isinstance(events, list) else ():
+        found.left_out.note("event of a sample", known=True)
+    return found
+
+
+def _whole(value: Any, attachments: Mapping[str, Any]) -> Any:
+    """Return messages with the texts put back that stand among the attachments."""
+    if isinstance(value, str):
+        return _NAMED.sub(lambda found: str(attachments.get(found[1], found[0])), value)
+    if isinstance(value, list):
+        return [_whole(each, attachments) for each in value]
+    if isinstance(value, dict):
+        return {key: _whole(each, attachments) for key, each in value.items()}
+    return value
