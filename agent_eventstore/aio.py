@@ -42,6 +42,7 @@ from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from eventstore.leases import KEEPER
+from eventstore.options import require_store
 from eventstore.threads import to_thread
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class AsyncConversation(AsyncConversationRuns):
         **options: Unpack[StartOptions],
     ) -> Self:
         """Begin a conversation and its first session; see `Conversation.start`."""
+        require_store(store, AsyncEventStore)
         starting = partial(Conversation.start, store.store, **options)
         if connection is None or isinstance(connection, Connection):
             made = await to_thread(starting, connection=connection)
@@ -89,6 +91,7 @@ class AsyncConversation(AsyncConversationRuns):
 
         Whoever is cancelled while it waits for another session has changed nothing.
         """
+        require_store(store, AsyncEventStore)
         waits = options.get("if_busy") == "wait"
         until = time.monotonic() + (options.get("wait_s", WAIT_S) if waits else 0)
         if waits:
@@ -107,6 +110,7 @@ class AsyncConversation(AsyncConversationRuns):
         cls, store: AsyncEventStore, source: StreamId, **options: Unpack[ForkOptions]
     ) -> Self:
         """Begin a conversation that goes on from another's turn; see `Conversation.fork`."""
+        require_store(store, AsyncEventStore)
         made = await to_thread(Conversation.fork, store.store, source, **options)
         return cls(store, made._session)
 

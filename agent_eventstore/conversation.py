@@ -32,7 +32,7 @@ from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from eventstore.leases import KEEPER
-from eventstore.options import require_known
+from eventstore.options import require_known, require_store
 from eventstore.owners import Owned
 
 __all__ = [
@@ -184,6 +184,7 @@ class Conversation(ConversationRuns):
             InvalidEvent: The key is a UUID, or stands beside an id; or a name, the metadata or
                 ``extra`` cannot be kept.
         """
+        require_store(store, EventStore)
         require_known(options, StartOptions)
         return cls(started(store, connection=connection, **options))
 
@@ -207,6 +208,7 @@ class Conversation(ConversationRuns):
             OwnerMismatch: It belongs to another tenant or user.
             OSError: A file of an erased output cannot be deleted.
         """
+        require_store(store, EventStore)
         require_known(options, OpenOptions)
         return cls(opened(store, conversation_id, **options))
 
@@ -229,6 +231,7 @@ class Conversation(ConversationRuns):
             ForkRefused: There is nothing before that version to be shared.
             ConversationExists: There is a conversation of this id or key already.
         """
+        require_store(store, EventStore)
         require_known(options, ForkOptions)
         return cls(forked(store, source, **options))
 

@@ -29,7 +29,7 @@ from eventstore.owners import Owned, named
 from eventstore.processes import in_child
 from eventstore.sql.requests import ANY, Anchor, Append, Appended, Expected, many
 from eventstore.sql.row_security import OWNER
-from eventstore.sql.transactions import append_within
+from eventstore.sql.transactions import append_within, require_connection
 from eventstore.store import EventStore, StoreOptions
 from eventstore.threads import to_thread
 
@@ -153,6 +153,8 @@ class AsyncEventStore:
                 outcome = await self._run(self._append_within, connection, request)
             else:
                 # What takes time, or a connection of the store's own, is done in a thread.
+                if not hasattr(connection, "run_sync"):
+                    require_connection(connection)
                 made = await self._run(request)
                 outcome = await connection.run_sync(self._append_within, lambda: made)
         except Exception as error:

@@ -1,15 +1,15 @@
-"""Options by name: one that does not exist is refused, with the one that was perhaps meant.
+"""What a caller hands in that cannot be meant: an unknown option, something else than a store.
 
 A function that takes ``**options`` takes any name, and would ignore a ``tenat_id`` in silence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-__all__ = ["meant", "require_known"]
+__all__ = ["meant", "require_known", "require_store"]
 
 _LOOKED_AT = 100  # characters of a name, which somebody else may have made
 
@@ -33,3 +33,18 @@ def meant(name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = get_close_matches(name[:_LOOKED_AT], names, n=1)
     return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
+
+
+def require_store(store: object, kind: type[Any]) -> None:
+    """Raise if something else stands in the place of a store, such as the other kind of one.
+
+    Raises:
+        TypeError: It does.
+    """
+    if isinstance(store, kind):
+        return
+    what = type(store).__name__
+    if isinstance(store, Coroutine):
+        store.close()
+        what = "a coroutine: write `await` before the call that opens it"
+    raise TypeError(f"the store has to be an {kind.__name__}, and is {what}")

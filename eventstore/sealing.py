@@ -136,6 +136,8 @@ class Keyring:
     """A provider's keys as a store uses them, the latest remembered; safe to share by threads."""
 
     def __init__(self, provider: KeyProvider) -> None:
+        if not callable(getattr(provider, "create", None)):
+            raise TypeError(f"keys are a provider, such as DirectoryKeys(path), not {provider!r}")
         try:
             import cryptography  # noqa: F401 - to fail here, and not at the first append
         except ImportError as error:

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack, get_args
 
 from sqlalchemy import URL, Engine
 
@@ -99,6 +99,11 @@ class EventStore(EventEraser):
             raise ValueError(f"max_event_bytes must be from 1 to {blobs.MOST_BYTES:,}")
         if memory_bytes < 0:
             raise ValueError(f"memory_bytes is {memory_bytes}: give bytes, or 0 for none")
+        if blob_threshold < 0:
+            raise ValueError(f"blob_threshold is {blob_threshold}: give a number of bytes")
+        for name, function in (("clock", clock), ("redact", redact)):
+            if function is not None and not callable(function):
+                raise TypeError(f"{name} has to be a function, and is {function!r}")
         self.keys = None if keys is None else Keyring(keys)
         if self.keys is not None:
             engine.update_execution_options(**{OPTION: self.keys})
@@ -130,9 +135,12 @@ class EventStore(EventEraser):
         Raises:
             StoreUnavailable: One of its subclasses says what is wrong with URL, server, file or
                 schema.
+            ValueError: An option has a value that it cannot have; TypeError, one of another type.
             ImportError: ``keys`` are given, and the extra ``encryption`` is not installed.
         """
         require_known(options, StoreOptions)
+        if pool_size < 1:
+            raise ValueError(f"pool_size is {pool_size}: one connection is the least")
         return cls._opened(partial(open_engine, url, pool_size=pool_size), **options)
 
     @classmethod
@@ -170,6 +178,12 @@ class EventStore(EventEraser):
         read_only: bool = False,
         **options: Any,
     ) -> Self:
+        if synchronous not in get_args(Synchronous):
+            # SQLite takes a word that it does not know for NORMAL, which a power cut undoes.
+            levels = ", ".join(get_args(Synchronous))
+            raise ValueError(f"synchronous is {synchronous!r}: choose from {levels}")
+        if busy_timeout_ms < 0:
+            raise ValueError(f"busy_timeout_ms is {busy_timeout_ms}: give a number, or 0 for none")
         engine = connect(
             schema=schema,
             synchronous=synchronous,

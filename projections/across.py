@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from eventstore import EventStore
 from eventstore.ids import StreamId
+from eventstore.options import require_store
 from eventstore.owners import ANYBODY, Owned, Owner
 from projections import queries
 from projections.catalogue import PROJECTIONS, ProjectionSet
@@ -54,6 +55,7 @@ class ViewsAcross:
         memory_bytes: int | None = None,
     ) -> None:
         """See `Views`."""
+        require_store(store, EventStore)
         self.store = store
         self.projections = projections
         self._memory = Memory(store.memory_bytes if memory_bytes is None else memory_bytes)
@@ -150,6 +152,7 @@ class ViewsAcross:
         """Return tool calls, newest first, of one conversation or of all.
 
         Raises:
+            ValueError: There is no such status.
             ConversationNotFound: No conversation has this id or key.
         """
         stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
@@ -205,7 +208,8 @@ class ViewsAcross:
             ValueError: There is no such status.
         """
         whose = self.store.whose(tenant_id, user_id)
-        read = partial(page_of, whose=whose, status=status, place=Place.of(after), limit=limit)
+        size = queries.at_most(limit)
+        read = partial(page_of, whose=whose, status=status, place=Place.of(after), limit=size)
         return self._read(DIRECTORY, None, read, whose=whose)
 
     def search(
@@ -232,7 +236,7 @@ class ViewsAcross:
         """
         whose = self.store.whose(tenant_id, user_id)
         terms = terms_of(text)
-        if not terms or limit < 1:
+        if not terms or not queries.at_most(limit):
             return []
 
         def answer(copies: Sequence[Copy]) -> tuple[list[FoundPlace], Mapping[UUID, str | None]]:

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from eventstore import AsyncEventStore
 from eventstore.ids import StreamId
+from eventstore.options import require_store
 from eventstore.owners import Owned
 from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.follow import Follower, Waits
@@ -56,6 +57,7 @@ class AsyncViews:
         *,
         memory_bytes: int | None = None,
     ) -> None:
+        require_store(store, AsyncEventStore)
         self.store = store
         self.projections = projections
         self._views: Views | None = None

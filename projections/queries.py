@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar, get_args
 from uuid import UUID
 
 from pydantic import ValidationError
 from sqlalchemy import Connection, select
 
 from eventstore.errors import EventStoreError, RowDamaged
+from eventstore.events.values import ToolStatus
 from eventstore.leases import writer_of
 from eventstore.owners import Owner
 from projections.engine import tables
@@ -28,6 +29,8 @@ from projections.models.timeline_items import TimelineItem
 from projections.models.tool_calls import ToolCallRow
 
 __all__ = [
+    "TOOL_STATUSES",
+    "at_most",
     "branch_rows",
     "conversations_with_open_work",
     "goes_on",
@@ -40,8 +43,22 @@ __all__ = [
 ]
 
 
+Limit = TypeVar("Limit", int, int | None)
+
+TOOL_STATUSES = ("requested", "running", *get_args(ToolStatus))
 _WRITERS = frozenset({"session", "turn", "assistant", "reasoning", "tool"})
 _GOING_ON = frozenset({"pending", "running", "streaming"})
+
+
+def at_most(limit: Limit) -> Limit:
+    """Return how many rows are asked for; None for all of them.
+
+    Raises:
+        ValueError: A negative number, which SQLite takes for all and PostgreSQL refuses.
+    """
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit must not be negative, and is {limit}")
+    return limit
 
 
 @contextmanager
@@ -74,7 +91,7 @@ def rows(
         query = query.where(stored.c.conversation_id == conversation_id)
     elif whose.asks:
         query = whose.limit_by_id(query, stored.c.conversation_id, connection.dialect.name)
-    query = query.order_by(*stored.primary_key.columns).limit(limit)
+    query = query.order_by(*stored.primary_key.columns).limit(at_most(limit))
     return [dict(row) for row in connection.execute(query).mappings()]
 
 
@@ -96,7 +113,7 @@ def timeline(
     query = query.where(table.c.conversation_id == conversation_id)
     # Whoever asks for news is told what has left the active branch, too.
     query = query.where(table.c.end_version > after if after else table.c.inactive.is_not(True))
-    query = query.order_by(table.c.version, table.c.part).limit(limit)
+    query = query.order_by(table.c.version, table.c.part).limit(at_most(limit))
     items = [TimelineItem.from_row(row) for row in connection.execute(query).mappings()]
     if now and any(goes_on(item) for item in items):
         writer = writer_of(connection, conversation_id)
@@ -134,7 +151,13 @@ def tool_calls(
     limit: int,
     whose: Owner,
 ) -> list[ToolCallRow]:
-    """Return the tool calls of which all that is given is true, newest first."""
+    """Return the tool calls of which all that is given is true, newest first.
+
+    Raises:
+        ValueError: There is no such status, or the limit is negative.
+    """
+    if status is not None and status not in TOOL_STATUSES:
+        raise ValueError(f"no tool call is {status!r}: choose from {', '.join(TOOL_STATUSES)}")
     table = generation.tables["tool_calls"]
     wanted = (
         (table.c.conversation_id, conversation_id),
@@ -156,7 +179,7 @@ def tool_calls(
             query = query.where(column == value)
     if conversation_id is None:
         query = whose.limit_by_id(query, table.c.conversation_id, connection.dialect.name)
-    rows = connection.execute(query.limit(limit)).mappings()
+    rows = connection.execute(query.limit(at_most(limit))).mappings()
     return [ToolCallRow.from_row(row) for row in rows]
 
 
@@ -200,5 +223,5 @@ def conversations_with_open_work(
     if after is not None:
         query = query.where(table.c.conversation_id > after)
     query = whose.limit_by_id(query, table.c.conversation_id, connection.dialect.name)
-    query = query.order_by(table.c.conversation_id).limit(limit)
+    query = query.order_by(table.c.conversation_id).limit(at_most(limit))
     return list(connection.execute(query).scalars())

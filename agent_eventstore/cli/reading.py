@@ -37,7 +37,6 @@ from agent_eventstore.cli.options import (
 from eventstore import EventStore
 from eventstore.events import EVENT_TYPES
 from eventstore.events.own import is_own
-from eventstore.events.values import ToolStatus
 from projections import SearchHit, Views
 from projections.engine.generations import find_live
 from projections.engine.projection import Projection
@@ -48,11 +47,9 @@ from projections.models.message_search import SEARCH
 from projections.models.tool_calls import TOOL_CALLS
 from projections.models.totals import UsageBy
 from projections.models.usage import USAGE
+from projections.queries import TOOL_STATUSES
 
 __all__ = ["events", "list_conversations", "search", "timeline", "tools", "usage"]
-
-
-_TOOL_STATUSES = ("requested", "running", *get_args(ToolStatus))
 
 
 @click.command("list")
@@ -257,7 +254,7 @@ def usage(
 @click.argument("conversation", metavar="[CID]", required=False)
 @click.option("--tool", metavar="NAME", help="Only calls of this tool.")
 @click.option(
-    "--status", type=click.Choice(_TOOL_STATUSES), metavar="STATUS", help="Only in this status."
+    "--status", type=click.Choice(TOOL_STATUSES), metavar="STATUS", help="Only in this status."
 )
 @limit_option(100, "calls")
 @json_option

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.anthropic_messages import payloads_of
 from agent_eventstore.formats.extras import Extras
-from agent_eventstore.formats.openai_wire import payload_of
+from agent_eventstore.formats.openai_wire import marked
 from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import (
     Draft,
@@ -39,12 +40,16 @@ __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
 FORMAT = "messages-jsonl"
 ORIGINAL = "chat_message"
-"""The key in ``raw`` under which the line stands as it came, but for a text ``content``."""
+"""The key in ``raw`` under which the line stands as it came, but for a text ``content``.
+
+It is null in further events of the same line.
+"""
 
 _TEXTS = ("content", "text", "message")
 _SENDERS = ("sender", "cat_id", "catId", "agent_id", "agentId", "author", "from", "speaker", "name")
 _THREADS = ("threadId", "thread_id")
-_CALLS = ("tool_calls", "tool_call_id")
+_CALLS = ("tool_calls", "tool_call_id", "function_call", "error")
+_ASIDE = ("reasoning_content", "reasoning", "refusal")
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _USERS = ("user", "human", "owner")
 
@@ -88,31 +93,43 @@ def _transcript(source: Source, messages: list[Record], about: dict[str, Any]) -
     extras = Extras()
     for record in messages:
         message = record.value
-        data = _payload(message, draft, extras)
         sender = _sender(message)
         told = extras.told(message, draft.next_version) | {"session_id": session_id}
-        if sender is not None:
-            told["actor"] = sender
-            told["agent_id"] = sender if isinstance(data, AssistantMessage) else told["agent_id"]
         ours = message.get("instruction") is True
-        draft.add(data, draft.place(data, **told), as_told=ours)
+        for data in _payloads(message, draft, extras):
+            more: dict[str, Any] = {} if sender is None else {"actor": sender}
+            if sender is not None and isinstance(data, AssistantMessage):
+                more["agent_id"] = sender
+            draft.add(data, draft.place(data, **told | more), as_told=ours)
     return draft.finish()
 
 
-def _payload(message: dict[str, Any], draft: Draft, extras: Extras) -> EventData:
+def _payloads(message: dict[str, Any], draft: Draft, extras: Extras) -> Iterator[EventData]:
+    """Give a line's payloads; the first keeps the line, which stands for all of them."""
     role, key = _role(message), _text_key(message)
-    known: dict[str, Any] = {name: message[name] for name in _CALLS if name in message}
-    known |= {"role": role, "content": None if key is None else message[key]}
+    known: dict[str, Any] = {name: message[name] for name in (*_CALLS, *_ASIDE) if name in message}
+    known |= {"role": role, "content": None if key is None else _content(message[key])}
     if role in ("assistant", "tool"):
         known["name"] = message.get("toolName") if role == "tool" else None
         known["name"] = known["name"] or _sender(message)
-    data = payload_of(known, draft.next_version, draft.calls)
-    if isinstance(data, UnknownEvent):
-        return UnknownEvent(data.type, data.schema_version, {ORIGINAL: message})
-    data = extras.payload(message, data, ORIGINAL)
+    head, *others = payloads_of(known, draft.next_version, draft.calls)
+    if isinstance(head, UnknownEvent):
+        yield UnknownEvent(head.type, head.schema_version, {ORIGINAL: message})
+        return
+    data: Any = extras.payload(message, head, ORIGINAL)
     if isinstance(data, UserMessage):
         data = data.model_copy(update={"mentions": _mentions(message.get("mentions"))})
-    return data
+    if isinstance(data, AssistantMessage) and data.name is None:
+        data = data.model_copy(update={"name": known["name"]})
+    yield data
+    yield from (marked(each, {"raw": {ORIGINAL: None}}) for each in others)
+
+
+def _content(told: Any) -> Any:
+    """Return a line's content; Cursor has a message of Anthropic's in its place."""
+    if isinstance(told, dict) and "type" not in told and "content" in told:
+        told = told["content"]
+    return [told] if isinstance(told, dict) and "type" in told else told
 
 
 def _role(message: Mapping[str, Any]) -> str | None:

@@ -219,6 +219,8 @@ class _Export:
     def _message(self, event: RecordedEvent, data: EventData) -> Message | None:
         raw = data.raw if isinstance(data, UnknownEvent) else getattr(data, "raw", None)
         kept = raw.get(self._original) if isinstance(raw, dict) else None
+        if kept is None and isinstance(raw, dict) and self._original in raw:
+            return None  # given back with the event before, which came of the same message
         if isinstance(kept, dict):
             message: Message | None = self._given_back(event, restored(kept, data), data)
         else:

@@ -32,7 +32,7 @@ from eventstore.sql.requests import Append, Appended
 from eventstore.sql.row_security import OWNER
 from eventstore.sql.sessions import Session, quoted
 
-__all__ = ["Transactions", "append_within", "empty_log"]
+__all__ = ["Transactions", "append_within", "empty_log", "require_connection"]
 
 
 _PATIENCE_MS = 500  # for readers that use the log which is to be emptied
@@ -195,6 +195,7 @@ def append_within(
         UnsafeTransaction: It is in no transaction, or in one whose commit would not be durable.
         EventStoreError: As `append` raises.
     """
+    require_connection(connection)
     with translated(store.url), ExitStack() as stack:
         if isinstance(connection, Connection):
             _require_durable(store.engine, connection)
@@ -202,6 +203,18 @@ def append_within(
             if (own := store.engine.get_execution_options().get(OWNER)) is not None:
                 cursor(connection).execute(own)
         return append(connection, request, now)
+
+
+def require_connection(connection: object) -> None:
+    """Raise if something else stands in a connection's place, such as a session or the driver's.
+
+    Raises:
+        UnsafeTransaction: It does.
+    """
+    if not isinstance(connection, Connection | DriverConnection):
+        kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+        said = "is not a connection of SQLAlchemy's, as session.connection() gives one"
+        raise UnsafeTransaction(f"{kind} {said}")
 
 
 @contextmanager

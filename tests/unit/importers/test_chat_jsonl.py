@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
-from eventstore.events import AssistantMessage, Mention, UnknownEvent, UserMessage
+from agent_eventstore.formats import export_messages_jsonl, load
+from eventstore import EventStore
+from eventstore.events import AssistantMessage, Mention, ToolResult, UnknownEvent, UserMessage
 from tests.unit.importers.conftest import Write
 from tests.unit.importers.reading import found, only, payloads
 
@@ -77,3 +80,44 @@ def test_a_torn_line_is_reported(write_lines: Write) -> None:
     """The line that a crash cut off costs itself only."""
     transcripts, failures = found(write_lines(USER, CAT, '{"role": "us'))
     assert ([3], ["3"]) == ([len(t.events) for t in transcripts], [f[0] for f in failures])
+
+
+def test_lines_with_blocks_of_anthropics(write_lines: Write, tmp_path: Path) -> None:
+    """Calls and results are read, of one block or several, also where a message stands within."""
+    use = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "a.txt"}
+    lines = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "message": {"content": [{"type": "text", "text": "I look."}, use]}},
+        {"role": "user", "content": [result, {"type": "text", "text": "Well?"}]},
+        {"role": "assistant", "content": {"type": "text", "text": "One file."}},
+    ]
+    _, answer, given, asked, last = payloads(only(write_lines(*lines), "messages-jsonl"))
+    assert isinstance(answer, AssistantMessage)
+    assert isinstance(given, ToolResult)
+    assert isinstance(asked, UserMessage)
+    assert isinstance(last, AssistantMessage)
+    assert [("Bash", {"command": "ls"})] == [(c.name, c.arguments) for c in answer.tool_calls]
+    assert ("3.0", "a.txt") == (given.call_id, given.content)
+    assert ["Well?", "One file."] == [part.text for part in (*asked.parts, *last.parts)]  # type: ignore[union-attr]
+    with EventStore.open(f"sqlite:///{tmp_path}/store.db") as store:
+        report = load(store, [only(write_lines(*lines), "messages-jsonl")])
+        assert not report.left_out.uninterpreted
+        assert lines == list(export_messages_jsonl(store, report.ids[0]))
+
+
+def test_lines_of_openais(write_lines: Write) -> None:
+    """Thoughts, refusals and failures that stand beside the content are read as in an array."""
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    lines = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "", "error": "no such thing"},
+        {"role": "assistant", "content": None, "refusal": "No."},
+    ]
+    _, answer, result, last = payloads(only(write_lines(*lines), "messages-jsonl"))
+    assert isinstance(answer, AssistantMessage)
+    assert isinstance(result, ToolResult)
+    assert isinstance(last, AssistantMessage)
+    assert ["reasoning", "refusal"] == [part.kind for part in (*answer.parts, *last.parts)]
+    assert ("failed", "no such thing") == (result.status, result.error)
