@@ -268,6 +268,23 @@ def test_contents_of_converse(write: Write, tmp_path: Path) -> None:
         assert messages == export_openai(store, cid)
 
 
+def test_files_of_converse(write: Write) -> None:
+    """Pictures and documents have their bytes with them; what is guarded is text."""
+    blocks = [
+        {"image": {"format": "png", "source": {"bytes": "aQ=="}}},
+        {"document": {"format": "pdf", "name": "terms", "source": {"bytes": "aQ=="}}},
+        {"guardContent": {"text": {"text": "Is it so?", "qualifiers": ["query"]}}},
+    ]
+    (asked,) = payloads(only(write([{"role": "user", "content": blocks}])))
+    assert isinstance(asked, UserMessage)
+    pdf = "application/pdf"
+    assert (
+        ImagePart(url="data:image/png;base64,aQ==", media_type="image/png"),
+        FilePart(name="terms", url=f"data:{pdf};base64,aQ==", media_type=pdf),
+        TextPart(text="Is it so?"),
+    ) == asked.parts
+
+
 def test_reasoning_of_routers_is_reasoning(write: Write) -> None:
     """OpenRouter and vLLM call it ``reasoning``."""
     messages = [
