@@ -32,13 +32,14 @@ __all__ = [
 
 INSTEAD = {
     "response": (
-        "hand in the whole answer of OpenAI, Anthropic, Gemini, Ollama or Bedrock, as an object or "
-        "a dict, and the chunks of a stream to call.feed(chunk) one by one; of any other SDK say "
-        "call.text('...'), or call.message(text=..., tool_calls=..., usage=..., finish_reason=...)"
+        "hand in the whole answer of OpenAI, Anthropic, Gemini, Ollama, Cohere or Bedrock, as an "
+        "object or a dict, and the chunks of a stream to call.feed(chunk) one by one; of any other "
+        "SDK say call.text('...'), "
+        "or call.message(text=..., tool_calls=..., usage=..., finish_reason=...)"
     ),
     "chunk": (
-        "hand in the chunks of OpenAI, Anthropic, Gemini, Ollama or Bedrock one by one, as objects "
-        "or dicts; of any other SDK say call.delta('...') for each piece of text"
+        "hand in the chunks of OpenAI, Anthropic, Gemini, Ollama, Cohere or Bedrock one by one, as "
+        "objects or dicts; of any other SDK say call.delta('...') for each piece of text"
     ),
     "tool call": "say {'name': ..., 'arguments': ..., 'id': ...}",
     "usage": "say {'prompt_tokens': ..., 'completion_tokens': ...}",

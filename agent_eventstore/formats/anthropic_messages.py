@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from agent_eventstore.formats.agent_session import text_at
 from agent_eventstore.formats.claude_code_lines import (
     block_of,
     call_of,
@@ -19,6 +20,7 @@ from agent_eventstore.formats.claude_code_lines import (
     text_in,
 )
 from agent_eventstore.formats.converse_blocks import blocks_of
+from agent_eventstore.formats.gemini_contents import message_in, text_of_parts
 from agent_eventstore.formats.openai_wire import payload_of
 from agent_eventstore.formats.transcript import Calls
 from agent_eventstore.providers.usage import anthropic_usage
@@ -40,8 +42,9 @@ _WITH_SOURCE = frozenset({"image", "document"})
 
 def payloads_of(message: dict[str, Any], version: int, calls: Calls) -> list[EventData]:
     """Return the payloads of a message, the first of which will stand at ``version``."""
-    content, role = message.get("content"), message.get("role")
-    converse = blocks_of(content)
+    contents = message_in(message)
+    content, role = (contents or message).get("content"), (contents or message).get("role")
+    converse = blocks_of(content) if contents is None else content
     content = content if converse is None else converse
     if role not in ("user", "assistant") or not isinstance(content, list):
         return [payload_of(message, version, calls)]
@@ -49,15 +52,18 @@ def payloads_of(message: dict[str, Any], version: int, calls: Calls) -> list[Eve
         return [payload_of(message, version, calls)]
     if converse is None and not any(_is_own(block) for block in content):
         return [payload_of(message, version, calls)]
-    found = [_answer(message, content)] if role == "assistant" else _said(content, calls)
+    maker = _MAKER if contents is None else None
+    found = [_answer(message, content, maker)] if role == "assistant" else _said(content, calls)
     kept = [{ORIGINAL: message}, *({ORIGINAL: None} for _ in found[1:])]
     return [data.model_copy(update={"raw": raw}) for data, raw in zip(found, kept, strict=True)]
 
 
 def instructions_in(request: Mapping[str, Any]) -> str | None:
-    """Return the instructions that a request has beside its messages: Anthropic's, OpenAI's."""
+    """Return the instructions that a request has beside its messages, whosever it is."""
     told = request.get("instructions")
-    return text_in(request.get("system")) or (told if isinstance(told, str) else None) or None
+    gemini = request.get("systemInstruction", request.get("system_instruction"))
+    named = told if isinstance(told, str) else text_of_parts(gemini)
+    return text_in(request.get("system")) or named or None
 
 
 def _is_own(block: Any) -> bool:
@@ -65,12 +71,14 @@ def _is_own(block: Any) -> bool:
     return kind in _OWN or (kind in _WITH_SOURCE and isinstance(block.get("source"), dict))
 
 
-def _answer(message: Mapping[str, Any], content: list[Any]) -> AssistantMessage:
+def _answer(
+    message: Mapping[str, Any], content: list[Any], maker: Invocation | None
+) -> AssistantMessage:
     blocks = [(block, call_of(block)) for block in content]
     usage, reason = message.get("usage"), message.get("stop_reason")
     made = any(block_of(block) in _MADE for block, _ in blocks)
     return AssistantMessage(
-        invocation=_MAKER if made else None,
+        invocation=maker if made else None,
         parts=parts_of([block for block, call in blocks if call is None]) or (),
         tool_calls=tuple(call for _, call in blocks if call is not None),
         usage=anthropic_usage(usage) if isinstance(usage, dict) else None,
@@ -84,8 +92,9 @@ def _said(content: list[Any], calls: Calls) -> list[UserMessage | ToolResult]:
     for block in content:
         if block_of(block) == "tool_result":
             result = result_of(block, None)
-            call = calls.answer(result.provider_id)
-            found.append(result.model_copy(update={"call_id": call}))
+            name = text_at(block, "name")  # as Gemini's have it, which may have no id
+            call = calls.answer(result.provider_id, name)
+            found.append(result.model_copy(update={"call_id": call, "name": name}))
         else:
             rest.append(block)
     return [*found, UserMessage(parts=parts_of(rest) or ())] if rest else found

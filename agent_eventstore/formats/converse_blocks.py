@@ -7,13 +7,16 @@ as it came. Amazon Bedrock's API reference, ``ContentBlock`` (2026).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from mimetypes import guess_type
 from typing import Any
 
 from eventstore.events.codec import dumps
 
 __all__ = ["blocks_of"]
 
-_KEYS = frozenset({"text", "toolUse", "toolResult", "reasoningContent"})
+_KEYS = frozenset(
+    {"text", "toolUse", "toolResult", "reasoningContent", "image", "document", "guardContent"}
+)
 _UNSAID = {"cachePoint"}
 
 
@@ -51,4 +54,10 @@ def _block(block: Mapping[str, Any]) -> Any:
         case {"image": {"format": str(kind), "source": {"bytes": str(data)}}}:
             source = {"type": "base64", "media_type": f"image/{kind}", "data": data}
             return {"type": "image", "source": source}
+        case {"document": {"format": str(kind), "source": {"bytes": str(data)}, **rest}}:
+            media_type = guess_type(f"file.{kind}")[0] or "application/octet-stream"
+            source = {"type": "base64", "media_type": media_type, "data": data}
+            return {"type": "document", "title": rest.get("name"), "source": source}
+        case {"guardContent": {"text": {"text": str(text)}}}:
+            return {"type": "text", "text": text}
     return block

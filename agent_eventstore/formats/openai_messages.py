@@ -1,10 +1,11 @@
 """Messages arrays of OpenAI, or of Anthropic: a conversation, a list of them, or objects with them.
 
 A conversation is an array of messages, or of items of OpenAI's Responses, or an object with one
-under ``messages``, ``traj``, ``history`` (SWE-agent), ``input`` or ``output`` (a request or an
-answer of Responses); a file holds one, a JSON array of them, or JSON Lines of them. What an object
-holds besides is kept in the `ConversationStart`'s ``raw``. A conversation with a broken message is
-one bad record: a transcript with a hole would tell another story.
+under ``messages``, ``traj``, ``history`` (SWE-agent), ``contents`` (Gemini), ``input`` or
+``output`` (a request or an answer of Responses); a file holds one, a JSON array of them, or JSON
+Lines of them. What an object holds besides is kept in the `ConversationStart`'s ``raw``. A
+conversation with a broken message is one bad record: a transcript with a hole would tell another
+story.
 
 An export is a copy of the facts, not what a model would be sent. Messages that came from a file are
 given back as they were; retracted ones are facts too. What has no message form (model errors,
@@ -44,7 +45,7 @@ __all__ = ["FORMAT", "export_openai", "holder_of", "read", "recognises", "transc
 
 FORMAT = "openai"
 _HOLDERS = ("messages", "traj")
-_MAYBE_HOLDERS = ("history", "input", "output")
+_MAYBE_HOLDERS = ("history", "input", "output", "contents")
 
 _FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id")
 

@@ -7,10 +7,10 @@
         delta = parser.feed(chunk)          # what this chunk added; false if nothing
     parser.message(llm_call_id="call-1")    # the same, put together: an AssistantMessage
 
-Seven specifications are known: OpenAI's chat completions (with the many servers that speak the
-same) and Responses, Anthropic's Messages, Gemini's generateContent, Ollama's chat, Bedrock's
-Converse and Cohere's chat; also where Bedrock's InvokeModel wraps their chunks. What comes from
-elsewhere is told by hand. Everything here is pure: no I/O, no SDK.
+Eight specifications are known: OpenAI's chat completions (with the many servers that speak the
+same) and Responses, Anthropic's Messages, Gemini's generateContent and Interactions, Ollama's chat,
+Bedrock's Converse and Cohere's chat; also where Bedrock's InvokeModel wraps their chunks. What
+comes from elsewhere is told by hand. Everything here is pure: no I/O, no SDK.
 """
 
 from agent_eventstore.providers.base import Delta, Partial, StreamError, StreamParser

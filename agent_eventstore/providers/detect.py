@@ -13,6 +13,7 @@ from agent_eventstore.providers.base import Delta, Partial, StreamError, StreamP
 from agent_eventstore.providers.bedrock import EVENTS, BedrockParser
 from agent_eventstore.providers.cohere import COHERE_EVENTS, CohereParser
 from agent_eventstore.providers.gemini import GeminiParser, field
+from agent_eventstore.providers.interactions import InteractionsParser
 from agent_eventstore.providers.ollama import OllamaParser
 from agent_eventstore.providers.openai_chat import OpenAIChatParser
 from agent_eventstore.providers.openai_responses import OpenAIResponsesParser
@@ -140,6 +141,8 @@ def _by_fields(chunk: JsonObject) -> type[ChunkParser] | None:
         return OpenAIResponsesParser
     if kind in _ANTHROPIC_EVENTS:
         return AnthropicParser
+    if text(chunk.get("event_type")).startswith(("interaction.", "step.")):
+        return InteractionsParser
     if kind in COHERE_EVENTS:
         return CohereParser
     if kind == "error":
@@ -175,6 +178,8 @@ def _by_other_fields(body: JsonObject) -> type[ChunkParser] | None:
 def _by_response(response: JsonObject) -> type[ChunkParser] | None:
     if isinstance(response.get("choices"), list):
         return OpenAIChatParser
+    if response.get("object") == "interaction":
+        return InteractionsParser
     output = response.get("output")
     if isinstance(output, dict) and isinstance(output.get("message"), dict):
         return BedrockParser

@@ -109,6 +109,25 @@ def gemini_usage(raw: Any) -> TokenUsage | None:
     )
 
 
+def interactions_usage(raw: Any) -> TokenUsage | None:
+    """Return the usage of Gemini's Interactions, or None if it tells no counts.
+
+    Thoughts are counted apart from the output, and what tools brought apart from the input.
+    """
+    names = ("input", "output", "thought", "tool_use", "cached")
+    prompt, said, thought, tools, cached = (_count(raw, f"total_{name}_tokens") for name in names)
+    if prompt is None and said is None:
+        return None
+    return TokenUsage(
+        prompt_tokens=(prompt or 0) + (tools or 0),
+        completion_tokens=(said or 0) + (thought or 0),
+        total_tokens=_count(raw, "total_tokens"),
+        cached_prompt_tokens=cached,
+        reasoning_tokens=thought,
+        raw=raw,
+    )
+
+
 def ollama_usage(raw: Any) -> TokenUsage | None:
     """Return the usage that the last chunk of Ollama's tells, or None if it tells no counts."""
     prompt, completion = _count(raw, "prompt_eval_count"), _count(raw, "eval_count")

@@ -10,7 +10,16 @@ import pytest
 from agent_eventstore import Views
 from agent_eventstore.formats import export_openai, export_ui_messages, load
 from eventstore import EventStore
-from eventstore.events import AssistantMessage, TextPart, ToolResult, UserMessage
+from eventstore.events import (
+    AssistantMessage,
+    FilePart,
+    ImagePart,
+    OtherPart,
+    TextPart,
+    ToolResult,
+    UserMessage,
+)
+from tests.checkers import check_openai_messages
 from tests.unit.importers.conftest import Write
 from tests.unit.importers.reading import found, only, payloads
 
@@ -21,14 +30,85 @@ def _uninterpreted(path: Path, tmp_path: Path) -> dict[str, int]:
 
 
 def test_a_message_without_anything_said_is_told(write: Write, tmp_path: Path) -> None:
-    """Contents of Gemini's, or a field of another name, are no empty message."""
+    """Fields of other names are no empty message."""
     messages = [
-        {"role": "user", "parts": [{"text": "hi"}]},
-        {"role": "model", "parts": [{"text": "hello"}]},
+        {"role": "user", "parts": "hi"},
+        {"role": "model", "reply": "hello"},
         {"role": "user", "text": "bye"},
     ]
     told = {"message of role user": 2, "message of role model": 1}
     assert told == _uninterpreted(write(messages), tmp_path)
+
+
+@pytest.mark.parametrize("snake", [False, True])
+def test_contents_of_gemini(write: Write, tmp_path: Path, snake: bool) -> None:
+    """Texts, thoughts, calls and their results, which may have no id, are read."""
+    call, response, instruction = (
+        ("function_call", "function_response", "system_instruction")
+        if snake
+        else ("functionCall", "functionResponse", "systemInstruction")
+    )
+    contents = [
+        {"role": "user", "parts": [{"text": "How warm is it?"}]},
+        {
+            "role": "model",
+            "parts": [
+                {"text": "Two calls.", "thought": True},
+                {"text": "I look."},
+                {call: {"name": "city", "args": {}}},
+                {call: {"name": "weather", "args": {"city": "Oslo"}}},
+            ],
+        },
+        {
+            "role": "user",
+            "parts": [
+                {response: {"name": "weather", "response": {"error": "no such city"}}},
+                {response: {"name": "city", "response": {"result": "Oslo"}}},
+            ],
+        },
+        {"role": "model", "parts": [{"text": "I do not know."}]},
+    ]
+    file = {instruction: {"parts": [{"text": "Be short."}]}, "contents": contents}
+    transcript = only(write(file))
+    asked, answer, failed, given, last = payloads(transcript)
+    assert isinstance(asked, UserMessage)
+    assert isinstance(answer, AssistantMessage)
+    assert isinstance(failed, ToolResult)
+    assert isinstance(given, ToolResult)
+    assert isinstance(last, AssistantMessage)
+    assert ["reasoning", "text"] == [part.kind for part in answer.parts]
+    assert [("city", {}), ("weather", {"city": "Oslo"})] == [
+        (each.name, each.arguments) for each in answer.tool_calls
+    ]
+    assert [("3.1", "failed", "no such city"), ("3.0", "success", "Oslo")] == [
+        (each.call_id, each.status, each.content) for each in (failed, given)
+    ]
+    with EventStore.open(f"sqlite:///{tmp_path}/store.db") as store:
+        report = load(store, [transcript])
+        assert not report.left_out.uninterpreted
+        (cid,) = report.ids
+        messages = Views(store).context(cid).messages
+        assert "Be short." == messages[0]["content"]
+        assert [] == check_openai_messages(messages)
+        assert contents == export_openai(store, cid)
+
+
+def test_files_of_gemini(write: Write) -> None:
+    """Pictures and files stand in their parts, or are named."""
+    parts: list[dict[str, Any]] = [
+        {"inlineData": {"mimeType": "image/png", "data": "aQ=="}},
+        {"file_data": {"mime_type": "image/png", "file_uri": "https://example.com/a.png"}},
+        {"fileData": {"mimeType": "video/mp4", "fileUri": "gs://bucket/b"}},
+        {"videoMetadata": {"fps": 1}},
+    ]
+    (asked,) = payloads(only(write([{"role": "user", "parts": parts}])))
+    assert isinstance(asked, UserMessage)
+    assert (
+        ImagePart(url="data:image/png;base64,aQ==", media_type="image/png"),
+        ImagePart(url="https://example.com/a.png", media_type="image/png"),
+        FilePart(url="gs://bucket/b", media_type="video/mp4"),
+        OtherPart(raw=parts[3]),
+    ) == asked.parts
 
 
 def test_an_empty_content_is_a_message(write: Write, tmp_path: Path) -> None:
@@ -186,6 +266,23 @@ def test_contents_of_converse(write: Write, tmp_path: Path) -> None:
     with EventStore.open(f"sqlite:///{tmp_path}/other.db") as store:
         (cid,) = load(store, [only(write(messages))]).ids
         assert messages == export_openai(store, cid)
+
+
+def test_files_of_converse(write: Write) -> None:
+    """Pictures and documents have their bytes with them; what is guarded is text."""
+    blocks = [
+        {"image": {"format": "png", "source": {"bytes": "aQ=="}}},
+        {"document": {"format": "pdf", "name": "terms", "source": {"bytes": "aQ=="}}},
+        {"guardContent": {"text": {"text": "Is it so?", "qualifiers": ["query"]}}},
+    ]
+    (asked,) = payloads(only(write([{"role": "user", "content": blocks}])))
+    assert isinstance(asked, UserMessage)
+    pdf = "application/pdf"
+    assert (
+        ImagePart(url="data:image/png;base64,aQ==", media_type="image/png"),
+        FilePart(name="terms", url=f"data:{pdf};base64,aQ==", media_type=pdf),
+        TextPart(text="Is it so?"),
+    ) == asked.parts
 
 
 def test_reasoning_of_routers_is_reasoning(write: Write) -> None:

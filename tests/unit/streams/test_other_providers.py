@@ -1,4 +1,4 @@
-"""Streams of Gemini, Ollama, Bedrock and Cohere, in the forms that their documents show."""
+"""Streams of Gemini's APIs, Ollama, Bedrock and Cohere, in the forms that their documents show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.providers import parser_for, read_response
+from agent_eventstore.providers import parser_for, read_response, says_nothing
+from eventstore.events import ReasoningPart
 from tests.unit.streams.recorded import fed_deltas, text_of
 
 GEMINI: list[dict[str, Any]] = [
@@ -107,11 +108,36 @@ COHERE: list[dict[str, Any]] = [
     {"type": "tool-call-end", "index": 0},
     {"type": "message-end", "delta": {"finish_reason": "TOOL_CALL", "usage": _TOKENS}},
 ]
+
+
+def _step(kind: str, index: int, **told: Any) -> dict[str, Any]:
+    return {"event_type": f"step.{kind}", "index": index, **told}
+
+
+_SPENT = {"total_input_tokens": 9, "total_output_tokens": 3, "total_thought_tokens": 2}
+_CALLED = {"type": "function_call", "id": "t1", "name": "weather"}
+INTERACTIONS: list[dict[str, Any]] = [
+    {"event_type": "interaction.created", "interaction": {"id": "v1", "status": "in_progress"}},
+    _step("start", 0, step={"type": "thought", "summary": [{"type": "text", "text": "Let me "}]}),
+    _step("delta", 0, delta={"type": "thought_signature", "signature": ""}),
+    _step("delta", 0, delta={"type": "thought_signature", "signature": "c2ln"}),
+    _step("stop", 0),
+    _step("start", 1, step={"type": "model_output"}),
+    _step("delta", 1, delta={"type": "text", "text": "It is "}),
+    _step("delta", 1, delta={"type": "text", "text": "sunny."}),
+    _step("start", 2, step=_CALLED),
+    _step("delta", 2, delta={"type": "arguments", "arguments": '{"city": "Rome"}'}),
+    {
+        "event_type": "interaction.completed",
+        "interaction": {"id": "v1", "status": "requires_action", "usage": _SPENT},
+    },
+]
 STREAMS: dict[str, list[dict[str, Any]]] = {
     "gemini_generate_content": GEMINI,
     "ollama_chat": OLLAMA,
     "bedrock_converse": BEDROCK,
     "cohere_chat": COHERE,
+    "gemini_interactions": INTERACTIONS,
 }
 
 
@@ -181,6 +207,49 @@ def test_a_failure_that_ends_an_answer_of_coheres() -> None:
 
     assert parser.error is not None
     assert (False, "It is ") == (parser.finished, parser.partial().text)
+
+
+def test_the_thoughts_of_an_interaction_keep_their_seal() -> None:
+    """An empty one, as it is streamed between summaries, is no part of the answer."""
+    parts = fed_deltas(INTERACTIONS)[0].message().parts
+    assert [("reasoning", "c2ln")] == [
+        (part.kind, part.signature) for part in parts if isinstance(part, ReasoningPart)
+    ]
+    assert ["reasoning", "text"] == [part.kind for part in parts]
+
+
+def test_a_whole_interaction() -> None:
+    """Its steps are what a stream's are; a provider's own tool is kept as it came."""
+    search = {"type": "google_search_call", "id": "s1", "arguments": {"queries": ["Rome"]}}
+    steps = [
+        {"type": "user_input", "content": [{"type": "text", "text": "How warm?"}]},
+        {"type": "thought", "signature": "c2ln"},
+        search,
+        {"type": "model_output", "content": [{"type": "text", "text": "18 degrees."}]},
+        {**_CALLED, "arguments": {"city": "Rome"}},
+    ]
+    body = {"id": "v1", "object": "interaction", "model": "m", "status": "completed"}
+    parser = read_response({**body, "steps": steps, "usage": _SPENT})
+    message = parser.message()
+
+    assert parser.finished
+    assert ["reasoning", "other", "text"] == [part.kind for part in message.parts]
+    assert "18 degrees." == text_of(parser)
+    assert search == message.parts[1].raw  # type: ignore[union-attr]
+    assert [("weather", {"city": "Rome"})] == [(c.name, c.arguments) for c in message.tool_calls]
+    assert says_nothing(read_response({**body, "status": "in_progress"}))
+
+
+def test_an_interaction_that_failed() -> None:
+    """What ended it is an error of the call, within a stream and of a whole answer."""
+    error = {"message": "try again", "code": "service_unavailable"}
+    streamed, _ = fed_deltas([*INTERACTIONS[:2], {"event_type": "error", "error": error}])
+    whole = read_response({"object": "interaction", "status": "failed", "steps": []})
+
+    assert streamed.error is not None
+    assert whole.error is not None
+    assert ("try again", "Let me ") == (streamed.error.message, streamed.partial().reasoning)
+    assert not whole.finished
 
 
 @pytest.mark.parametrize("name", STREAMS)

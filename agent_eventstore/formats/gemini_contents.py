@@ -1,0 +1,94 @@
+"""Contents of Gemini's API, as its requests and chats have them, as messages of Anthropic's.
+
+A part there has no ``type``: the key that it has tells what it is, in camel or in snake case. A
+result often names its function alone. What has no counterpart stays as it came. Gemini's API
+reference, ``Content`` (2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from eventstore.events.codec import dumps
+
+__all__ = ["message_in", "text_of_parts"]
+
+_ROLES = {"user": "user", "model": "assistant", "function": "user", "tool": "user"}
+_PLAIN = ("result", "output", "content")
+
+
+def message_in(content: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the message that a content is, with blocks as Anthropic's; None if it is none."""
+    parts, role = content.get("parts"), content.get("role", "user")
+    if not isinstance(parts, list) or "content" in content or role not in _ROLES:
+        return None
+    if not all(isinstance(part, dict) and "type" not in part for part in parts):
+        return None
+    return {"role": _ROLES[role], "content": [_block(part) for part in parts]}
+
+
+def text_of_parts(content: Any) -> str:
+    """Return the text of a content, such as ``systemInstruction``."""
+    parts = content.get("parts") if isinstance(content, dict) else None
+    listed = parts if isinstance(parts, list) else [parts]
+    texts = [part.get("text") for part in listed if isinstance(part, dict)]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _block(part: Mapping[str, Any]) -> Any:
+    text = part.get("text")
+    if isinstance(text, str) and part.get("thought") is True:
+        return {"type": "thinking", "thinking": text}
+    if isinstance(text, str):
+        return {"type": "text", "text": text}
+    if (call := _inner(part, "functionCall", "function_call")) and isinstance(
+        call.get("name"), str
+    ):
+        given = call.get("args")
+        return {
+            "type": "tool_use",
+            "id": call.get("id"),
+            "name": call["name"],
+            "input": {} if given is None else given,
+        }
+    if result := _inner(part, "functionResponse", "function_response"):
+        return _result(result)
+    data = _inner(part, "inlineData", "inline_data", "fileData", "file_data") or {}
+    return _file(data) or part
+
+
+def _file(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    kind, url = data.get("mimeType", data.get("mime_type")), data.get("fileUri")
+    url = data.get("file_uri") if url is None else url
+    if not isinstance(kind, str):
+        return None
+    image = kind.startswith("image/")
+    if isinstance(data.get("data"), str):
+        source = {"type": "base64", "media_type": kind, "data": data["data"]}
+    elif isinstance(url, str):
+        source = {"type": "url", "media_type": kind, "url": url}
+        image = image and url.startswith("https://")
+    else:
+        return None
+    return {"type": "image" if image else "document", "source": source}
+
+
+def _inner(part: Mapping[str, Any], *keys: str) -> dict[str, Any] | None:
+    found = next((part[key] for key in keys if key in part), None)
+    return found if isinstance(found, dict) else None
+
+
+def _result(result: Mapping[str, Any]) -> dict[str, Any]:
+    told = result.get("response")
+    failed = isinstance(told, dict) and told.keys() == {"error"}
+    if isinstance(told, dict) and len(told) == 1:
+        (key,) = told
+        told = told[key] if failed or (key in _PLAIN and isinstance(told[key], str)) else told
+    block = {
+        "type": "tool_result",
+        "tool_use_id": result.get("id"),
+        "name": result.get("name"),
+        "content": told if isinstance(told, str) else dumps(told),
+    }
+    return block | ({"is_error": True} if failed else {})

@@ -1,0 +1,133 @@
+"""Answers of Gemini's Interactions API, whole or streamed.
+
+An interaction is a list of steps: thoughts, what the model says, calls of functions; any other step
+is kept as it came. An interaction that goes on in the background is no answer yet. Gemini's API
+reference, "Interactions" (2026).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+from agent_eventstore.providers.base import told
+from agent_eventstore.providers.parser import ChunkParser, text
+from agent_eventstore.providers.usage import interactions_usage
+from eventstore.events import TokenUsage
+from eventstore.events.base import JsonObject
+
+__all__ = ["InteractionsParser"]
+
+_OF_INTERACTION = frozenset(
+    {"id", "object", "model", "status", "steps", "usage", "created", "updated", "error"}
+)
+_GOES_ON = ("", "in_progress", "queued")
+_SILENT = ("interaction.status_update", "step.stop")
+
+
+class InteractionsParser(ChunkParser):
+    """Takes the events of one answer."""
+
+    specification: ClassVar[str] = "gemini_interactions"
+
+    def __init__(self, provider: str | None = None) -> None:
+        super().__init__(provider or "google")
+        self._counts: TokenUsage | None = None
+        self._kinds: dict[Any, str] = {}
+        self._calls: dict[Any, int] = {}
+        self._others: dict[Any, JsonObject] = {}
+        self._of_response: JsonObject = {}
+
+    def _take(self, event: JsonObject) -> None:
+        kind, place = text(event.get("event_type")), _key(event.get("index"))
+        if kind == "error" or (not kind and event.get("error")):
+            self._fail(event.get("error"), event)
+        elif kind == "step.start":
+            self._step(place, _object(event.get("step")))
+        elif kind == "step.delta":
+            self._grow(place, _object(event.get("delta")))
+        elif isinstance(event.get("interaction"), dict):
+            self._end(event["interaction"])
+        elif kind not in _SILENT:
+            self._answer.keep(event)
+
+    def _read(self, response: JsonObject) -> None:
+        steps = response.get("steps")
+        for place, step in enumerate(steps if isinstance(steps, list) else ()):
+            self._step(place, _object(step))
+        self._end(response)
+
+    def _step(self, place: Any, step: JsonObject) -> None:
+        """Take a step that is whole, or that begins."""
+        kind = self._kinds[place] = text(step.get("type"))
+        content = step.get("content", step.get("summary"))
+        match kind:
+            case "thought":
+                self._grow(place, step)
+            case "function_call":
+                given, name = text(step.get("id")) or None, text(step.get("name"))
+                self._calls[place] = self._answer.open_call(name=name, provider_id=given)
+                self._grow(place, step)
+            case "user_input":
+                self._answer.keep(step)
+            case "model_output":
+                pass
+            case _:
+                self._others[place] = dict(step)
+                self._answer.show(("step", place), self._others[place])
+                self._answer.keep(step)
+        if kind in ("thought", "model_output"):
+            for block in content if isinstance(content, list) else [content]:
+                self._say(place, block)
+
+    def _grow(self, place: Any, delta: JsonObject) -> None:
+        if place in self._calls:
+            piece = delta.get("arguments")
+            if piece is not None and not isinstance(piece, str):
+                piece = json.dumps(piece, ensure_ascii=False)
+            self._answer.add_to_call(self._calls[place], piece or "")
+        elif place in self._others:
+            self._others[place] = self._others[place] | told(delta, frozenset({"type"}))
+            self._answer.show(("step", place), self._others[place])
+            self._answer.keep(delta)
+        elif isinstance(signature := delta.get("signature"), str):
+            if signature:  # some are empty
+                self._answer.sign(place, signature)
+        elif delta.get("type") in ("text", "thought_summary"):
+            self._say(place, delta.get("content", delta))
+        elif delta.get("type") != "thought":
+            self._answer.show((place, "delta"), delta)
+            self._answer.keep(delta)
+
+    def _say(self, place: Any, block: Any) -> None:
+        said = _object(block).get("text")
+        kind = "reasoning" if self._kinds.get(place) == "thought" else "text"
+        if isinstance(said, str):
+            self._answer.say(kind, place, said)  # type: ignore[arg-type]
+        elif block is not None:
+            self._answer.show((place, "block", len(self._kinds)), block)
+            self._answer.keep(block)
+
+    def _end(self, body: JsonObject) -> None:
+        self._note(body)
+        status = text(body.get("status"))
+        self._counts = interactions_usage(body.get("usage")) or self._counts
+        self._of_response |= told(body, _OF_INTERACTION)
+        if status == "failed" or body.get("error"):
+            self._fail(body.get("error") or {"message": "the interaction failed"}, body)
+        elif status not in _GOES_ON:
+            self._finish_reason, self.finished = status, self.error is None
+
+    def _usage(self) -> TokenUsage | None:
+        return self._counts
+
+    def _raw(self) -> JsonObject:
+        return told({"response": self._of_response}, frozenset())
+
+
+def _object(value: Any) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _key(place: Any) -> Any:
+    return place if isinstance(place, int | str) else str(place)
