@@ -7,7 +7,7 @@ start, so that it costs the same however long the parent is.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from eventstore.errors import (
 from eventstore.events import ConversationStart, Meta, SessionStart, ToolPolicy
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId, uuid_in
-from eventstore.leases import KEEPER, LEASE_S, begin, give_back
+from eventstore.leases import KEEPER, LEASE_S, begin, give_back, take
 from eventstore.owners import Owned
 from eventstore.sql.streams import owner_of
 from eventstore.state_files import delete_erased
@@ -177,23 +177,25 @@ def started(
     if parent is not None:
         start = inheriting(store, views, parent, start)
     events = [NewEvent(start, new_id(), meta), writing.first(meta)]
+    lease = (stream, str(meta.session_id), writing.lease_s)
     try:
-        done = store.append(
-            chosen, events, expected_version=NO_STREAM, connection=connection, **owner
-        )
+        with nullcontext(connection) if connection is not None else store.transaction() as begun:
+            done = store.append(
+                chosen, events, expected_version=NO_STREAM, connection=begun, **owner
+            )
+            if connection is None:  # at once: whoever opens it then knows that a writer lives
+                take(begun, *lease)
     except WrongExpectedVersion as error:
         if if_exists == "open" and connection is None:
             return _opened(store, store.stream(stream, **owner), writing)
         raise ConversationExists(stream, error.actual, key) from None
     # The epoch of a new stream, without asking: somebody may have opened it already.
-    lease = (store, stream, str(meta.session_id), writing.lease_s)
     if connection is None:
         written = Acknowledged(done.anchor)
         journal = Journal(store, stream, epoch=0, version=done.version, written=written)
-        begin(*lease)
     else:
         journal = Journal(store, stream, epoch=0)
-        journal.begun_within(events, done, lambda _: begin(*lease))
+        journal.begun_within(events, done, lambda _: begin(store, *lease))
     session = Session(
         journal,
         views,

@@ -36,6 +36,7 @@ __all__ = [
     "begin",
     "claim",
     "give_back",
+    "take",
     "without_writer",
     "writer_of",
 ]

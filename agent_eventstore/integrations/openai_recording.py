@@ -110,6 +110,7 @@ class RecordedRun(RunHooks[Any]):
         self.turn = await self._stack.enter_async_context(self.conversation.continuation())
         self._loop = asyncio.get_running_loop()
         self._stack.push_async_callback(self._settle)
+        self._stack.push_async_exit(self._leave)
         self.session.attach(Meta(session_id=self.conversation.session_id, turn=self.turn.number))
         CURRENT.set(self)
         return self
@@ -118,11 +119,12 @@ class RecordedRun(RunHooks[Any]):
         self, kind: ErrorType, error: BaseException | None, trace: Trace
     ) -> bool | None:
         """End what is left open, the turn, and the conversation's session."""
-        await self._pay()
-        if self._bills and self._given is None:
-            _log.warning("models are asked unseen: give the runner hooks=run")
         self.over = True
         CURRENT.set(None)
+        return await self._stack.__aexit__(kind, error, trace)
+
+    async def _leave(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+        """End the tools, and have the session settle what no item has told."""
         left, self._running = self._running, {}
         if error is not None:
             for tool in left.values():
@@ -131,7 +133,6 @@ class RecordedRun(RunHooks[Any]):
         # reader that has left: what they return comes with the items, which settle it.
         if error is not None or not (left or self.pending):
             await in_thread(partial(self.session.detach, blocked=isinstance(error, _BLOCKING)))
-        return await self._stack.__aexit__(kind, error, trace)
 
     def call(self, model: Any, prompt: Any, arguments: dict[str, Any]) -> AsyncLlmCall:
         """Return a call of a model, to be entered around the SDK's request."""
@@ -149,6 +150,9 @@ class RecordedRun(RunHooks[Any]):
         self._told.append(asyncio.run_coroutine_threadsafe(told, self._loop))
 
     async def _settle(self) -> None:
+        await self._pay()
+        if self._bills:
+            _log.warning("models are asked unseen: give the runner hooks=run")
         while self._told:
             await asyncio.wrap_future(self._told.pop(0))
 
@@ -160,13 +164,13 @@ class RecordedRun(RunHooks[Any]):
         """Record what a call of a run within a tool or guardrail has used."""
         place = self.conversation.version, self.turn.number, self.conversation.session_id
         self._bills.append(bill_of(model, began, usage, place))
-        await self._pay()
+        if not self.over:
+            await self._pay()
 
     async def _pay(self) -> None:
-        if self._given is not None and not self.over:
+        if self._given is not None and self._bills:
             bills, self._bills = self._bills, []
-            if bills:
-                await self.conversation.append(*bills)
+            await self.conversation.append(*bills)
 
     async def on_llm_start(self, context: Any, agent: Any, system_prompt: Any, items: Any) -> None:
         """Note what this run's model is about to be given."""

@@ -6,6 +6,7 @@ import gc
 import signal
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -127,6 +128,27 @@ class TestTwoSessions:
         with pytest.raises(ValueError, match=next(iter(wrong))):
             recording.open(first.id, **wrong)
         assert 0 == recording.store.get(first.id).writer_epoch
+
+
+def test_two_that_begin_it_at_once(common: EventStore) -> None:
+    """Whoever comes second waits for the first, and fences nobody that has just begun."""
+    keys = [f"begun/{new_id()}" for _ in range(3)]
+    together = threading.Barrier(3, timeout=30)
+
+    def said(key: str) -> None:
+        with Conversation.start(common, key=key, if_exists="open", if_busy="wait") as conversation:
+            with conversation.turn("Hello"):
+                pass
+
+    def all_said(_: int) -> None:
+        for key in keys:
+            together.wait()
+            said(key)
+
+    with ThreadPoolExecutor(together.parties) as threads:
+        assert [None] * together.parties == [*threads.map(all_said, range(together.parties))]
+    for key in keys:
+        assert together.parties == Views(common).run_state(key).last_turn
 
 
 class TestOneThatIsGone:
