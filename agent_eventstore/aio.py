@@ -186,6 +186,7 @@ class AsyncConversation(AsyncConversationRuns):
     async def close(self, reason: str | None = None) -> None:
         """End the session; see `Conversation.close`."""
         await self._journal.close(self._session.closing(reason))
+        self._session.ended = True
         await finish(to_thread(KEEPER.release, self.session_id))
 
     async def __aenter__(self) -> Self:

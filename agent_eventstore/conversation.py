@@ -346,6 +346,7 @@ class Conversation(ConversationRuns):
             FactsNotWritten: What has happened could not be written, and is kept.
         """
         self._journal.close(self._session.closing(reason))
+        self._session.ended = True
         KEEPER.release(self.session_id)
 
     def __enter__(self) -> Self:

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from agent_eventstore.artifacts import ToolOutputs, read_alias
-from agent_eventstore.errors import ConversationEnded, TurnRunning, TurnStillOpen
+from agent_eventstore.errors import BlockNotOpen, ConversationEnded, TurnRunning, TurnStillOpen
 from agent_eventstore.inputs import with_extra
 from agent_eventstore.journal import Journal
 from agent_eventstore.journal_aio import AsyncJournal
@@ -131,6 +131,8 @@ class Session:
         self._started_at = time.monotonic()
         self._turns = 0
         self._closed = False
+        self.ended = False
+        """Whether its end is written; a session that another one has shut out never writes it."""
         self.destroyed = recovery is not None and recovery.found.destroyed
 
     def resolve(self, alias: str) -> str:
@@ -150,9 +152,13 @@ class Session:
 
         Raises:
             ConversationEnded: The conversation was destroyed.
+            BlockNotOpen: It was closed, so that nobody knows that this process writes to it.
         """
         if self.destroyed:
             raise ConversationEnded(self.id)
+        if self.ended:
+            said = "begin its turns before, or open it again"
+            raise BlockNotOpen(f"conversation {self.id} was closed: {said}")
         own = with_extra(self.meta, extra)
         for name, value in (("actor", actor), ("message_id", message_id)):
             if len(to_owner(name, value) or "") > LONGEST_NAME:

@@ -197,7 +197,7 @@ def detect(path: Path) -> str:
     first = next(source.records(), None)
     told = f" ({first.reason})" if isinstance(first, ImportFailed) else ""
     names = f"{', '.join(FORMATS[:-2])} or {FORMATS[-2]}"
-    raise source.failed(1, f"the content tells no format{told}: name it, {names}")
+    raise source.failed(1, f"the content tells no format{told}: name the format: {names}")
 
 
 def read_transcripts(

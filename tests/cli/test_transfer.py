@@ -290,7 +290,7 @@ def test_exports_of_other_products(sqlite_url: str, tmp_path: Path) -> None:
     ("content", "said"),
     [
         (b"", "the file is empty"),
-        (b"{}", "the content tells no format: name it"),
+        (b"{}", "the content tells no format: name the format: openai"),
         ('[{"role": "user"}]'.encode("utf-16"), "the text is not UTF-8"),
         (b'[{"role": "user", "role": "tool"}]', "the name 'role' stands twice in an object"),
         (b"question,answer\n", "the text is not JSON"),

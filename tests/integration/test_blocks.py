@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from typing import Any
 
 import pytest
 
+from agent_eventstore import AsyncConversation
 from agent_eventstore.errors import BlockNotOpen, TurnStillOpen
+from eventstore import AsyncEventStore
 from tests.crash.stand_in import answer
 from tests.integration.recording import Recorder, ask, ask_for_tool, data_of
 
@@ -37,6 +40,34 @@ def test_turn_that_was_dropped_keeps_nobody_out(recording: Recorder) -> None:
         ask(turn)
 
     assert 2 == turn.number
+
+
+def test_turn_of_a_conversation_that_was_closed(recording: Recorder) -> None:
+    """A web framework closes what a stream still needs: the turn stood outside of any session."""
+    conversation = recording.start()
+    begun = conversation.turn("one")
+    conversation.close()
+    with pytest.raises(BlockNotOpen, match="was closed: begin its turns before, or open it again"):
+        conversation.turn("two")
+    with begun as turn:  # begun before, and it ends truthfully
+        ask(turn)
+    again = recording.open(conversation.id)
+    with again.turn("two") as turn:
+        ask(turn)
+
+    assert ["one", "two"] == [e.input for e in data_of(recording.store, conversation, "turn_start")]
+
+
+def test_turn_of_a_closed_conversation_on_an_event_loop(recording: Recorder) -> None:
+    """It is refused there too."""
+
+    async def main() -> None:
+        async with await AsyncConversation.start(AsyncEventStore(recording.store)) as conversation:
+            pass
+        with pytest.raises(BlockNotOpen, match="was closed"):
+            conversation.turn("late")
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
