@@ -30,7 +30,7 @@ def rebuild(
 
     Args:
         store: The store; an in-memory one is rebuilt by this process alone.
-        names: The projections; all of them by default.
+        names: The projections, or the name of one; all of them by default.
         projections: Which there are: with the product's own, if it has any.
         workers: Processes that fold, this one among them. A product's own projections are pickled
             for the others: their classes must be importable.
@@ -67,7 +67,7 @@ def compare(
 
     Args:
         store: The store.
-        names: The projections; all of them by default.
+        names: The projections, or the name of one; all of them by default.
         projections: Which there are: with the product's own, if it has any.
         conversations: Compare these alone, as one of several processes that share the work; rows
             of conversations that do not exist are then not looked for.

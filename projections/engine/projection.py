@@ -76,13 +76,14 @@ class Storage(Protocol):
 def named(
     projections: Iterable[Projection], names: Iterable[str] | None = None
 ) -> tuple[Projection, ...]:
-    """Return the projections of these names, or all of them.
+    """Return the projections of these names, or of one, or all of them.
 
     Raises:
         UnknownProjection: One of the names is none.
     """
     known = {projection.name: projection for projection in projections}
-    wanted = tuple(known if names is None else names) or tuple(known)
+    # A text is one name, and not a name for each of its letters.
+    wanted = (names,) if isinstance(names, str) else tuple(names or ()) or tuple(known)
     for name in wanted:
         if name not in known:
             raise UnknownProjection(name, tuple(known))
