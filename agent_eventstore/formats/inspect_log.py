@@ -28,6 +28,7 @@ _SAMPLES = "samples/"
 _HEADERS = ("header.json", "_journal/start.json")
 _NAMED = re.compile(r"attachment://([0-9a-f]{32})")
 _OF_LOG = ("task", "model", "run_id", "eval_id", "created")
+_MOST_PUT_BACK = 64 * 1024 * 1024
 _AGAIN = ("events", "events_data", "timelines", "attachments", "store", "output")
 
 
@@ -117,8 +118,11 @@ def _conversation(source: Source, record: Record, about: Any) -> Transcript | Im
         "title": f"{task}: {place}" if task else place,
         **({"eval": log} if log else {}),
     }
-    attachments = sample.get("attachments")
-    messages = _whole(sample["messages"], attachments if isinstance(attachments, dict) else {})
+    put_back = _Attachments(sample.get("attachments"))
+    messages = put_back.whole(sample["messages"])
+    if put_back.characters > _MOST_PUT_BACK:
+        reason = f"sample {place} names attachments of more than {_MOST_PUT_BACK:,} characters"
+        return source.failed(record.line, reason)
     run = log.get("eval_id") or log.get("run_id")
     stated = sample.get("uuid") or (f"{run}/{place}" if run else None)
     origin = identify(FORMAT, stated if isinstance(stated, str) else None, (kept, messages))
@@ -132,12 +136,29 @@ def _conversation(source: Source, record: Record, about: Any) -> Transcript | Im
     return found
 
 
-def _whole(value: Any, attachments: Mapping[str, Any]) -> Any:
-    """Return messages with the texts put back that stand among the attachments."""
-    if isinstance(value, str):
-        return _NAMED.sub(lambda found: str(attachments.get(found[1], found[0])), value)
-    if isinstance(value, list):
-        return [_whole(each, attachments) for each in value]
-    if isinstance(value, dict):
-        return {key: _whole(each, attachments) for key, each in value.items()}
-    return value
+class _Attachments:
+    """Texts of a sample that stand apart, and how many characters of them were put back.
+
+    A file may name a text as often as it likes: beyond the bound no more are put back.
+    """
+
+    def __init__(self, texts: Any) -> None:
+        self._texts: Mapping[str, Any] = texts if isinstance(texts, dict) else {}
+        self.characters = 0
+
+    def whole(self, value: Any) -> Any:
+        """Return messages with the texts put back that stand among the attachments."""
+        if isinstance(value, str):
+            return _NAMED.sub(self._text, value)
+        if isinstance(value, list):
+            return [self.whole(each) for each in value]
+        if isinstance(value, dict):
+            return {key: self.whole(each) for key, each in value.items()}
+        return value
+
+    def _text(self, named: re.Match[str]) -> str:
+        text = self._texts.get(named[1])
+        if not isinstance(text, str):
+            return named[0]
+        self.characters += len(text)
+        return text if self.characters <= _MOST_PUT_BACK else named[0]

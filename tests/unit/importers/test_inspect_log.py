@@ -96,6 +96,19 @@ def test_samples_of_several_runs(tmp_path: Path) -> None:
         assert ["ctf: 1/1", "ctf: 1/1", "ctf: 2/1", "ctf: 2/1"] == sorted(map(str, titles))
 
 
+def test_a_sample_that_names_a_text_again_and_again_is_reported(write: Write) -> None:
+    """A small file cannot fill the memory."""
+    bomb = sample(1) | {"attachments": {DIGEST: "y" * 1_000_000}}
+    bomb["messages"][3]["content"] = f"attachment://{DIGEST}" * 10_000
+    transcripts, failures = found(
+        write({"eval": ABOUT, "status": "ok", "samples": [bomb, sample(2)]})
+    )
+    assert 1 == len(transcripts)
+    assert ["sample 1/1 names attachments of more than 67,108,864 characters"] == [
+        reason.partition(": ")[2] for reason in failures
+    ]
+
+
 def test_bad_samples_are_reported(tmp_path: Path) -> None:
     """They hide no other."""
     bad = {"samples__1": "{", "samples__2": {"id": 2}, "samples__3": sample(3)}
