@@ -14,6 +14,7 @@ from eventstore.events import AssistantChunk, AssistantMessage
 from eventstore.events.codec import decode, encode
 from tests.properties.hostile import places_in
 from tests.unit.streams.recorded import NAMES, as_sdk_object, chunks_of, fed, fed_deltas
+from tests.unit.streams.test_other_providers import STREAMS
 
 _words = st.sampled_from(
     [
@@ -39,6 +40,7 @@ _garbage: st.SearchStrategy[Any] = st.recursive(
 )
 _RECORDED = {name: chunks_of(name) for name in NAMES}
 _SHORT = [name for name in NAMES if len(_RECORDED[name]) < 60]
+_BY_NAME = _RECORDED | STREAMS
 
 
 def _agree(parser: StreamParser, deltas: list[Delta]) -> None:
@@ -81,8 +83,8 @@ def _holds(chunks: list[Any]) -> None:
 
 @st.composite
 def mutated_streams(draw: st.DrawFn) -> list[Any]:
-    """Give a recorded stream of which chunks are lost, repeated, moved or changed within."""
-    chunks = copy.deepcopy(_RECORDED[draw(st.sampled_from(_SHORT))])
+    """Give a stream of which chunks are lost, repeated, moved or changed within."""
+    chunks = copy.deepcopy(_BY_NAME[draw(st.sampled_from([*_SHORT, *STREAMS]))])
     start = draw(st.integers(0, max(0, len(chunks) - 12)))
     chunks = chunks[:1] + chunks[start : start + 12]
     for _ in range(draw(st.integers(1, 4))):
@@ -102,10 +104,10 @@ def mutated_streams(draw: st.DrawFn) -> list[Any]:
     return chunks
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", _BY_NAME)
 def test_the_deltas_of_every_prefix_are_the_message(name: str) -> None:
-    """A recorded stream that is cut anywhere has streamed exactly what its message holds."""
-    _holds(_RECORDED[name])
+    """A stream that is cut anywhere has streamed exactly what its message holds."""
+    _holds(_BY_NAME[name])
 
 
 @given(mutated_streams())
@@ -135,10 +137,10 @@ def test_garbage_never_raises(chunks: list[Any]) -> None:
     _holds(chunks)
 
 
-@given(st.sampled_from(_SHORT), st.lists(_garbage, min_size=1, max_size=6))
+@given(st.sampled_from([*_SHORT, *STREAMS]), st.lists(_garbage, min_size=1, max_size=6))
 def test_garbage_in_a_stream_never_raises(name: str, garbage: list[Any]) -> None:
     """A parser that knows what it reads survives what it does not know."""
-    _holds([_RECORDED[name][0], *garbage, *_RECORDED[name][1:3]])
+    _holds([_BY_NAME[name][0], *garbage, *_BY_NAME[name][1:3]])
 
 
 @given(_garbage | st.dictionaries(_words, _garbage, max_size=6))
