@@ -6,8 +6,9 @@ start, so that it costs the same however long the parent is.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,13 +34,16 @@ from eventstore.errors import (
 from eventstore.events import ConversationStart, Meta, SessionStart, ToolPolicy
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId, uuid_in
-from eventstore.leases import KEEPER, LEASE_S, begin, give_back, take
+from eventstore.leases import KEEPER, LEASE_S, begin, give_back
 from eventstore.owners import Owned
 from eventstore.sql.streams import owner_of
 from eventstore.state_files import delete_erased
 from projections import Views
 
 __all__ = ["IfExists", "SessionMode", "Title", "forked", "opened", "started"]
+
+_LEASE_COMES_S = 1.0
+_LOOK_AGAIN_S = 0.01
 
 
 def owner_within(store: EventStore, parent: UUID, owner: Owned) -> Owned:
@@ -177,25 +181,25 @@ def started(
     if parent is not None:
         start = inheriting(store, views, parent, start)
     events = [NewEvent(start, new_id(), meta), writing.first(meta)]
-    lease = (stream, str(meta.session_id), writing.lease_s)
     try:
-        with nullcontext(connection) if connection is not None else store.transaction() as begun:
-            done = store.append(
-                chosen, events, expected_version=NO_STREAM, connection=begun, **owner
-            )
-            if connection is None:  # at once: whoever opens it then knows that a writer lives
-                take(begun, *lease)
+        done = store.append(
+            chosen, events, expected_version=NO_STREAM, connection=connection, **owner
+        )
     except WrongExpectedVersion as error:
         if if_exists == "open" and connection is None:
+            if error.actual == len(events):
+                _await_lease(store, stream)
             return _opened(store, store.stream(stream, **owner), writing)
         raise ConversationExists(stream, error.actual, key) from None
     # The epoch of a new stream, without asking: somebody may have opened it already.
+    lease = (store, stream, str(meta.session_id), writing.lease_s)
     if connection is None:
         written = Acknowledged(done.anchor)
         journal = Journal(store, stream, epoch=0, version=done.version, written=written)
+        begin(*lease)
     else:
         journal = Journal(store, stream, epoch=0)
-        journal.begun_within(events, done, lambda _: begin(store, *lease))
+        journal.begun_within(events, done, lambda _: begin(*lease))
     session = Session(
         journal,
         views,
@@ -207,6 +211,19 @@ def started(
     if callable(title):
         session.titling = title
     return _kept(session, writing)
+
+
+def _await_lease(store: EventStore, stream: UUID) -> None:
+    """Wait a moment if somebody has just begun a conversation, whose lease comes after its start.
+
+    Whoever was killed in between is waited for once: a session that follows has a lease.
+    """
+    until = time.monotonic() + _LEASE_COMES_S
+    while time.monotonic() < until and store.writer(stream) is None:
+        begun = [event.data for event in store.read(stream, after=1, limit=2)]
+        if len(begun) != 1 or not isinstance(begun[0], SessionStart):
+            return
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def opened(

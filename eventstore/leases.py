@@ -36,7 +36,6 @@ __all__ = [
     "begin",
     "claim",
     "give_back",
-    "take",
     "without_writer",
     "writer_of",
 ]

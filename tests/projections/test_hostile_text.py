@@ -51,7 +51,7 @@ def plain(store: EventStore, views: Views) -> UUID:
 def test_filters_find_what_they_name(
     store: EventStore, views: Views, plain: UUID, number: int
 ) -> None:
-    """A tenant, user, tool, status, call or model of any name finds its own rows, and no others."""
+    """A tenant, user, tool, call or model of any name finds its own rows, and no others."""
     word = HOSTILE[number]
     assert [] == [found for ask in _questions(store, views, word).values() for found in ask()]
     mine = _converse(settled(store), word)
@@ -60,7 +60,7 @@ def test_filters_find_what_they_name(
     assert {plain, mine} == {info.conversation_id for info in store.list()}
     assert [word] == [total.key for total in views.usage(by="user", tenant_id=word)]
     assert 1 == views.calibration(word).calls
-    assert [] == views.tool_calls(status=word) + views.tool_calls(call_id=word)
+    assert [] == views.tool_calls(call_id=word)
 
 
 @each_text
@@ -78,6 +78,7 @@ def test_what_must_be_a_name_is_refused(
         (UnknownProjection, lambda: rebuild(store, [word])),
         (UnknownProjection, lambda: compare(store, [word])),
         (UnknownStrategy, lambda: views.context(plain, strategy=word)),
+        (ValueError, lambda: views.tool_calls(status=word)),
         (ValueError, lambda: views.context(plain, format=word)),
         (ValueError, lambda: views.context(plain, run=word)),
         (ValueError, lambda: views.usage(by=word)),  # type: ignore[arg-type]

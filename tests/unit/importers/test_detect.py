@@ -57,7 +57,9 @@ def test_real_transcripts_are_recognised() -> None:
 @pytest.mark.parametrize("text", ["", "[]", "plain text", '{"a": 1}', "[1, 2]"])
 def test_a_file_that_tells_nothing_is_reported(write: Write, text: str) -> None:
     """The report asks for the name of the format, or says that the file is empty."""
-    with pytest.raises(ImportFailed, match=r"name it, openai, session-jsonl|the file is empty"):
+    with pytest.raises(
+        ImportFailed, match=r"name the format: openai, session-jsonl|the file is empty"
+    ):
         detect(write(text))
     assert ([], 1) == (found(write(text))[0], len(found(write(text))[1]))
 
