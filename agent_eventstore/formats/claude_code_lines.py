@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent_eventstore.formats.agent_session import object_in, text_at, whole_at
+from agent_eventstore.formats.gemini_contents import message_in
 from agent_eventstore.formats.openai_wire import request_of
 from eventstore.events import (
     ContentPart,
@@ -60,8 +61,16 @@ _REFUSED = (
 
 
 def as_session_line(line: Any) -> Any:
-    """Return a line of what the program prints (``stream-json``) as session files have it."""
-    if not isinstance(line, dict) or "sessionId" in line or "session_id" not in line:
+    """Return a line of what the program prints, or of Qwen Code's, as session files have it."""
+    if not isinstance(line, dict):
+        return line
+    message = line.get("message")
+    content = message_in(message) if isinstance(message, dict) else None
+    if content is not None:  # a content of Gemini's, as Qwen Code keeps them
+        kind = "user" if line.get("type") == "tool_result" else line.get("type")
+        told = {"model": line.get("model"), "usage": line.get("usageMetadata")}
+        return {**line, "type": kind, "message": {**told, **content}}
+    if "sessionId" in line or "session_id" not in line:
         return line
     told = {**line, "sessionId": line["session_id"]}
     if isinstance(agent := line.get("parent_tool_use_id"), str):

@@ -85,10 +85,14 @@ def _result(result: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(told, dict) and len(told) == 1:
         (key,) = told
         told = told[key] if failed or (key in _PLAIN and isinstance(told[key], str)) else told
+    text: Any = told if isinstance(told, str) else dumps(told)
+    files = result.get("parts")  # what a function gives besides, such as pictures
+    if isinstance(files, list) and files and all(isinstance(each, dict) for each in files):
+        text = [{"type": "text", "text": text}, *map(_block, files)]
     block = {
         "type": "tool_result",
         "tool_use_id": result.get("id"),
         "name": result.get("name"),
-        "content": told if isinstance(told, str) else dumps(told),
+        "content": text,
     }
     return block | ({"is_error": True} if failed else {})
