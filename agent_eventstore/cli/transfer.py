@@ -85,8 +85,7 @@ def import_files(
     """Add the conversations of transcripts and projects.
 
     A FILE may be a directory: a project's, or its conversations, with an index.json; or one that
-    has session files of Claude Code, Codex or Gemini CLI in it, or
-    below.
+    has session files of Claude Code, Codex or Gemini CLI in it, or below.
 
     What is there already is left alone, so a file may be imported again, also one that has grown.
     A bad record is reported with file and line, and the rest goes on; the exit status is then 1.
