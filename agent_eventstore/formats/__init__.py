@@ -32,6 +32,7 @@ from agent_eventstore.formats import (
     inspect_log,
     langchain_dump,
     openai_messages,
+    opencode,
     openhands,
     project,
     project_messages,
@@ -90,6 +91,7 @@ _READERS: dict[str, ModuleType] = {
         atif,
         inspect_log,
         gemini_cli,
+        opencode,
     )
 }
 
@@ -97,6 +99,7 @@ _TELLING = (
     claude_code,
     codex,
     gemini_cli,
+    opencode,
     chatgpt,
     sharegpt,
     langchain_dump,
@@ -120,7 +123,7 @@ WRITTEN = (
 """The names of the formats that can be written."""
 
 _READ = (
-    *("claude-code", "codex", "gemini-cli", "chatgpt", "sharegpt"),
+    *("claude-code", "codex", "gemini-cli", "opencode", "chatgpt", "sharegpt"),
     *("langchain", "openhands", "atif", "inspect"),
 )
 

@@ -31,6 +31,7 @@ __all__ = [
     "begins_turn",
     "block_of",
     "call_of",
+    "failure_kind",
     "is_printed",
     "parts_of",
     "result_of",
@@ -202,7 +203,7 @@ def api_error(line: Mapping[str, Any]) -> LlmError:
     """Return the failed call that an assistant's line tells of."""
     status = whole_at(line, "apiErrorStatus")
     text = text_in(line["message"].get("content"))
-    return LlmError(kind=_kind(status, text), message=text, status_code=status)
+    return LlmError(kind=failure_kind(status, text), message=text, status_code=status)
 
 
 def retried_error(line: Mapping[str, Any]) -> LlmError:
@@ -213,7 +214,7 @@ def retried_error(line: Mapping[str, Any]) -> LlmError:
     text = told if isinstance(told, str) else dumps(error)[:2_000]
     attempt = whole_at(line, "retryAttempt") or 1
     return LlmError(
-        kind=_kind(status, text),
+        kind=failure_kind(status, text),
         message=text,
         retryable=True,
         attempt=max(attempt, 1),
@@ -221,7 +222,8 @@ def retried_error(line: Mapping[str, Any]) -> LlmError:
     )
 
 
-def _kind(status: int | None, text: str) -> LlmErrorKind:
+def failure_kind(status: int | None, text: str) -> LlmErrorKind:
+    """Return why a call failed, by its HTTP status and what was told."""
     if status in (429, 529) or "rate limit" in text.lower():
         return "rate_limit"
     if status is not None and 400 <= status < 500:
