@@ -21,7 +21,9 @@ _PLAIN = ("result", "output", "content")
 def message_in(content: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the message that a content is, with blocks as Anthropic's; None if it is none."""
     parts, role = content.get("parts"), content.get("role", "user")
-    if not isinstance(parts, list) or "content" in content or role not in _ROLES:
+    if not isinstance(parts, list) or "content" in content:
+        return None
+    if not isinstance(role, str) or role not in _ROLES:
         return None
     if not all(isinstance(part, dict) and "type" not in part for part in parts):
         return None

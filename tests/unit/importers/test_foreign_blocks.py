@@ -145,3 +145,13 @@ def test_files_of_converse(write: Write) -> None:
         FilePart(name="terms", url=f"data:{pdf};base64,aQ==", media_type=pdf),
         TextPart(text="Is it so?"),
     ) == asked.parts
+
+
+@pytest.mark.parametrize("content", [{"role": ["user"], "parts": [{"text": "a"}]}, {"parts": []}])
+def test_contents_that_say_nothing(write: Write, content: dict[str, Any]) -> None:
+    """A content of no part, and one whose role is no text, hide nothing of the others."""
+    said = {"role": "user", "parts": [{"text": "hello"}]}
+    start, first, second = only(write({"contents": [said, content]}), "openai").events
+    assert isinstance(start.data, e.ConversationStart)
+    assert e.UserMessage(parts=(e.TextPart(text="hello"),)).parts == getattr(first.data, "parts", ())
+    assert isinstance(second.data, e.UserMessage | e.UnknownEvent)
