@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field
 
@@ -380,6 +381,11 @@ class VersionRange(Value):
 
     first: Ordinal
     last: Ordinal
+
+    @classmethod
+    def of(cls, runs: Iterable[tuple[int, int]]) -> tuple[Self, ...]:
+        """Make ranges of first and last versions."""
+        return tuple(cls(first=first, last=last) for first, last in runs)
 
 
 class Quoting(Value):
