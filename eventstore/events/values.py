@@ -48,13 +48,12 @@ __all__ = [
 MODES = ("chat", "agent", "run")
 """The modes of document 000; a product may have others, by names of its own."""
 
-_MODE = re.compile(r"[a-z][a-z0-9_-]{0,63}")
-_NOT_MODES = frozenset({"active"})  # views are asked for the active mode by this word
+_MODE = re.compile(r"(?!active\Z)[a-z][a-z0-9_-]{0,63}")  # views have a use for that word
 
 
 def is_mode(name: object) -> bool:
     """Whether a mode may be called so: small letters, digits, ``_`` and ``-``, at most 64."""
-    return isinstance(name, str) and _MODE.fullmatch(name) is not None and name not in _NOT_MODES
+    return isinstance(name, str) and _MODE.fullmatch(name) is not None
 
 
 def _mode(name: str) -> str:
@@ -231,8 +230,7 @@ class Invocation(Value):
 class TokenUsage(Value):
     """Token counts; ``reported`` by the provider, otherwise estimated by the writer.
 
-    ``prompt_tokens`` includes ``cached_prompt_tokens``; ``completion_tokens`` includes
-    ``reasoning_tokens``.
+    ``prompt_tokens`` includes what was cached, ``completion_tokens`` the reasoning.
 
     Attributes:
         prompt_tokens: Tokens of the request.
@@ -339,8 +337,7 @@ class RunNode(Value):
     depends_on: tuple[Name, ...] = ()
 
 
-WIDGET_BYTES = 32_768
-"""How large a widget may be, as JSON."""
+WIDGET_BYTES = 32_768  # as JSON
 
 
 def _bounded(widget: JsonObject) -> JsonObject:
