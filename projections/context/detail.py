@@ -27,7 +27,7 @@ from projections.context.counting import ENCODING
 from projections.context.levels import Lower, lower
 from projections.context.plans import Group
 from projections.context.prompts import EXCLUDED_RESULT
-from projections.context.rows import ContextRow
+from projections.context.rows import ContextRow, counted
 from projections.tokens import Count, Tokenizer, count_message, counts, tokenizer_for
 from projections.tokens.text import WINDOW
 
@@ -115,12 +115,8 @@ def made_row(
         part=part,
         role="system",
         kind="summary",
-        message={"role": "system", "content": text},
-        tokens=count.tokens,
-        tokens_exact=count.exact,
-        tokens_margin=count.margin,
-        encoding=tokenizer.name,
         source_versions=sorted(set(versions)),
+        **counted({"role": "system", "content": text}, count, tokenizer.name),
     )
 
 
@@ -212,17 +208,8 @@ def without_result(row: ContextRow) -> ContextRow:
     if row.kind != "tool":
         return row
     message = {**row.message, "content": EXCLUDED_RESULT}
-    count = counts.count(message, _TOKENIZER)
-    return row.with_(
-        **plain(message),
-        tokens=count.tokens,
-        tokens_exact=count.exact,
-        tokens_margin=count.margin,
-        encoding=ENCODING,
-        native=None,
-        native_tokens=0,
-        sealed=True,
-    )
+    told = plain(message) | counted(message, counts.count(message, _TOKENIZER), ENCODING)
+    return row.with_(**told, native=None, native_tokens=0, sealed=True)
 
 
 class GroupItem(Item):

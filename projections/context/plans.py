@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
@@ -27,7 +27,6 @@ __all__ = [
     "Plan",
     "Planned",
     "Step",
-    "holds",
 ]
 
 ERROR = "error before the latest user message"
@@ -256,9 +255,3 @@ class Group:
     def source_versions(self) -> tuple[int, ...]:
         """The events that it was made of, ascending."""
         return tuple(sorted(set().union(*[row.source_versions for row in self.rows])))
-
-
-def holds(planned: Sequence[Planned], key: tuple[int, int]) -> bool:
-    """Whether a group is among these, which are in order."""
-    place = bisect_left(planned, key, key=_key)
-    return place < len(planned) and planned[place].group.key == key

@@ -34,6 +34,7 @@ __all__ = [
     "ContextRow",
     "Kind",
     "StoredRow",
+    "counted",
     "unsaved_rows",
 ]
 
@@ -214,6 +215,12 @@ class ContextRow(_Noting):
     def count(self) -> Count:
         """The stored tokens, as a count of the encoding."""
         return Count(self.tokens, exact=self.tokens_exact, margin=self.tokens_margin)
+
+
+def counted(message: dict[str, Any], count: Count, encoding: str) -> dict[str, Any]:
+    """Return the columns of a message, and of its tokens in an encoding."""
+    told = {"tokens": count.tokens, "tokens_exact": count.exact, "tokens_margin": count.margin}
+    return {"message": message, **told, "encoding": encoding}
 
 
 COLUMNS = tuple(field.name for field in fields(ContextRow))
