@@ -27,7 +27,7 @@ from eventstore.blobs import alias_of
 from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
 from eventstore.ids import call_id
-from eventstore.sql.backend import AnyConnection, backend_of, cursor, has_table
+from eventstore.sql.backend import AnyConnection, backend_of, fetch, has_table
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.types import Digest, Id
 from projections.context.compression.facts import Fact, FactKind, lasting_facts
@@ -254,17 +254,15 @@ class KeptLevels:
         return digest.digest()
 
     def _read(self, connection: AnyConnection, digests: list[bytes]) -> dict[bytes, str]:
-        backend, run = backend_of(connection), cursor(connection)
+        backend = backend_of(connection)
         owner = backend.from_id(self._conversation_id)
         found: dict[bytes, str] = {}
         for start in range(0, len(digests), _MOST_AT_ONCE):
             some = digests[start : start + _MOST_AT_ONCE]
             query = f"{_READ} ({', '.join(['{}'] * len(some))})"
             bound = map(backend.from_digest, some)
-            run.execute(query.replace("{}", backend.mark), [owner, *bound])
-            for digest, held in run.fetchall():
-                found[backend.to_digest(digest)] = held
-        run.close()
+            rows = fetch(connection, query.replace("{}", backend.mark), [owner, *bound])
+            found.update((backend.to_digest(digest), held) for digest, held in rows)
         return found
 
 

@@ -33,7 +33,7 @@ from eventstore.errors import RowDamaged
 from eventstore.events import ConversationStart, RecordedEvent, ToolPolicy, VersionRange
 from eventstore.events.values import Mode, is_mode
 from eventstore.ids import call_id
-from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor, text_out
+from eventstore.sql.backend import AnyConnection, Statement, text_out
 from eventstore.sql.types import json_out
 from projections.engine.folding import mode_marks
 from projections.engine.generations import Generation
@@ -110,12 +110,10 @@ def read_active(connection: AnyConnection, table: Table, conversation_id: UUID) 
     Raises:
         RowDamaged: Its row was altered.
     """
-    backend, run = backend_of(connection), cursor(connection)
-    run.execute(_query(table).on(backend), {"conversation_id": backend.from_id(conversation_id)})
-    row = run.fetchone()
-    run.close()
-    if row is None:
+    rows = _query(table).rows(connection, conversation_id=conversation_id)
+    if not rows:
         return Active()
+    [row] = rows
     policy = None if row[1] is None else _policy(row[1])
     mode = None if row[0] is None else text_out(row[0])
     if mode is not None and not is_mode(mode):
