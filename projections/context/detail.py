@@ -190,7 +190,7 @@ def shortened(row: ContextRow) -> ContextRow:
     What is returned has no shorter form itself: it would be one of what is shortened already.
     """
     if row.short is None:
-        row.note_short(_shortened(row, lower(row)))
+        row.note("short", _shortened(row, lower(row)))
     short: ContextRow = row.short
     return short
 
@@ -199,7 +199,7 @@ def _shortened(row: ContextRow, shorter: Lower) -> ContextRow:
     if shorter.shortened is None:
         return row
     short = row.with_(message=shorter.shortened, tokens=shorter.tokens, native=None)
-    short.note(Lower(facts=shorter.facts))
+    short.note("noted", Lower(facts=shorter.facts))
     return short
 
 
@@ -261,7 +261,7 @@ def item_of(group: Group, tokenizer: Tokenizer, relevance: float = 0.0) -> Item:
     if relevance:
         return GroupItem(group, tokenizer, relevance)
     if group.item is None:
-        group.note(GroupItem(group, tokenizer))
+        group.note("item", GroupItem(group, tokenizer))
     assert group.item is not None  # noqa: S101 - noted
     return group.item
 

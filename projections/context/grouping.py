@@ -72,7 +72,7 @@ class Grouping:
         noted = rows[0].grouped
         if noted is None or noted[0] != self._how or noted[1] != rows:
             noted = self._how, rows, self._made(rows)
-            rows[0].note_group(noted)
+            rows[0].note("grouped", noted)
         group: Group = noted[2]
         return group
 

@@ -95,7 +95,7 @@ def lower(row: ContextRow) -> Lower:
     found: Lower | None = row.noted
     if found is None:
         found = _made(row, _shorter(row), counts.count) if _has_levels(row) else _NONE
-        row.note(found)
+        row.note("noted", found)
     return found
 
 
@@ -149,7 +149,7 @@ class KeptLevels:
                 if _has_levels(row):
                     lacking.setdefault(self._digest(row), []).append(row)
                 else:
-                    row.note(_NONE)
+                    row.note("noted", _NONE)
         if not lacking:
             return
         self._look(connection)
@@ -182,7 +182,7 @@ class KeptLevels:
         """
         for row in rows:
             if row.fresh and row.noted is None and _has_levels(row):
-                row.note(_Unkept(*_made(row, _shorter(row), count_message)))
+                row.note("noted", _Unkept(*_made(row, _shorter(row), count_message)))
 
     def offer(self, rows: Iterable[ContextRow]) -> None:
         """Take the rows of a request, of which `bind` keeps the levels; looked at by it alone."""
@@ -268,7 +268,7 @@ class KeptLevels:
 
 def _note(rows: Iterable[ContextRow], made: Lower) -> None:
     for row in rows:
-        row.note(made)
+        row.note("noted", made)
 
 
 def _has_levels(row: ContextRow) -> bool:

@@ -68,7 +68,7 @@ class Planned:
         if group.left_out:
             return cls.dropped(group, group.why)
         if group.sent is None:
-            group.note_sent(cls(group, "full", group.tokens))
+            group.note("sent", cls(group, "full", group.tokens))
         sent: Planned | None = group.sent
         assert sent is not None  # noqa: S101 - noted
         return sent
@@ -233,13 +233,9 @@ class Group:
         object.__setattr__(self, "key", self.rows[0].key)
         object.__setattr__(self, "section", section_of(self.rows[0].kind, len(self.rows)))
 
-    def note(self, item: Item) -> None:
-        """Hold the group as a strategy sees it; it is not part of its value."""
-        object.__setattr__(self, "item", item)
-
-    def note_sent(self, sent: Planned) -> None:
-        """Hold the group as it is sent whole; it is not part of its value."""
-        object.__setattr__(self, "sent", sent)
+    def note(self, name: str, made: Item | Planned) -> None:
+        """Hold ``item`` or ``sent``, once it was made; it is not part of its value."""
+        object.__setattr__(self, name, made)
 
     @property
     def kind(self) -> str:

@@ -38,7 +38,7 @@ def note_tables(rows: Iterable[ContextRow]) -> None:
     made: list[tuple[ContextRow, dict[str, object]]] = []
     for row in rows:
         if row.kind == "tool" and row.table is None:
-            row.note_table(False)
+            row.note("table", False)
             if (message := _message(row)) is not None:
                 made.append((row, message))
     if not made:
@@ -49,8 +49,8 @@ def note_tables(rows: Iterable[ContextRow]) -> None:
         count = counts.count(message, _TOKENIZER, new=row.fresh)
         if count.tokens < row.tokens:
             table = row.with_(**counted(message, count, ENCODING))
-            table.note_table(False)
-            row.note_table(table)
+            table.note("table", False)
+            row.note("table", table)
 
 
 def _message(row: ContextRow) -> dict[str, object] | None:
