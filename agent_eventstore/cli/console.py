@@ -59,6 +59,7 @@ __all__ = [
     "note",
     "number",
     "one_line",
+    "place",
     "plural",
     "print_document",
     "progress_bar",
@@ -185,9 +186,16 @@ def cost(dollars: float | None) -> str:
     return f"${dollars:,.2f}" if dollars >= 1 else f"${dollars:.4f}"
 
 
-def moment(value: datetime | None, *, seconds: bool = False) -> str:
-    """Return a time in UTC; nothing for None."""
-    return "" if value is None else f"{value:%Y-%m-%d %H:%M:%S}"[: 19 if seconds else 16]
+def moment(value: datetime | None) -> str:
+    """Return a time in UTC, to the minute; nothing for None."""
+    return "" if value is None else f"{value:%Y-%m-%d %H:%M}"
+
+
+def place(turn: int | None, step: int | None) -> str:
+    """Return a turn, with its step if there is one; nothing outside of any turn."""
+    if turn is None:
+        return ""
+    return str(turn) if step is None else f"{turn}.{step}"
 
 
 def call(name: str | None, arguments: Any) -> str:

@@ -10,7 +10,7 @@ from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
 
 from agent_eventstore.formats.langchain_messages import calls_of, message_payload
-from agent_eventstore.integrations.conversation_head import attempts, followed
+from agent_eventstore.integrations.conversation_events import attempts, followed
 from eventstore import NO_STREAM, EventStore, NewEvent, RecordedEvent
 from eventstore.errors import InvalidEvent
 from eventstore.events import (

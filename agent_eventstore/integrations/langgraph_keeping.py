@@ -14,8 +14,8 @@ from agent_eventstore.integrations.langgraph_events import (
     Typed,
     kept_in,
 )
-from agent_eventstore.integrations.langgraph_lists import KeptList
 from agent_eventstore.integrations.langgraph_thread import Thread
+from agent_eventstore.integrations.langgraph_values import KeptList
 from eventstore import NewEvent, RecordedEvent
 from eventstore.events import (
     ConversationStart,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from agent_eventstore.formats.response_items import ITEM
-from agent_eventstore.integrations.conversation_pages import events_after, newest_events
+from agent_eventstore.integrations.conversation_events import events_after, newest_events
 from agent_eventstore.integrations.openai_events import OpenAIItems
 from agent_eventstore.integrations.openai_items import (
     TELLING,
@@ -20,7 +20,7 @@ from agent_eventstore.integrations.openai_items import (
     told_by,
 )
 from agent_eventstore.integrations.openai_withdrawn import WITHDRAWING, Withdrawn
-from agent_eventstore.integrations.openai_writing import ItemWriter
+from agent_eventstore.integrations.openai_writing import ItemWriter, SessionEnd
 from eventstore import EventStore, NewEvent
 from eventstore.events import Retraction, ToolResult, VersionRange
 from eventstore.events.codec import loads_json
@@ -35,6 +35,7 @@ __all__ = [
     "live_events",
     "live_items",
     "outdated",
+    "replace_newest",
     "replacing",
 ]
 
@@ -175,3 +176,34 @@ def _is_settled(store: EventStore, stream: UUID, event: EventText) -> bool:
     later = (each for each in events_after(store, stream, event.version) if each.text)
     results = (loads_json(each.text or "") for each in later if each.type == ToolResult.type)
     return any(each.get("call_id") == told["call_id"] for each in results)
+
+
+def replace_newest(
+    store: EventStore,
+    end: SessionEnd,
+    wanted: Sequence[LiveItem],
+    output: Sequence[Any],
+    prune: Callable[[Any], bool] | None,
+) -> bool:
+    """Put items in the place of the newest, in one transaction; false where these have changed.
+
+    Args:
+        store: Where the session is kept.
+        end: Where it ends.
+        wanted: The newest items, as they were read.
+        output: What replaces them.
+        prune: Tells which of the oldest items are withdrawn, too.
+    """
+    found = True
+
+    def replaced(writer: ItemWriter) -> list[NewEvent]:
+        nonlocal found
+        live = live_items(store, end.id, None if prune else len(wanted))
+        found = live[-len(wanted) :] == list(wanted)
+        if not found:
+            return []
+        expired = () if prune is None else outdated(live[: -len(wanted)], prune)
+        return replacing(store, end.id, writer, wanted, output, "compaction", also=expired)
+
+    end.append(replaced)
+    return found

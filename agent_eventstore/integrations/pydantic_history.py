@@ -12,10 +12,9 @@ from uuid import UUID
 
 from pydantic_ai.conversation_store import ConversationEntry
 
+from agent_eventstore.integrations.conversation_events import Head, events_before, news_of
 from agent_eventstore.integrations.conversation_finding import place_of
-from agent_eventstore.integrations.conversation_head import Head, news_of
 from agent_eventstore.integrations.conversation_memory import Memory, Objects
-from agent_eventstore.integrations.conversation_pages import events_before
 from agent_eventstore.integrations.pydantic_kept import message_in
 from agent_eventstore.integrations.pydantic_messages import PydanticAIRecord
 from eventstore import EventStore
