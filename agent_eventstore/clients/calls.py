@@ -86,13 +86,12 @@ def call(turn: Turn, asked: Asked, send: Callable[[], Any], guard: Guard) -> Any
     if http is not None and not http.is_closed:
         Tap(http, recorded, turn, guard)
         return result
-    answered(recorded, *(answer_in(http) if http is not None else ([], [result])), guard)
+    there = answer_in(http) if http is not None else ([], [result])
+    answered(recorded, *there, guard)
     return result
 
 
-def answered(
-    recorded: LlmCall, chunks: list[Any], answers: list[Any], guard: Guard
-) -> None:
+def answered(recorded: LlmCall, chunks: list[Any], answers: list[Any], guard: Guard) -> None:
     """Record an answer that is there already, and end its call."""
     try:
         for chunk in chunks:
@@ -199,7 +198,8 @@ async def call_async(turn: AsyncTurn, asked: Asked, send: Callable[[], Any], gua
     if http is not None and not http.is_closed:
         AsyncTap(http, recorded, turn, guard)
         return result
-    await answered_async(recorded, *(answer_in(http) if http is not None else ([], [result])), guard)
+    there = answer_in(http) if http is not None else ([], [result])
+    await answered_async(recorded, *there, guard)
     return result
 
 

@@ -100,7 +100,7 @@ def test_lines_of_a_stream(server: ReplayServer, surface: Surface, product: Prod
 def test_body_read_by_a_hook(
     server: ReplayServer, surface: Surface, product: Product, way: str, stream: bool
 ) -> None:
-    """A hook that logs bodies has read the response before it is handed out: it is recorded whole."""
+    """A body that a hook has read before the response is handed out is recorded whole."""
     threads = isinstance(product, ThreadProduct)
     product.hooks.append(httpx2.Response.read if threads else httpx2.Response.aread)
     server.will(Streamed(surface.stream) if stream else Whole(WHOLE[surface.specification]))
