@@ -125,8 +125,6 @@ def _wrapping(client: Any, provider: str | None) -> _Wrapping:
     name = type(client).__name__
     if getattr(client, "chat", None) is client:  # as instructor's, with parameters of its own
         raise TypeError(f"{name} stands around a client: record that, and make it of the result")
-            f"{name} stands around a client: record that one, and make it of the result"
-        )
     surfaces = dict(_ANTHROPIC) if hasattr(client, "messages") else {}
     if hasattr(client, "chat") or hasattr(client, "responses"):
         surfaces |= _OPENAI  # a gateway's client may have both
