@@ -235,7 +235,6 @@ class AsyncEventStore:
     erase_user = _awaited(EventStore.erase_user)
     purge = _awaited(EventStore.purge)
     vacuum = _awaited(EventStore.vacuum)
-    __reduce__ = EventStore.__reduce__
 
     async def close(self) -> None:
         """Wait for what is under way, then close every connection.

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Self, TypedDict, Unpack, get_args
+from typing import Any, Self, TypedDict, Unpack, get_args
 
 from sqlalchemy import URL, Engine
 
@@ -270,11 +270,6 @@ class EventStore(EventEraser):
         stream = self.stream(conversation_id, **owner)
         with self.reading() as connection:
             return writer_of(connection, stream)
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be copied or handed to another process, which has no use for connections."""
-        kind = type(self).__name__
-        raise TypeError(f"{kind} cannot be pickled or copied: hand on its url, and open it there")
 
     def close(self) -> None:
         """Close every connection, those in use as soon as they are given back.

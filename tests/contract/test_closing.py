@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -127,12 +126,3 @@ def test_nobody_waits_for_a_thread_that_was_refused(sqlite_url: str) -> None:
     others[0].join()
 
     assert 2 == len(refused)
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_store_is_neither_pickled_nor_copied(sqlite_url: str, asynchronous: bool) -> None:
-    """Whoever hands one to another process is told what to hand on instead."""
-    with EventStore.open(sqlite_url) as store:
-        wanted = AsyncEventStore(store) if asynchronous else store
-        with pytest.raises(TypeError, match="EventStore cannot be pickled or copied: hand on its"):
-            pickle.dumps(wanted)
