@@ -176,10 +176,8 @@ def _current_key(connection: AnyConnection, conversation_id: UUID) -> SealingKey
     keys = keys_of(connection)
     if keys is None:
         return None
-    backend, cur = backend_of(connection), cursor(connection)
-    cur.execute(_KEY_ID.on(backend), {"conversation_id": backend.from_id(conversation_id)})
-    row = cur.fetchone()
-    return None if row is None or row[0] is None else keys.find(conversation_id, row[0])
+    rows = _KEY_ID.rows(connection, conversation_id=conversation_id)
+    return keys.find(conversation_id, rows[0][0]) if rows and rows[0][0] is not None else None
 
 
 def resolve(

@@ -14,7 +14,7 @@ from uuid import UUID
 from eventstore import EventStore, RecordedEvent
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import Erasure
-from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor
+from eventstore.sql.backend import AnyConnection, Statement
 from eventstore.sql.read import END, EventText, chain_at, read_texts
 
 __all__ = [
@@ -53,11 +53,9 @@ NO_HEAD = Head(0, b"")
 
 def head_of(connection: AnyConnection, stream: UUID) -> Head:
     """Return a conversation's head, in the caller's transaction; `NO_HEAD` if there is none."""
-    backend, cur = backend_of(connection), cursor(connection)
-    cur.execute(_HEAD.on(backend), {"conversation_id": backend.from_id(stream)})
-    row = cur.fetchone()
-    cur.close()
-    return NO_HEAD if row is None else Head(row[0], bytes(row[1]), bool(row[2]))
+    for version, chain, is_fork in _HEAD.rows(connection, conversation_id=stream):
+        return Head(version, bytes(chain), bool(is_fork))
+    return NO_HEAD
 
 
 def news_of(

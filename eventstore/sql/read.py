@@ -267,20 +267,12 @@ _EVENT_TEXTS = _Wanted(_page("ASC", _TEXTS), _page("DESC", _TEXTS), _texts, attr
 
 def chain_at(connection: AnyConnection, conversation_id: UUID, version: int) -> bytes | None:
     """Return the chain of a stream's event, in the caller's transaction; None if there is none."""
-    backend, cur = backend_of(connection), cursor(connection)
-
-    def own(stream: UUID) -> bytes | None:
-        wanted = {"conversation_id": backend.from_id(stream), "version": version}
-        cur.execute(_CHAIN.on(backend), wanted)
-        row = cur.fetchone()
-        return None if row is None else row[0]
-
-    chain = own(conversation_id)
-    if chain is None and version:
-        holders = [each for each in lineage(connection, conversation_id) if each.version >= version]
-        chain = own(holders[-1].conversation_id) if holders else None
-    cur.close()
-    return chain
+    found = _CHAIN.rows(connection, conversation_id=conversation_id, version=version)
+    if not found and version:
+        shared = lineage(connection, conversation_id)
+        for holder in [each for each in shared if each.version >= version][-1:]:
+            found = _CHAIN.rows(connection, conversation_id=holder.conversation_id, version=version)
+    return found[0][0] if found else None
 
 
 def chains_stand(

@@ -25,7 +25,7 @@ from projections.context.fitting import HORIZON, Fitting, LookForLevels
 from projections.context.older import LookForLasting, Teller
 from projections.context.past import Past, whole
 from projections.context.plan_cache import PlanMemo
-from projections.context.plans import Budget, Group, Plan, Planned, Step, holds
+from projections.context.plans import Budget, Group, Plan, Planned, Step
 from projections.context.recall import Recall
 from projections.context.section_budgets import Room, held, over
 from projections.tokens import Tokenizer
@@ -332,7 +332,7 @@ class _Stepping:
         missed = [
             Planned.whole(group)
             for group in since
-            if group.key < newest and not holds(told, group.key)
+            if group.key < newest and not any(step.before.at((group.key,)))
         ]
         if missed:
             groups = tuple(sorted((*groups, *missed), key=_key))
