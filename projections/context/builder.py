@@ -112,7 +112,7 @@ def build(
         look_for_levels,
     )
     try:
-        view = builder.view(tuple(injections), tools, settings, limit)
+        view = builder.view(tuple(injections), tools, limit)
     except BudgetInfeasible as error:
         raise infeasible(error, limit, margin) from None
     return with_parameters(view, settings, lambda each: builder.written(view.account.front, each))
@@ -142,7 +142,7 @@ class _Builder:
         self._look_for_levels = look_for_levels
         self._source, self._budget = source, budget
         self._model, self._tokenizer = model, tokenizer
-        self._strategy = strategy
+        self._strategy, self._settings = strategy, settings
         self._with_results = settings.include_tool_results
         self._format, self._provider = format, provider
         self._write, added = writer_of(format, provider, settings.system_notes)
@@ -159,7 +159,6 @@ class _Builder:
         self,
         injections: Sequence[Injection],
         tools: Collection[Any],
-        settings: ContextSettings,
         asked: int | None,
     ) -> ContextView:
         head = self._source.head()
@@ -204,8 +203,8 @@ class _Builder:
                 tokens.tokens,
                 limit,
                 fixed=fixed,
-                thresholds=settings.thresholds,
-                warn_tokens=settings.warn_prompt_tokens,
+                thresholds=self._settings.thresholds,
+                warn_tokens=self._settings.warn_prompt_tokens,
                 compressed=chosen.trimmed,
             ),
             encoding=self._tokenizer.name,
@@ -213,16 +212,14 @@ class _Builder:
             versions=tuple(sorted(set().union(*[row.source_versions for row in rows]))),
             account=Account(tuple(front), chosen, tuple(ended), block),
             sections=uses(self._budget.sections, front, chosen, block, self._tokenizer),
-            policy=self._policy(settings, injections, asked),
+            policy=self._policy(injections, asked),
             format=self._format,
             tools=tuple(tools),
             due=due_of(self._strategy, chosen),
         )
 
-    def _policy(
-        self, settings: ContextSettings, injections: Sequence[Injection], asked: int | None
-    ) -> dict[str, Any]:
-        chosen = dict(settings.recorded)
+    def _policy(self, injections: Sequence[Injection], asked: int | None) -> dict[str, Any]:
+        settings, chosen = self._settings, dict(self._settings.recorded)
         given = settings.strategy_options if settings.strategy == self._strategy.name else {}
         if options := options_of(self._strategy, given):
             chosen["strategy_options"] = options
