@@ -38,6 +38,7 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from agent_eventstore.formats.project import json_text
 from eventstore.errors import EventStoreError
 from eventstore.events import RecordedEvent
 from eventstore.events.codec import encode
@@ -255,13 +256,7 @@ def status_cell(status: str | None) -> Text:
 
 def print_document(value: Any) -> None:
     """Write a value to stdout as JSON, in UTF-8 whatever the locale."""
-    text = json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False, indent=2)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # Lone surrogates have no UTF-8; as escapes they are kept.
-        text = json.dumps(value, default=_plain, allow_nan=False, indent=2)
-    write_json(f"{text}\n")
+    write_json(json_text(value, _plain))
 
 
 def write_json(text: str) -> None:

@@ -22,6 +22,7 @@ from eventstore.events import (
 )
 from eventstore.events.codec import dumps
 from eventstore.events.values import LlmErrorKind, ToolStatus
+from projections.engine.folding import spoken
 
 __all__ = [
     "api_error",
@@ -99,7 +100,7 @@ def parts_of(content: Any) -> tuple[ContentPart, ...] | None:
 def text_in(content: Any) -> str:
     """Return the text of a message's content."""
     found = parts_of(content) or ()
-    return "\n".join(part.text for part in found if isinstance(part, TextPart))
+    return spoken(found)
 
 
 def _part(block: Any) -> ContentPart:

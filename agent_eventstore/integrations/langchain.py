@@ -70,7 +70,7 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
             if erase and said.version:
                 self.store.erase(self.session_id, reason="the history was cleared")
             elif said.messages:
-                ranges = tuple(VersionRange(first=each, last=each) for each in said.messages)
+                ranges = VersionRange.of((each, each) for each in said.messages)
                 gone = Retraction(versions=ranges, reason="the history was cleared")
                 self.store.append(self.session_id, gone)
 

@@ -6,7 +6,7 @@ to look further back than to the oldest item that is wanted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -102,14 +102,11 @@ def outdated(live: Sequence[LiveItem], prune: Callable[[Any], bool]) -> list[Liv
     return [each for each in expired if each.version not in left]
 
 
-def _ranges_of(items: Iterable[LiveItem]) -> tuple[VersionRange, ...]:
+def _ranges_of(items: Sequence[LiveItem]) -> tuple[VersionRange, ...]:
     """Return the versions of items and of what they stand for, as a retraction has them."""
-    found = joined(
-        each
-        for item in items
-        for each in ((item.version, item.version), *((told.first, told.last) for told in item.told))
-    )
-    return tuple(VersionRange(first=first, last=last) for first, last in found)
+    own = [(item.version, item.version) for item in items]
+    told = [(each.first, each.last) for item in items for each in item.told]
+    return VersionRange.of(joined(own + told))
 
 
 def live_events(

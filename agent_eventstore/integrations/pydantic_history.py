@@ -132,7 +132,7 @@ class Histories:
             for each in (left, taken)
         )
         shared = before & after
-        gone, back = _ranges(before - shared), _ranges(after - shared)
+        gone, back = (VersionRange.of(joined(each - shared)) for each in (before, after))
         return BranchSwitch(
             reason="switch" if back else "rewind",
             kind="message",
@@ -158,7 +158,3 @@ def _back(
             wanted = kept["parent"]
             entry = ConversationEntry(id=kept["id"], parent_id=wanted, message=kept["message"])
             yield entry, (event.version - kept["span"] + 1, event.version)
-
-
-def _ranges(versions: set[tuple[int, int]]) -> tuple[VersionRange, ...]:
-    return tuple(VersionRange(first=first, last=last) for first, last in joined(sorted(versions)))

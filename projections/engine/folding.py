@@ -58,6 +58,7 @@ __all__ = [
     "retracted",
     "run",
     "sections_text",
+    "spoken",
     "switch",
     "text_of",
     "up_to",
@@ -241,6 +242,11 @@ def one_line(text: str, limit: int = PREVIEW_CHARS) -> str:
 def text_of(parts: Iterable[ContentPart], *, joint: str = "\n") -> str:
     """Return parts as text, with a short stand-in for images, files and the like."""
     return joint.join([part.text if type(part) is TextPart else _part_text(part) for part in parts])
+
+
+def spoken(parts: Iterable[ContentPart], *, joint: str = "\n") -> str:
+    """Return the texts among parts; what else there is, reasoning too, is passed over."""
+    return joint.join(part.text for part in parts if isinstance(part, TextPart))
 
 
 def answer_text(parts: Iterable[ContentPart]) -> str:
