@@ -22,7 +22,6 @@ from projections.context.formats import Wire, writer_of
 from projections.context.grouping import Grouping, tokens_of
 from projections.context.limits import chars_of, within
 from projections.context.live import as_it_is, dimmer
-from projections.context.margins import OVERHEAD, beside_shorter, infeasible, within_margin
 from projections.context.output_paths import without_path
 from projections.context.past import groups_of, since_compaction
 from projections.context.plan_cache import PlanMemo
@@ -31,7 +30,15 @@ from projections.context.plans import COMPACTED, ERROR, Budget, Group
 from projections.context.recall import recall_for
 from projections.context.recalled import Block, block_of, reserve
 from projections.context.rows import ContextRow
-from projections.context.section_budgets import require_front, section_budgets, uses
+from projections.context.section_budgets import (
+    OVERHEAD,
+    beside_shorter,
+    infeasible,
+    require_front,
+    section_budgets,
+    uses,
+    within_margin,
+)
 from projections.context.settings import DEFAULTS, ContextSettings
 from projections.context.source import RowSource
 from projections.context.system_part import Injection
@@ -143,7 +150,6 @@ class _Builder:
         self._source, self._budget = source, budget
         self._model, self._tokenizer = model, tokenizer
         self._strategy, self._settings = strategy, settings
-        self._with_results = settings.include_tool_results
         self._format, self._provider = format, provider
         self._write, added = writer_of(format, provider, settings.system_notes)
         self._grouping = Grouping(
@@ -151,7 +157,7 @@ class _Builder:
         )
         self._reserved = sum(tokens_of(text, tokenizer.name) for text in added.once)
         # With the limits, all that a plan of the same rows depends on.
-        chosen = (self._with_results, settings.tool_tables, settings.system_notes)
+        chosen = (settings.include_tool_results, settings.tool_tables, settings.system_notes)
         self._memo_key = (strategy, tokenizer.name, format, provider, *chosen)
         self._recall = recall_for(strategy, source, self._recalled)
 
@@ -295,12 +301,13 @@ class _Builder:
         until: tuple[int, int] | None = None,
     ) -> tuple[Plan, list[str]]:
         """Return the plan within a budget, with ``until`` as if nothing stood after that place."""
-        error, rows = self._error(), self._source.newest(_PAGE)
+        row, rows = self._source.latest_error(), self._source.newest(_PAGE)
+        error = None if row is None else replace(self._grouping.group((row,), ERROR), yields=True)
         rows = since_compaction(rows, self._grouping.compacts, _PAGE, tables=self._grouping.tables)
         if until is not None:
             rows = (row for row in rows if row.key <= until)
             error = None if error is None or error.key > until else error
-        if not self._with_results:
+        if not self._settings.include_tool_results:
             rows = map(without_result, rows)
         rows = rows if self._lit is as_it_is else map(self._lit, rows)
         if self._tokenizer.name != ENCODING:
@@ -389,9 +396,5 @@ class _Builder:
         return sum((token_counts.count_text(each, self._tokenizer) for each in wire.added), total)
 
     def _recalled(self, rows: tuple[ContextRow, ...]) -> Group:
-        rows = rows if self._with_results else tuple(map(without_result, rows))
+        rows = rows if self._settings.include_tool_results else tuple(map(without_result, rows))
         return self._grouping.group(rows)
-
-    def _error(self) -> Group | None:
-        row = self._source.latest_error()
-        return None if row is None else replace(self._grouping.group((row,), ERROR), yields=True)
