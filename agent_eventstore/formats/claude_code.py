@@ -54,7 +54,8 @@ _BOOKKEEPING = frozenset(
     "file-history-snapshot queue-operation progress last-prompt permission-mode mode agent-name "
     "agent-color agent-setting atis-latch pr-link frame-link relocated worktree-state tag "
     "compact_boundary content-replacement system attachment summary result stream_event "
-    "rate_limit_event tool_progress tool_use_summary auth_status".split()
+    "rate_limit_event tool_progress tool_use_summary auth_status started file-history-delta "
+    "api-request api-request-blob api-request-shape".split()
 )
 _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 _LOOK_AHEAD = 200

@@ -26,6 +26,7 @@ from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.openai_wire import request_of
 from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import Transcript, identify, moment_of
+from agent_eventstore.providers.usage import agent_usage
 from eventstore.events import (
     ConversationStart,
     ConversationUpdate,
@@ -121,7 +122,7 @@ class _Session:
             case "assistant.message":
                 self._answered(data, text, meta)
             case "assistant.usage" if self.log.open is not None:
-                self.log.open.usage = _tokens(data)
+                self.log.open.usage = agent_usage(data)
             case "tool.execution_complete":
                 self.log.result(_result(data), **meta)
             case "session.error":
@@ -174,16 +175,3 @@ def _result(data: dict[str, Any]) -> ToolResult:
 def _rest(data: dict[str, Any], said: frozenset[str]) -> dict[str, Any] | None:
     rest = {key: value for key, value in data.items() if key not in said}
     return {ORIGINAL: rest} if rest else None
-
-
-def _tokens(data: dict[str, Any]) -> TokenUsage | None:
-    asked, said = whole_at(data, "inputTokens"), whole_at(data, "outputTokens")
-    if asked is None and said is None:
-        return None
-    return TokenUsage(
-        prompt_tokens=asked or 0,
-        completion_tokens=said or 0,
-        cached_prompt_tokens=whole_at(data, "cacheReadTokens"),
-        cache_write_tokens=whole_at(data, "cacheWriteTokens"),
-        raw=data,
-    )

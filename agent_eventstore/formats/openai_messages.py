@@ -21,6 +21,7 @@ from typing import Any
 from uuid import UUID
 
 from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.agent_session import object_in
 from agent_eventstore.formats.anthropic_messages import ORIGINAL as ANTHROPIC
 from agent_eventstore.formats.anthropic_messages import instructions_in, payloads_of
 from agent_eventstore.formats.extras import PROJECT_MESSAGE, facts_of
@@ -36,8 +37,9 @@ from agent_eventstore.formats.transcript import (
     moment_of,
     title_of,
 )
+from agent_eventstore.providers.usage import agent_usage, any_usage
 from eventstore import EventStore
-from eventstore.events import ConversationStart, Meta
+from eventstore.events import AssistantMessage, ConversationStart, Invocation, Meta
 from eventstore.events.records import EventData
 
 __all__ = ["FORMAT", "export_openai", "holder_of", "read", "recognises", "transcript_of"]
@@ -160,8 +162,28 @@ def transcript_of(
             if items
             else payloads_of(group[0], version, draft.calls)
         ):
-            draft.add(data, draft.place(data, occurred_at=moment_of(group[0])))
+            told = _told(group[0], data)
+            draft.add(told, draft.place(told, occurred_at=moment_of(group[0])))
     return draft.finish()
+
+
+def _told(message: dict[str, Any], data: EventData) -> EventData:
+    """Return an answer with the tokens and the model that stand beside what its message says.
+
+    Cline has them under names of its own, and mini-swe-agent in the whole response.
+    """
+    if not isinstance(data, AssistantMessage):
+        return data
+    response = object_in(object_in(message, "extra"), "response")
+    counts = any_usage(message.get("usage")) or any_usage(response.get("usage"))
+    usage = data.usage or counts or agent_usage(message.get("metrics"))
+    names = message.get("model"), response.get("model"), object_in(message, "modelInfo").get("id")
+    model = next((name for name in names if isinstance(name, str) and name), None)
+    made = data.invocation or Invocation()
+    if model is not None and made.model is None:
+        made = made.model_copy(update={"model": model})
+    invocation = data.invocation if made == Invocation() else made
+    return data.model_copy(update={"usage": usage, "invocation": invocation})
 
 
 def _is_message(value: Any) -> bool:

@@ -191,6 +191,7 @@ def _failure(error: dict[str, Any]) -> LlmError:
         message=text,
         retryable=data.get("isRetryable") is True,
         status_code=status,
+        raw={ORIGINAL: error},
     )
 
 

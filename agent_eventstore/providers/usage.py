@@ -14,6 +14,7 @@ from eventstore.events import TokenUsage
 from eventstore.events.base import JsonObject
 
 __all__ = [
+    "agent_usage",
     "anthropic_usage",
     "any_usage",
     "bedrock_usage",
@@ -153,6 +154,20 @@ def bedrock_usage(raw: Any) -> TokenUsage | None:
         total_tokens=_count(raw, "totalTokens"),
         cached_prompt_tokens=read,
         cache_write_tokens=written,
+        raw=raw,
+    )
+
+
+def agent_usage(raw: Any) -> TokenUsage | None:
+    """Return the usage that Cline and Copilot note, or None; what was cached is of the input."""
+    prompt, completion = _count(raw, "inputTokens"), _count(raw, "outputTokens")
+    if prompt is None and completion is None:
+        return None
+    return TokenUsage(
+        prompt_tokens=prompt or 0,
+        completion_tokens=completion or 0,
+        cached_prompt_tokens=_count(raw, "cacheReadTokens"),
+        cache_write_tokens=_count(raw, "cacheWriteTokens"),
         raw=raw,
     )
 

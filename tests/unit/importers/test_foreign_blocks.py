@@ -156,3 +156,36 @@ def test_contents_that_say_nothing(write: Write, content: dict[str, Any]) -> Non
     assert isinstance(first, UserMessage)
     assert (TextPart(text="hello"),) == first.parts
     assert isinstance(second, UserMessage | UnknownEvent)
+
+
+@pytest.mark.parametrize(
+    ("beside", "cached", "model"),
+    [
+        ({"usage": {"prompt_tokens": 9, "completion_tokens": 4}, "model": "m"}, None, "m"),
+        (
+            {"extra": {"response": {"usage": {"input_tokens": 9, "output_tokens": 4}}}},
+            None,
+            None,
+        ),
+        (
+            {
+                "metrics": {"inputTokens": 9, "outputTokens": 4, "cacheReadTokens": 5},
+                "modelInfo": {"id": "m"},
+            },
+            5,
+            "m",
+        ),
+        ({"metrics": ["x"], "extra": {"response": "r"}, "usage": 3}, 0, None),
+    ],
+)
+def test_tokens_beside_a_message(
+    write: Write, beside: dict[str, Any], cached: int | None, model: str | None
+) -> None:
+    """What stands beside an answer tells its tokens and its model, as agents keep them."""
+    asked = {"role": "user", "content": "hello"}
+    _, answer = payloads(only(write([asked, {"role": "assistant", "content": "hi", **beside}])))
+    assert isinstance(answer, AssistantMessage)
+    usage = answer.usage
+    told = usage and (usage.prompt_tokens, usage.completion_tokens, usage.cached_prompt_tokens)
+    assert (None if cached == 0 else (9, 4, cached)) == told
+    assert model == (answer.invocation.model if answer.invocation else None)
