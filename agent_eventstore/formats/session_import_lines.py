@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from agent_eventstore.formats.agent_session import text_at
+from agent_eventstore.formats.agent_session import object_in, text_at
 from agent_eventstore.formats.extras import count_of
 from agent_eventstore.formats.openai_wire import slim
 from agent_eventstore.formats.transcript import moment_of
@@ -72,14 +72,12 @@ _TOKENS = {
 
 def about(line: Line) -> dict[str, Any]:
     """Return a line's ``meta``, empty if it has none."""
-    meta = line.get("meta")
-    return meta if isinstance(meta, dict) else {}
+    return object_in(line, "meta")
 
 
 def text_in(line: Line) -> str | None:
     """Return a line's ``content`` if it is text."""
-    content = line.get("content")
-    return content if isinstance(content, str) else None
+    return text_at(line, "content")
 
 
 def is_system_message(line: Line) -> bool:
