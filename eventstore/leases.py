@@ -339,7 +339,8 @@ def claim(
         epoch = raise_writer_epoch(connection, conversation_id)
         held = writer_of(connection, conversation_id)
         if held is not None and held.live and not take_over:
-            raise ConversationInUse(conversation_id, held.who, held.since, held.expires_at)
+            who = f"this {held.who}" if held.process == (identity() or None) else held.who
+            raise ConversationInUse(conversation_id, who, held.since, held.expires_at)
         if session_id is not None:
             take(connection, conversation_id, session_id, lease_s)
         elif held is not None:
