@@ -27,6 +27,8 @@ from tests.integration.test_chatgpt import spoken
 from tests.properties.hostile import HOSTILE, changed_bytes, changed_json, jsons
 from tests.unit.importers.reading import TAU_BENCH
 from tests.unit.importers.test_atif import TRAJECTORY
+from tests.unit.importers.test_gemini_cli import SESSION
+from tests.unit.importers.test_opencode import SESSION as OPENCODE
 from tests.unit.importers.test_openhands import EVENTS
 from tests.unit.importers.test_sharegpt import TURNS
 
@@ -110,6 +112,8 @@ def _documents() -> dict[str, list[Any]]:
     found["sharegpt"] = [{"id": "a", "conversations": TURNS}]
     found["openhands"] = EVENTS
     found["atif"] = [TRAJECTORY]
+    found["gemini-cli"] = [SESSION]
+    found["opencode"] = [OPENCODE]
     found["langchain"] = _DUMP
     real = json.loads(TAU_BENCH.read_text("utf-8"))
     shortest = sorted(real, key=lambda each: len(json.dumps(each)))[:2]
