@@ -161,7 +161,7 @@ class TokenCounts:
 
     def count_text(self, text: str, tokenizer: Tokenizer) -> Count:
         """Return the tokens of a text alone."""
-        return self._count(text, tokenizer, _plain_text)
+        return self._count(text, tokenizer, lambda text, plain: plain.count(text))
 
     def recall(self, messages: Sequence[Message], tokenizer: Tokenizer) -> None:
         """Look for the counts of many messages at once; those that follow need no query."""
@@ -362,7 +362,3 @@ def canonical(content: Any) -> bytes:
         return to_json(sorted(content.items()) if isinstance(content, dict) else content)
     except PydanticSerializationError:  # lone surrogates, or something that is not JSON
         return _sorted(content).encode("ascii")
-
-
-def _plain_text(text: str, tokenizer: Tokenizer) -> Count:
-    return tokenizer.count(text)
