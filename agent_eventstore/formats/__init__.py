@@ -28,6 +28,7 @@ from agent_eventstore.formats import (
     chatgpt,
     claude_code,
     codex,
+    copilot_cli,
     gemini_cli,
     inspect_log,
     langchain_dump,
@@ -90,6 +91,7 @@ _READERS: dict[str, ModuleType] = {
         openhands,
         atif,
         inspect_log,
+        copilot_cli,
         gemini_cli,
         opencode,
     )
@@ -98,6 +100,7 @@ _READERS: dict[str, ModuleType] = {
 _TELLING = (
     claude_code,
     codex,
+    copilot_cli,
     gemini_cli,
     opencode,
     chatgpt,
@@ -123,7 +126,7 @@ WRITTEN = (
 """The names of the formats that can be written."""
 
 _READ = (
-    *("claude-code", "codex", "gemini-cli", "opencode", "chatgpt", "sharegpt"),
+    *("claude-code", "codex", "copilot-cli", "gemini-cli", "opencode", "chatgpt", "sharegpt"),
     *("langchain", "openhands", "atif", "inspect"),
 )
 
@@ -135,7 +138,7 @@ PROJECT = project.FORMAT
 """The format that is a directory."""
 
 
-SESSIONS = (claude_code.FORMAT, codex.FORMAT, gemini_cli.FORMAT)
+SESSIONS = (claude_code.FORMAT, codex.FORMAT, copilot_cli.FORMAT, gemini_cli.FORMAT)
 """The formats of coding agents' session files, which are read from directories too."""
 
 
