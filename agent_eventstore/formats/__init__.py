@@ -35,6 +35,7 @@ from agent_eventstore.formats import (
     openai_messages,
     opencode,
     openhands,
+    pi,
     project,
     project_messages,
     session_import,
@@ -94,6 +95,7 @@ _READERS: dict[str, ModuleType] = {
         copilot_cli,
         gemini_cli,
         opencode,
+        pi,
     )
 }
 
@@ -103,6 +105,7 @@ _TELLING = (
     copilot_cli,
     gemini_cli,
     opencode,
+    pi,
     chatgpt,
     sharegpt,
     langchain_dump,
@@ -126,7 +129,7 @@ WRITTEN = (
 """The names of the formats that can be written."""
 
 _READ = (
-    *("claude-code", "codex", "copilot-cli", "gemini-cli", "opencode", "chatgpt", "sharegpt"),
+    *("claude-code", "codex", "copilot-cli", "gemini-cli", "opencode", "pi", "chatgpt", "sharegpt"),
     *("langchain", "openhands", "atif", "inspect"),
 )
 

@@ -31,9 +31,10 @@ from tests.unit.importers.test_copilot_cli import LINES as COPILOT
 from tests.unit.importers.test_gemini_cli import SESSION
 from tests.unit.importers.test_opencode import SESSION as OPENCODE
 from tests.unit.importers.test_openhands import EVENTS
+from tests.unit.importers.test_pi import LINES as PI
 from tests.unit.importers.test_sharegpt import TURNS
 
-BY_LINE = ("session-jsonl", "messages-jsonl", "claude-code", "codex", "copilot-cli")
+BY_LINE = ("session-jsonl", "messages-jsonl", "claude-code", "codex", "copilot-cli", "pi")
 _FORMATS = st.sampled_from([None, *FORMATS])
 _LINES = [
     {"type": "session_start", "session_id": "s", "ts": "2024-05-10T12:00:00Z", "meta": {}},
@@ -116,6 +117,7 @@ def _documents() -> dict[str, list[Any]]:
     found["copilot-cli"] = COPILOT
     found["gemini-cli"] = [SESSION]
     found["opencode"] = [OPENCODE]
+    found["pi"] = PI
     found["langchain"] = _DUMP
     real = json.loads(TAU_BENCH.read_text("utf-8"))
     shortest = sorted(real, key=lambda each: len(json.dumps(each)))[:2]

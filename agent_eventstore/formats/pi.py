@@ -1,0 +1,175 @@
+"""Session files of pi, and of OpenClaw: ``~/.pi/agent/sessions/<directory>/<session>.jsonl``.
+
+A line is the head (``session``), a ``message``, a ``compaction``, a new name (``session_info``), or
+bookkeeping. ``parentId`` makes the lines a tree: a prompt that follows an earlier line than the
+newest leaves a branch. What else a message has is kept under ``raw["pi"]``. Nothing is written in
+this format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.agent_session import (
+    SessionFile,
+    SessionLog,
+    object_in,
+    text_at,
+    whole_at,
+)
+from agent_eventstore.formats.claude_code_lines import failure_kind, parts_of
+from agent_eventstore.formats.left_out import LeftOut
+from agent_eventstore.formats.openai_wire import request_of
+from agent_eventstore.formats.source import Record, Source
+from agent_eventstore.formats.transcript import Transcript, identify, moment_of
+from eventstore.events import (
+    ContentPart,
+    ConversationStart,
+    ConversationUpdate,
+    ImagePart,
+    Invocation,
+    LlmError,
+    TextPart,
+    TokenUsage,
+    ToolResult,
+    UserMessage,
+)
+from eventstore.events.codec import dumps
+
+__all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
+
+FORMAT = "pi"
+ORIGINAL = "pi"
+"""The key in ``raw`` of what a message has besides what its event says."""
+
+_LOOK_AHEAD = 200
+_SILENT = frozenset("model_change thinking_level_change label custom".split())
+_SAID = frozenset("role content usage model provider timestamp toolCallId toolName".split())
+
+
+def recognises(value: Any) -> bool:
+    """Whether a value is the head of such a file."""
+    if not isinstance(value, dict) or value.get("type") != "session":
+        return False
+    return {"id", "timestamp", "cwd"} <= value.keys() and text_at(value, "id") is not None
+
+
+def read(source: Source) -> Iterator[Transcript | ImportFailed]:
+    """Give the file's session, whose events are read when they are asked for."""
+    for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
+        if isinstance(item, Record) and recognises(item.value):
+            place, stream = identify(FORMAT, item.value["id"]), SessionFile(source, _Session)
+            yield Transcript(place, file=source.file, line=item.line, stream=stream)
+            return
+    yield source.failed(1, f"none of the first {_LOOK_AHEAD} lines is the head of a session")
+
+
+class _Session:
+    """The lines of one session, on their way to events."""
+
+    def __init__(self, source: Source, log: SessionLog, left_out: LeftOut) -> None:
+        self.log = log
+        self._source, self._left_out = source, left_out
+        self._places: dict[str, int] = {}
+
+    def line(self, record: Record) -> ImportFailed | None:
+        """Take in a line; return why it cannot be used, if so."""
+        line, kind = record.value, text_at(record.value, "type")
+        if not isinstance(line, dict) or kind is None:
+            return self._source.failed(record.line, "a line must be an object with a type")
+        if self.log.last == 0:
+            about = {ORIGINAL: line} if kind == "session" else None
+            self.log.add(ConversationStart(raw=about), occurred_at=moment_of(line))
+        meta: dict[str, Any] = {"occurred_at": moment_of(line)}
+        text = text_at(line, "summary")
+        if kind == "message":
+            self._message(object_in(line, "message"), line, meta)
+        elif kind == "compaction" and text:
+            first = self._places.get(str(line.get("firstKeptEntryId")), self.log.last + 1)
+            kept = frozenset(range(first, self.log.last + 1))
+            self.log.summary(text, FORMAT, kept, **meta)
+        elif kind == "session_info" and text_at(line, "name"):
+            self.log.add(ConversationUpdate(title=line["name"][:500]), **meta)
+        elif kind != "session":
+            self._left_out.note(kind, known=kind in _SILENT)
+        if (name := text_at(line, "id")) is not None:
+            self._places[name] = self.log.last
+        return None
+
+    def _message(self, message: dict[str, Any], line: dict[str, Any], meta: dict[str, Any]) -> None:
+        rest = {key: value for key, value in message.items() if key not in _SAID}
+        raw = {ORIGINAL: rest} if rest else None
+        match message.get("role"):
+            case "user":
+                after = self._places.get(str(line.get("parentId")))
+                if after is not None:
+                    self.log.withdraw(after, meta["occurred_at"])
+                self.log.prompt(UserMessage(parts=_parts(message), raw=raw), **meta)
+            case "assistant":
+                self._answered(message, raw, meta)
+            case "toolResult":
+                parts = _parts(message)
+                plain = len(parts) == 1 and isinstance(parts[0], TextPart)
+                result = ToolResult(
+                    call_id="",
+                    status="failed" if message.get("isError") is True else "success",
+                    content="\n".join(getattr(p, "text", "") for p in parts) if plain else parts,
+                    name=text_at(message, "toolName"),
+                    provider_id=text_at(message, "toolCallId"),
+                    raw=raw,
+                )
+                self.log.result(result, **meta)
+            case role:
+                self._left_out.note(f"message of role {role}", known=False)
+
+    def _answered(self, message: dict[str, Any], raw: Any, meta: dict[str, Any]) -> None:
+        self.log.close()
+        answer = self.log.answer(f"pi-{self.log.last}", **meta)
+        content = message.get("content")
+        for block in content if isinstance(content, list) else [content]:
+            if text_at(block, "type") == "toolCall":
+                given = dumps({} if (told := block.get("arguments")) is None else told)
+                name, named = text_at(block, "name") or "", text_at(block, "id")
+                answer.calls.append(request_of(name, given, named))
+            else:
+                answer.parts += _parts({"content": [block]})
+        answer.usage, answer.raw = _tokens(object_in(message, "usage")), raw
+        answer.finish_reason = text_at(message, "stopReason")
+        maker, model = text_at(message, "provider"), text_at(message, "model")
+        answer.invocation = Invocation(provider=maker, model=model)
+        if (error := text_at(message, "errorMessage")) is not None:
+            kind = "cancelled" if answer.finish_reason == "aborted" else failure_kind(None, error)
+            self.log.add(LlmError(kind=kind, message=error), **meta)
+
+
+def _parts(message: dict[str, Any]) -> tuple[ContentPart, ...]:
+    content = message.get("content")
+    found: list[ContentPart] = []
+    for block in content if isinstance(content, list) else [content]:
+        match block:
+            case {"type": "image", "data": str(data), "mimeType": str(kind)}:
+                found.append(ImagePart(url=f"data:{kind};base64,{data}", media_type=kind))
+            case None | "":
+                pass
+            case _:
+                found += parts_of([block]) or ()
+    return tuple(found)
+
+
+def _tokens(told: dict[str, Any]) -> TokenUsage | None:
+    """Return the counts; the cache is counted apart from the input."""
+    asked, said = whole_at(told, "input"), whole_at(told, "output")
+    read, written = whole_at(told, "cacheRead"), whole_at(told, "cacheWrite")
+    if asked is None and said is None:
+        return None
+    return TokenUsage(
+        prompt_tokens=(asked or 0) + (read or 0) + (written or 0),
+        completion_tokens=said or 0,
+        total_tokens=whole_at(told, "totalTokens"),
+        cached_prompt_tokens=read,
+        cache_write_tokens=written,
+        raw=told,
+    )
