@@ -24,14 +24,14 @@ from agent_eventstore.errors import UnknownAlias
 from eventstore import EventStore, RecordedEvent
 from eventstore.blobs import alias_of, is_json
 from eventstore.errors import BlobNotFound
-from eventstore.events import TextPart, ToolResult, UserMessage
+from eventstore.events import ToolResult, UserMessage
 from eventstore.events.codec import dumps
 from eventstore.state_files import outputs_directory
 from eventstore.threads import to_thread
 from projections import Views
 from projections.context import READ_OUTPUT, ContextView
 from projections.context.system_part import declared_name
-from projections.engine.folding import result_text
+from projections.engine.folding import result_text, spoken
 
 __all__ = [
     "AsyncReadOutput",
@@ -121,7 +121,7 @@ def _said_at(store: EventStore, conversation_id: UUID, version: int, alias: str)
     found = [each.data for each in store.read(conversation_id, after=version - 1, limit=1)]
     if not found or not isinstance(found[0], UserMessage):
         raise UnknownAlias(alias)
-    return "\n".join(part.text for part in found[0].parts if isinstance(part, TextPart))
+    return spoken(found[0].parts)
 
 
 def _text_of(store: EventStore, conversation_id: UUID, version: int) -> str:

@@ -8,7 +8,7 @@ not at all; it is found among the newest events there, however long the conversa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -71,7 +71,7 @@ def regenerated(store: EventStore, conversation_id: UUID) -> Branching:
             after=version,
             left=gone[0][0] if before is None else before.version,
             turn=event.meta.turn if before is None else before.turn,
-            withdrawn=_ranges(gone),
+            withdrawn=VersionRange.of(gone),
         )
     return Branching(switch, text=text_of(event.data.parts))
 
@@ -113,9 +113,9 @@ def switched(store: EventStore, conversation_id: UUID, version: int) -> BranchSw
         after=row.after,
         left=None if current is None else current.version,
         turn=None if current is None else current.turn,
-        withdrawn=_ranges(gone),
+        withdrawn=VersionRange.of(gone),
         taken=row.version,
-        restored=_ranges((first, last) for first, last in row.versions),
+        restored=VersionRange.of((first, last) for first, last in row.versions),
     )
 
 
@@ -149,7 +149,7 @@ def _from(branches: Branches, start: int, turn: int | None, reason: str) -> Bran
             "after": row.after if row is not None and known else branches.before(start),
             "left": start if known else gone[0][0],
             "turn": turn,
-            "withdrawn": _ranges(gone),
+            "withdrawn": VersionRange.of(gone),
         }
     )
 
@@ -166,10 +166,6 @@ def _beginning(store: EventStore, event: RecordedEvent) -> int:
         if earlier.type == TurnStart.type:
             break
     return found
-
-
-def _ranges(found: Iterable[tuple[int, int]]) -> tuple[VersionRange, ...]:
-    return tuple(VersionRange(first=first, last=last) for first, last in found)
 
 
 _PAGES = (16, 256, 2_000)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncJournal", "finish", "in_thread"]
 
-
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _log = get_logger("agent_eventstore")
@@ -88,13 +88,13 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
     return result
 
 
-async def in_thread(work: Callable[[], T]) -> T:
+async def in_thread(work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
     """Do work in a thread, to its end, and pass on a cancellation of the caller only then.
 
     Raises:
         CancelledError: The caller was cancelled meanwhile.
     """
-    done, running = begin_in_thread(work)
+    done, running = begin_in_thread(work, *args, **options)
     try:
         return await done
     except asyncio.CancelledError:

@@ -11,7 +11,7 @@ prompts are counted in part and reckoned up, so that an estimate costs milliseco
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from eventstore.events import (
     VersionRange,
 )
 from eventstore.events.base import JsonObject
+from eventstore.quoting import ranges
 from projections.context import ContextSettings, ContextView, LedgerEntry
 from projections.context.compression import (
     ContextUsage,
@@ -129,7 +130,7 @@ def request_of(view: ContextView, at: int, note: str = "") -> Request:
         usage=view.usage,
         model=view.policy["model"],
         format=view.format,
-        versions=tuple(ranges(view.versions)),
+        versions=VersionRange.of(ranges(view.versions)),
         digest=view.digest,
         policy={**view.policy, "at": at},
         notes=(*view.notes, note) if note else view.notes,
@@ -148,7 +149,7 @@ def summary_of(due: SummaryRequest, text: str, strategy: LlmSummary) -> Summary:
     """Return the event of a summary that a model has written."""
     return Summary(
         text=text,
-        versions=tuple(ranges(due.versions)),
+        versions=VersionRange.of(ranges(due.versions)),
         strategy=strategy.name,
         strategy_version=str(strategy.version),
     )
@@ -182,17 +183,6 @@ class SystemTexts:
         """Remember the request that a policy's texts stand in."""
         if "system" in policy:
             self.versions.setdefault(str(policy["system"]), version)
-
-
-def ranges(versions: Iterable[int]) -> list[VersionRange]:
-    """Return ascending versions as ranges without gaps."""
-    found: list[list[int]] = []
-    for version in versions:
-        if found and found[-1][1] + 1 == version:
-            found[-1][1] = version
-        else:
-            found.append([version, version])
-    return [VersionRange(first=first, last=last) for first, last in found]
 
 
 @dataclass(frozen=True, slots=True)

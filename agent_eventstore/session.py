@@ -35,7 +35,6 @@ from eventstore.events import (
     ModeSwitch,
     Payload,
     SessionEnd,
-    TextPart,
     TokenUsage,
     ToolPolicy,
     TurnEnd,
@@ -46,6 +45,7 @@ from eventstore.ids import derived_id, to_owner
 from eventstore.log import get_logger
 from eventstore.sql.streams import version_of
 from projections import Views
+from projections.engine.folding import spoken
 
 __all__ = ["JournalT", "OneTurn", "Session", "TurnOutcome", "first_outcome"]
 
@@ -287,7 +287,7 @@ def first_outcome(store: EventStore, conversation_id: UUID, message_id: str) -> 
         if event.meta.turn != turn:
             continue
         if isinstance(event.data, AssistantMessage):
-            text = "".join(part.text for part in event.data.parts if isinstance(part, TextPart))
+            text = spoken(event.data.parts, joint="")
         if event.type == TurnEnd.type:
             end = event.data
             return TurnOutcome(

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial, wraps
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 from uuid import UUID
 
@@ -205,20 +206,15 @@ class AsyncEventStore:
         **owner: Unpack[Owned],
     ) -> AsyncIterator[RecordedEvent]:
         """Yield a conversation's events in order of version."""
-        left = limit
-        while left is None or left > 0:
-            size = _PAGE if left is None else min(_PAGE, left)
-            bounds = {"after": after, "before": before, "backward": backward, "limit": size}
-            page = await self._run(self._page, conversation_id, **bounds, **owner)
+        events = self.store.read(
+            conversation_id, after=after, before=before, backward=backward, limit=limit, **owner
+        )
+        more = True
+        while more:
+            page = await self._run(list, islice(events, _PAGE))
             for event in page:
                 yield event
-            if len(page) < size:
-                return
-            left = None if left is None else left - size
-            after, before = (after, page[-1].version) if backward else (page[-1].version, before)
-
-    def _page(self, conversation_id: StreamId, **options: Any) -> list[RecordedEvent]:
-        return [*self.store.read(conversation_id, **options)]
+            more = len(page) == _PAGE
 
     read_all = _awaited(EventStore.read_all)
     get = _awaited(EventStore.get)

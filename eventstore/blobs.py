@@ -23,7 +23,7 @@ from eventstore.errors import BlobDamaged, BlobNotFound
 from eventstore.events import BlobRef, ToolResult
 from eventstore.events.codec import dumps, encode
 from eventstore.events.records import EventData
-from eventstore.sealing import SEALED, SealingKey
+from eventstore.sealing import BLOB, SEALED, SealingKey
 from eventstore.sql.backend import AnyConnection, Backend, Statement, backend_of, cursor, keys_of
 
 __all__ = [
@@ -94,7 +94,7 @@ class Blob:
     def sealed(self, key: SealingKey) -> Blob:
         """Return the blob as a conversation with a key keeps it."""
         name = key.name_of(self.digest)
-        return Blob(name, self.size_bytes, key.seal_blob(name, self.content), _SEALED_ZSTD)
+        return Blob(name, self.size_bytes, key.seal(BLOB, name, self.content), _SEALED_ZSTD)
 
 
 def alias_of(call_id: str, text: str) -> str:
@@ -176,10 +176,8 @@ def _current_key(connection: AnyConnection, conversation_id: UUID) -> SealingKey
     keys = keys_of(connection)
     if keys is None:
         return None
-    backend, cur = backend_of(connection), cursor(connection)
-    cur.execute(_KEY_ID.on(backend), {"conversation_id": backend.from_id(conversation_id)})
-    row = cur.fetchone()
-    return None if row is None or row[0] is None else keys.find(conversation_id, row[0])
+    rows = _KEY_ID.rows(connection, conversation_id=conversation_id)
+    return keys.find(conversation_id, rows[0][0]) if rows and rows[0][0] is not None else None
 
 
 def resolve(
@@ -218,7 +216,7 @@ def _fetch(
     try:
         content = bytes(row[0])
         if key is not None and row[2] == _SEALED_ZSTD:
-            content = key.open_blob(name, content)
+            content = key.open(BLOB, name, content)
         return _unpacked(content, int(row[1]), digest)
     except (zstandard.ZstdError, TypeError, ValueError) as error:
         raise BlobDamaged(conversation_id, digest) from error

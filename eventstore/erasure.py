@@ -25,7 +25,7 @@ from eventstore.ids import new_id
 from eventstore.key_directory import retire
 from eventstore.quoting import Outdated, Survey, copies_in, survey, told
 from eventstore.sql.append import append
-from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor, keys_of
+from eventstore.sql.backend import AnyConnection, Statement, backend_of, keys_of
 from eventstore.sql.lineage import descendants, fork_point
 from eventstore.sql.migrate import schema_stays
 from eventstore.sql.requests import ANY, Append, prepare
@@ -97,14 +97,10 @@ def erasure_count(connection: AnyConnection, conversations: Sequence[UUID]) -> i
 
     It grows with each erasure. A purge takes the erasures along, and weighs more than all of them.
     """
-    backend, run = backend_of(connection), cursor(connection)
-    ids = [backend.from_id(conversation_id) for conversation_id in conversations]
-    if len(ids) == 1:
-        run.execute(_ERASURES_OF_ONE.on(backend), {"ids": ids[0]})
+    if len(conversations) == 1:
+        [(found,)] = _ERASURES_OF_ONE.rows(connection, ids=conversations[0])
     else:
-        run.execute(_ERASURES.on(backend), {"ids": backend.array(ids)})
-    [(found,)] = run.fetchall()
-    run.close()
+        [(found,)] = _ERASURES.rows(connection, ids=list(conversations))
     return int(found)
 
 

@@ -18,7 +18,6 @@ __all__ = [
     "keyed_id",
     "new_id",
     "to_owner",
-    "to_uuid",
     "uuid_in",
 ]
 
@@ -102,15 +101,3 @@ def uuid_in(value: UUID | str) -> UUID | None:
         return UUID(value)
     except (ValueError, AttributeError, TypeError):
         return None
-
-
-def to_uuid(value: UUID | str) -> UUID:
-    """Return a UUID from one or from its text.
-
-    Raises:
-        InvalidEvent: The text is not a UUID.
-    """
-    found = uuid_in(value)
-    if found is None:
-        raise InvalidEvent(f"{value!r} is not a conversation id: a UUID is needed")
-    return found

@@ -23,7 +23,7 @@ from uuid import UUID
 from eventstore.errors import ConversationInUse, EventStoreError
 from eventstore.log import get_logger
 from eventstore.processes import described, has_ended, identity
-from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor, run_each
+from eventstore.sql.backend import AnyConnection, Statement, backend_of, run_each
 from eventstore.sql.streams import raise_writer_epoch
 from eventstore.sql.transactions import Transactions
 from eventstore.sql.types import escape, unescape
@@ -102,10 +102,7 @@ def lease_of(connection: AnyConnection, conversation_id: UUID) -> Lease | None:
 
 def leases_of(connection: AnyConnection, conversation_ids: Collection[UUID]) -> list[Lease]:
     """Return the leases of these conversations' writers, in no order; none where there is none."""
-    backend, run = backend_of(connection), cursor(connection)
-    ids = [backend.from_id(each) for each in conversation_ids]
-    rows = run.execute(_OF.on(backend), {"ids": backend.array(ids)}).fetchall()
-    run.close()
+    backend, rows = backend_of(connection), _OF.rows(connection, ids=list(conversation_ids))
     now = backend.now(connection) if rows else None
     found = []
     for stream, session_id, process, who, since, expires in rows:
@@ -342,7 +339,8 @@ def claim(
         epoch = raise_writer_epoch(connection, conversation_id)
         held = writer_of(connection, conversation_id)
         if held is not None and held.live and not take_over:
-            raise ConversationInUse(conversation_id, held.who, held.since, held.expires_at)
+            who = f"this {held.who}" if held.process == (identity() or None) else held.who
+            raise ConversationInUse(conversation_id, who, held.since, held.expires_at)
         if session_id is not None:
             take(connection, conversation_id, session_id, lease_s)
         elif held is not None:

@@ -116,9 +116,8 @@ def told(found: Mapping[int, str]) -> tuple[Quoting, ...]:
     return tuple(
         Quoting(
             what=name,
-            versions=tuple(
-                VersionRange(first=first, last=last)
-                for first, last in ranges(sorted(v for v, each in found.items() if each == name))
+            versions=VersionRange.of(
+                ranges(sorted(v for v, each in found.items() if each == name))
             ),
         )
         for name in names

@@ -18,6 +18,7 @@ from uuid import UUID
 from eventstore.errors import EventStoreError, KeyUnavailable
 
 __all__ = [
+    "BLOB",
     "DATA",
     "META",
     "OPTION",
@@ -29,7 +30,7 @@ __all__ = [
     "opened",
 ]
 
-DATA, META, _BLOB = b"data", b"meta", b"blob"
+DATA, META, BLOB = b"data", b"meta", b"blob"
 """What a sealed text is: one cannot be passed off as another."""
 
 SEALED = '{"$sealed":"'
@@ -111,18 +112,6 @@ class SealingKey:
         """Return a JSON text as the sealed one that is stored in its place."""
         sealed = b2a_base64(self.seal(part, name, text.encode()), newline=False)
         return f'{SEALED}{sealed.decode()}"}}'
-
-    def seal_blob(self, name: str, content: bytes) -> bytes:
-        """Encrypt a blob's bytes."""
-        return self.seal(_BLOB, name, content)
-
-    def open_blob(self, name: str, sealed: bytes) -> bytes:
-        """Decrypt a blob's bytes.
-
-        Raises:
-            ValueError: They are not those that were kept.
-        """
-        return self.open(_BLOB, name, sealed)
 
     def name_of(self, digest: str) -> str:
         """Return under which name a blob is kept: a digest alone would let its bytes be guessed."""

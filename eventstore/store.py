@@ -163,7 +163,7 @@ class EventStore(EventEraser):
         """
         require_known(options, StoreOptions)
         store = cls._opened(partial(borrow, engine), **options)
-        store._find_schema()  # Later, the product may hold the only connection.
+        store._find_home()  # Later, the product may hold the only connection.
         return store
 
     @classmethod

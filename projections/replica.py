@@ -33,7 +33,7 @@ from projections.engine.projection import Projection
 from projections.errors import ProjectionFailed
 from projections.tokens.counts import TokenCounts, is_there
 
-__all__ = ["Copy", "as_of", "in_memory", "known_counts", "read_past", "read_replica", "standing_of"]
+__all__ = ["Copy", "in_memory", "known_counts", "read_past", "read_replica", "standing_of"]
 
 T = TypeVar("T")
 Copy = tuple[Connection, Generation]
@@ -96,30 +96,6 @@ def in_memory(
                     error=type(error.__cause__ or error).__name__,
                 )
         yield memory, copy
-
-
-@contextmanager
-def as_of(
-    connection: Connection,
-    projections: Sequence[Projection],
-    conversation_id: UUID,
-    version: int,
-) -> Iterator[list[Copy]]:
-    """Yield one database in memory that holds a conversation as it was at a version.
-
-    Args:
-        connection: In a transaction with a snapshot; it is only read from.
-        projections: What to fold, in one pass over the events.
-        conversation_id: The conversation.
-        version: The last one that is folded; 0 for none.
-    """
-    counts = known_counts(connection, conversation_id)
-    with _memory(projections) as (memory, copies):
-        for fold in fold_anew(
-            connection, copies, conversation_id, before=version + 1, counts=counts
-        ):
-            fold.buffer.write(memory, fold.generation.tables, conversation_id)
-        yield [(memory, copy) for copy in copies]
 
 
 def known_counts(connection: Connection, conversation_id: UUID) -> TokenCounts:
@@ -228,6 +204,10 @@ def read_past(
                 f"conversation {conversation_id} has no version {version}: "
                 f"ask for one from 0 to {current}"
             )
-        counts = known_counts(connection, conversation_id)
-        with as_of(connection, projections, conversation_id, version) as copies, counts.active():
-            return read(copies)
+        counts, before = known_counts(connection, conversation_id), version + 1
+        with _memory(projections) as (memory, copies), counts.active():
+            for fold in fold_anew(
+                connection, copies, conversation_id, before=before, counts=counts
+            ):
+                fold.buffer.write(memory, fold.generation.tables, conversation_id)
+            return read([(memory, copy) for copy in copies])

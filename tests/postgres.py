@@ -15,7 +15,8 @@ from psycopg import sql
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from agent_eventstore.torture.server import PostgresServer, PostgresUnavailable, give_to_nobody
+from agent_eventstore.torture import server
+from agent_eventstore.torture.server import PostgresUnavailable, StopMode, give_to_nobody
 
 __all__ = [
     "OTHERWISE",
@@ -35,6 +36,29 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - a file system, in which names are made
 MEMORY_NEEDED = 2 * 2**30
 
 
+class PostgresServer(server.PostgresServer):
+    """A server of the torture kit's, and what tests do with one besides."""
+
+    def restart(self, mode: StopMode = "fast") -> None:
+        """Stop the server as `stop` does, and start it again at the same URL."""
+        self.stop(mode)
+        self.start()
+
+    def replace(self, dbname: str = "postgres") -> None:
+        """Restore a dump of a database into a new cluster, which takes this one's place and URL."""
+        dump = str(self.directory / "dump")
+        address = ("-d", self.url(dbname).replace("+psycopg", ""))
+        self._run("pg_dump", *address, "-Fc", "-f", dump)
+        self.stop()
+        shutil.rmtree(self._data)
+        self.start()
+        self._run("pg_restore", *address, "--exit-on-error", dump)
+
+    def log_files(self) -> list[Path]:
+        """Return the files of the write-ahead log."""
+        return [path for path in (self._data / "pg_wal").iterdir() if path.is_file()]
+
+
 def place_of_many_files() -> Path:
     """Return a new directory: in memory where the system offers 2 GB of it, otherwise on disk.
 
@@ -50,7 +74,7 @@ def roomy_memory() -> Path | None:
     return MEMORY if roomy and os.access(MEMORY, os.W_OK | os.X_OK) else None
 
 
-def fill(server: PostgresServer, template: PostgresServer) -> None:
+def fill(given: PostgresServer, template: PostgresServer) -> None:
     """Give a server that has no data those of one that is never started.
 
     To make them costs half a second, as much as most tests that have a server for themselves.
@@ -60,10 +84,10 @@ def fill(server: PostgresServer, template: PostgresServer) -> None:
     """
     if not template._data.exists():
         template._initialise()
-    shutil.copytree(template._data, server._data)
-    server.password = template.password
+    shutil.copytree(template._data, given._data)
+    given.password = template.password
     if os.geteuid() == 0:
-        give_to_nobody(server.directory)
+        give_to_nobody(given.directory)
 
 
 @contextmanager

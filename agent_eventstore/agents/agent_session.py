@@ -28,9 +28,10 @@ from agent_eventstore.stops import told
 from agent_eventstore.turn import Turn
 from eventstore import EventStore
 from eventstore.errors import ErrorType, Trace
-from eventstore.events import AssistantMessage, JsonObject, TextPart, TokenUsage, TurnEnd
+from eventstore.events import AssistantMessage, JsonObject, TokenUsage, TurnEnd
 from eventstore.ids import StreamId
 from eventstore.log import get_logger
+from projections.engine.folding import spoken
 from projections.models.open_items import OpenToolCall
 from projections.tokens.text import estimated_tokens
 
@@ -310,7 +311,7 @@ class AgentSession:
             return
         limit = most if self._over == "trim" else None
         parts = message_of(said).parts
-        text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
+        text = spoken(parts)
         own = estimated_tokens([text, self._agent.instructions], self._agent.tokenizer)
         if limit is not None and own > limit:
             raise PromptTooLong(self.id, own, limit)

@@ -23,12 +23,13 @@ from agent_eventstore.machines import RequestedCall
 from agent_eventstore.providers import StreamParser, parser_for, read_response
 from agent_eventstore.providers.base import plain
 from agent_eventstore.turn import Turn
-from eventstore.events import JsonObject, TextPart
+from eventstore.events import JsonObject
 from eventstore.events.codec import dumps
 from projections.context import ContextSettings
 from projections.context.compression import Strategy
 from projections.context.content import wire_name
 from projections.context.settings import DEFAULTS
+from projections.engine.folding import spoken
 from projections.tokens.text import estimated_tokens
 
 __all__ = ["Agent", "AgentTurn", "Interrupt", "Listener", "Protocol", "ToolFailed"]
@@ -296,7 +297,7 @@ class AgentTurn:
         pieces = pieces_of(answer)
         if pieces is None and not isinstance(answer, str):
             parser = read_response(answer)
-            pieces = iter([_words(parser)])
+            pieces = iter([spoken(parser.message().parts, joint="")])
         with _closed(answer):
             for piece in (answer,) if pieces is None else pieces:
                 self._agent.check()
@@ -376,10 +377,6 @@ def _on_the_wire(declaration: JsonObject) -> JsonObject:
     if isinstance(function, dict):
         return {**declaration, "function": _on_the_wire(function)}
     return {**declaration, "name": wire_name(declaration["name"])}
-
-
-def _words(parser: StreamParser) -> str:
-    return "".join(each.text for each in parser.message().parts if isinstance(each, TextPart))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ An answer is one model call, and several may be made at a time.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -24,14 +24,13 @@ from eventstore.events import (
     AssistantMessage,
     JsonObject,
     ModeState,
-    TextPart,
     TokenUsage,
     TurnEnd,
     UserMessage,
 )
-from eventstore.events.values import ContentPart
 from projections import Views
 from projections.context import ContextSettings
+from projections.engine.folding import spoken
 
 __all__ = [
     "ChatReply",
@@ -133,7 +132,7 @@ def last_message(
         data = event.data
         if isinstance(data, AssistantMessage):
             who = data.name or ""
-            answers.insert(0, Said(who, text_of(data.parts), data.usage))
+            answers.insert(0, Said(who, spoken(data.parts, joint=""), data.usage))
         elif isinstance(data, ModeState) and since is None:
             state, since = data.state, list(answers)
         elif isinstance(data, TurnEnd):
@@ -141,15 +140,10 @@ def last_message(
         elif isinstance(data, UserMessage):
             if turn in (None, event.meta.turn):
                 told = tuple(answers if since is None else since)
-                text = text_of(data.parts)
+                text = spoken(data.parts, joint="")
                 return LastMessage(event.version, text, (*answers,), told, state, status == "ok")
             answers, since, state, status = [], None, None, None
     return None
-
-
-def text_of(parts: Sequence[ContentPart]) -> str:
-    """Return the text of a message."""
-    return "".join(part.text for part in parts if isinstance(part, TextPart))
 
 
 _AT_A_TIME = 8

@@ -18,7 +18,14 @@ from agent_eventstore.formats.openai_wire import arguments_in
 from eventstore.events import JsonObject
 from projections.context.content import wire_name
 
-__all__ = ["FunctionTool", "OnToolError", "ToolArgumentParser", "ToolRefused", "tools_by_name"]
+__all__ = [
+    "FunctionTool",
+    "OnToolError",
+    "ToolArgumentParser",
+    "ToolRefused",
+    "tools_by_name",
+    "wrong_in",
+]
 
 
 OnToolError = Literal["continue", "stop", "retry"]
@@ -115,11 +122,17 @@ class FunctionTool:
         try:
             return validate_call(self.function)(**arguments)
         except ValidationError as error:
-            wrong = "; ".join(
-                f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}"
-                for each in error.errors(include_url=False, include_input=False)
-            )
-            raise ValueError(f"the arguments of {self.name} are wrong: {wrong}") from error
+            raise ValueError(
+                f"the arguments of {self.name} are wrong: {wrong_in(error)}"
+            ) from error
+
+
+def wrong_in(error: ValidationError) -> str:
+    """Return what is wrong with arguments, in words for the model."""
+    return "; ".join(
+        f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}"
+        for each in error.errors(include_url=False, include_input=False)
+    )
 
 
 def tools_by_name(

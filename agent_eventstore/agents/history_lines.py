@@ -18,7 +18,6 @@ from eventstore.events import (
     LlmError,
     SessionEnd,
     SessionStart,
-    TextPart,
     TokenUsage,
     ToolCall,
     ToolResult,
@@ -27,7 +26,7 @@ from eventstore.events import (
 )
 from eventstore.events.codec import dumps
 from eventstore.ids import StreamId, call_id
-from projections.engine.folding import result_text
+from projections.engine.folding import result_text, spoken
 from projections.tokens.text import estimated_tokens
 
 __all__ = ["SETTINGS", "HistoryLines", "session_before"]
@@ -84,7 +83,7 @@ class HistoryLines:
         return {"mode": start.mode, **told}
 
     def _answer(self, event: RecordedEvent, answer: AssistantMessage) -> Iterator[JsonObject]:
-        text = "".join(part.text for part in answer.parts if isinstance(part, TextPart))
+        text = spoken(answer.parts, joint="")
         widget = (answer.ui.widget if answer.ui else None) or {}
         said = parse_reply(text) if widget.get("protocol") == "react" else None
         for index, call in enumerate(answer.tool_calls):

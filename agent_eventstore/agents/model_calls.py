@@ -50,14 +50,12 @@ class ModelPort:
         format: In which messages and tools are written.
         specification: As the log names the API; None where nobody knows.
         provider: Who is asked, if it is known.
-        asynchronous: Whether what `ask` returns is to be awaited.
     """
 
     ask: Callable[[ModelRequest], Any]
     format: str = "openai_chat"
     specification: str | None = None
     provider: str | None = None
-    asynchronous: bool = False
 
 
 def port_of(model: Any, provider: str | None = None) -> ModelPort:
@@ -71,15 +69,12 @@ def port_of(model: Any, provider: str | None = None) -> ModelPort:
         TypeError: It is neither.
     """
     client = plain_client(model)
-    waits = any(cls.__name__.startswith("Async") for cls in type(client).__mro__)
     if hasattr(client, "chat"):
         seller = provider or _seller(client)
-        return ModelPort(_openai(client), "openai_chat", "openai_chat", seller, waits)
+        return ModelPort(_openai(client), "openai_chat", "openai_chat", seller)
     if hasattr(client, "messages"):
         seller = provider or _seller(client) or "anthropic"
-        return ModelPort(
-            _anthropic(client), "anthropic_messages", "anthropic_messages", seller, waits
-        )
+        return ModelPort(_anthropic(client), "anthropic_messages", "anthropic_messages", seller)
     if callable(client):
         return ModelPort(client, provider=provider)
     raise TypeError(

@@ -24,10 +24,6 @@ from agent_eventstore.cli import (
     torture,
     transfer,
 )
-from agent_eventstore.cli import db as doctor
-from agent_eventstore.cli import db as keys
-from agent_eventstore.cli import integrity as checkpoint
-from agent_eventstore.cli import transfer as exporting
 from agent_eventstore.cli.options import (
     KEY_FILE_VARIABLE,
     KEYS_VARIABLE,
@@ -93,7 +89,7 @@ def cli(
 for command in (
     db.db,
     transfer.import_files,
-    exporting.export,
+    transfer.export,
     reading.list_conversations,
     reading.events,
     reading.timeline,
@@ -103,11 +99,11 @@ for command in (
     reading.tools,
     recovery.recover,
     integrity.verify,
-    checkpoint.checkpoint,
-    doctor.doctor,
+    integrity.checkpoint,
+    db.doctor,
     erasing.erase,
     erasing.purge,
-    keys.keys,
+    db.keys,
     projections.projections,
     demo.demo,
     chat.chat,

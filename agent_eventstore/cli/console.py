@@ -38,6 +38,7 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from agent_eventstore.formats.project import json_text
 from eventstore.errors import EventStoreError
 from eventstore.events import RecordedEvent
 from eventstore.events.codec import encode
@@ -59,6 +60,7 @@ __all__ = [
     "note",
     "number",
     "one_line",
+    "place",
     "plural",
     "print_document",
     "progress_bar",
@@ -185,9 +187,16 @@ def cost(dollars: float | None) -> str:
     return f"${dollars:,.2f}" if dollars >= 1 else f"${dollars:.4f}"
 
 
-def moment(value: datetime | None, *, seconds: bool = False) -> str:
-    """Return a time in UTC; nothing for None."""
-    return "" if value is None else f"{value:%Y-%m-%d %H:%M:%S}"[: 19 if seconds else 16]
+def moment(value: datetime | None) -> str:
+    """Return a time in UTC, to the minute; nothing for None."""
+    return "" if value is None else f"{value:%Y-%m-%d %H:%M}"
+
+
+def place(turn: int | None, step: int | None) -> str:
+    """Return a turn, with its step if there is one; nothing outside of any turn."""
+    if turn is None:
+        return ""
+    return str(turn) if step is None else f"{turn}.{step}"
 
 
 def call(name: str | None, arguments: Any) -> str:
@@ -247,13 +256,7 @@ def status_cell(status: str | None) -> Text:
 
 def print_document(value: Any) -> None:
     """Write a value to stdout as JSON, in UTF-8 whatever the locale."""
-    text = json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False, indent=2)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # Lone surrogates have no UTF-8; as escapes they are kept.
-        text = json.dumps(value, default=_plain, allow_nan=False, indent=2)
-    write_json(f"{text}\n")
+    write_json(json_text(value, _plain))
 
 
 def write_json(text: str) -> None:

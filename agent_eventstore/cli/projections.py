@@ -215,22 +215,13 @@ def _show_differences(
     with progress_bar("comparing") as meter:
         report = compare(store, names or None, projections=projection_set, on_progress=meter.update)
     if as_json:
-        print_document({"ok": report.ok, **_document(report)})
+        print_document({"ok": report.ok, **asdict(report)})
     else:
         if not report.ok:
             stdout().print(render.differences_table(report.differences))
         say(compared(report), "green" if report.ok else "red")
     if not report.ok:
         found_something()
-
-
-def _document(report: DiffReport) -> dict[str, object]:
-    differences = [asdict(each) for each in report.differences]
-    return {
-        "conversations": report.conversations,
-        "rows": report.rows,
-        "differences": differences,
-    }
 
 
 def rebuilt(report: RebuildReport) -> str:

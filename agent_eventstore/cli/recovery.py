@@ -16,6 +16,7 @@ from agent_eventstore.cli.console import (
     flexible,
     grid,
     one_line,
+    place,
     plural,
     print_document,
     progress_bar,
@@ -28,7 +29,7 @@ from agent_eventstore.cli.program import Failed, found_something
 from agent_eventstore.recovery import Recovery, recover_all
 from agent_eventstore.recovery import recover as recover_one
 from eventstore.errors import ConversationInUse
-from eventstore.events import LlmError, Meta, NewEvent, SessionEnd, ToolResult, TurnEnd
+from eventstore.events import LlmError, NewEvent, SessionEnd, ToolResult, TurnEnd
 from eventstore.events.codec import encode
 from projections import Views
 from projections.models.open_items import OpenWork
@@ -107,7 +108,8 @@ def sealed_table(recovery: Recovery) -> Table:
     table = grid(fixed("turn"), fixed("left open"), flexible("what"), fixed("ended as"))
     for event in recovery.sealed:
         kind, what, status = _row(recovery.found, event)
-        table.add_row(cell(_place(event.meta), "dim"), cell(kind), cell(what), status_cell(status))
+        turn = place(event.meta.turn, event.meta.step)
+        table.add_row(cell(turn, "dim"), cell(kind), cell(what), status_cell(status))
     return table
 
 
@@ -126,12 +128,6 @@ def _row(found: OpenWork, event: NewEvent) -> tuple[str, str, str]:
         case SessionEnd() as session:
             return "session", plural(session.turn_count or 0, "turn"), session.reason or ""
     return event.data.type, "", ""
-
-
-def _place(meta: Meta) -> str:
-    if meta.turn is None:
-        return ""
-    return str(meta.turn) if meta.step is None else f"{meta.turn}.{meta.step}"
 
 
 def _document(recovery: Recovery) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from agent_eventstore.cli.console import (
     moment,
     number,
     one_line,
+    place,
     plural,
     shown,
     status_cell,
@@ -191,7 +192,7 @@ def events_table(events: Iterable[RecordedEvent]) -> Table:
         table.add_row(
             cell(event.version),
             cell(f"{event.occurred_at:%H:%M:%S}", "dim"),
-            cell(_place(event.meta.turn, event.meta.step), "dim"),
+            cell(place(event.meta.turn, event.meta.step), "dim"),
             cell(event.type),
             cell(one_line(brief(event)), "dim" if event.erased else ""),
         )
@@ -211,7 +212,7 @@ def timeline_table(items: Sequence[TimelineItem], *, full: bool = False) -> Tabl
     for item in items:
         table.add_row(
             cell(item.version),
-            cell(_place(item.turn, item.step), "dim"),
+            cell(place(item.turn, item.step), "dim"),
             cell(item.kind, _KINDS.get(item.kind or "", "dim")),
             Text("\n").join(_item_lines(item, full)),
             status_cell(item.status),
@@ -294,8 +295,8 @@ def _usage_key(key: str | None, by: str, ids: Mapping[UUID, str]) -> str:
     _, _, rest = key.partition("/")
     if not rest:
         return ids[conversation_id]
-    place = rest.replace("None", "-").replace("/", ".")
-    return place if len(ids) == 1 else f"{ids[conversation_id]} {place}"
+    where = rest.replace("None", "-").replace("/", ".")
+    return where if len(ids) == 1 else f"{ids[conversation_id]} {where}"
 
 
 def _tokens(reported: int | None, estimated: int | None) -> str:
@@ -390,9 +391,3 @@ def differences_table(differences: Sequence[Difference]) -> Table:
 def _value(value: Any) -> str:
     plain = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
     return "-" if value is None else one_line(plain)
-
-
-def _place(turn: int | None, step: int | None) -> str:
-    if turn is None:
-        return ""
-    return str(turn) if step is None else f"{turn}.{step}"

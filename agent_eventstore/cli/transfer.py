@@ -43,6 +43,7 @@ from eventstore.events.codec import dumps
 
 __all__ = ["export", "import_files"]
 
+_AGENTS = "Claude Code, Codex, Copilot CLI or Gemini CLI"
 _PROJECT, _SPANS = "project", "otlp-json"
 _PAGE, _NAMED = 500, 5
 
@@ -85,7 +86,7 @@ def import_files(
     """Add the conversations of transcripts and projects.
 
     A FILE may be a directory: a project's, or its conversations, with an index.json; or one that
-    has session files of Claude Code or Codex in it, or below.
+    has session files of Claude Code, Codex, Copilot CLI or Gemini CLI in it, or below.
 
     What is there already is left alone, so a file may be imported again, also one that has grown.
     A bad record is reported with file and line, and the rest goes on; the exit status is then 1.
@@ -119,7 +120,7 @@ def _files_of(path: Path, format_name: str | None) -> list[Path]:
         raise Failed(f"{path} is a directory: only --format {readable} read one")
     found, others = formats.sessions_in(path)
     if not found:
-        raise Failed(f"{no_project}, and no session file of Claude Code or Codex is below it")
+        raise Failed(f"{no_project}, and no session file of {_AGENTS} is below it")
     if others:
         named = ", ".join(str(each.relative_to(path)) for each in others[:_NAMED])
         more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""

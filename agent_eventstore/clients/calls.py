@@ -86,13 +86,22 @@ def call(turn: Turn, asked: Asked, send: Callable[[], Any], guard: Guard) -> Any
     if http is not None and not http.is_closed:
         Tap(http, recorded, turn, guard)
         return result
+    there = answer_in(http) if http is not None else ([], [result])
+    answered(recorded, *there, guard)
+    return result
+
+
+def answered(recorded: LlmCall, chunks: list[Any], answers: list[Any], guard: Guard) -> None:
+    """Record an answer that is there already, and end its call."""
     try:
-        recorded.response(result if http is None else answer_in(http))
+        for chunk in chunks:
+            recorded.feed(chunk)
+        for answer in answers:
+            recorded.response(answer)
     except UnknownResponse:
         guard.tell(UNKNOWN)
     finally:
         recorded.__exit__(None, None, None)
-    return result
 
 
 def begin(turn: Turn, asked: Asked) -> LlmCall:
@@ -159,7 +168,12 @@ class RecordedManager(_Managed):
         except BaseException as error:
             self._recorded.__exit__(type(error), error, error.__traceback__)
             raise
-        return self._watched(stream)
+        http = getattr(stream, "http_response", None)
+        if http is None or not http.is_closed:
+            return self._watched(stream)
+        remember(stream, self._recorded)
+        answered(self._recorded, *answer_in(http), self._guard)
+        return stream
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Close the response; an answer that is not whole is recorded as cancelled."""
@@ -184,13 +198,24 @@ async def call_async(turn: AsyncTurn, asked: Asked, send: Callable[[], Any], gua
     if http is not None and not http.is_closed:
         AsyncTap(http, recorded, turn, guard)
         return result
+    there = answer_in(http) if http is not None else ([], [result])
+    await answered_async(recorded, *there, guard)
+    return result
+
+
+async def answered_async(
+    recorded: AsyncLlmCall, chunks: list[Any], answers: list[Any], guard: Guard
+) -> None:
+    """Record an answer that is there already, and end its call."""
     try:
-        await recorded.response(result if http is None else answer_in(http))
+        for chunk in chunks:
+            await recorded.feed(chunk)
+        for answer in answers:
+            await recorded.response(answer)
     except UnknownResponse:
         guard.tell(UNKNOWN)
     finally:
         await recorded.__aexit__(None, None, None)
-    return result
 
 
 async def begin_async(turn: AsyncTurn, asked: Asked) -> AsyncLlmCall:
@@ -261,7 +286,12 @@ class AsyncRecordedManager(_Managed):
         except BaseException as error:
             await self._recorded.__aexit__(type(error), error, error.__traceback__)
             raise
-        return self._watched(stream)
+        http = getattr(stream, "http_response", None)
+        if http is None or not http.is_closed:
+            return self._watched(stream)
+        remember(stream, self._recorded)
+        await answered_async(self._recorded, *answer_in(http), self._guard)
+        return stream
 
     async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Close the response; an answer that is not whole is recorded as cancelled."""

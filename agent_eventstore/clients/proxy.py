@@ -93,7 +93,7 @@ def record(
             all tools are run with `Turn.tool`.
 
     Raises:
-        TypeError: The client has none of these methods.
+        TypeError: The client has none of these methods, or is another library's around a client.
         ValueError: ``unrecorded`` is not one of the three.
     """
     Guard("", unrecorded)
@@ -122,10 +122,14 @@ def _wrapping(client: Any, provider: str | None) -> _Wrapping:
         return replace(known, provider=provider or known.provider)
     if isinstance(client, type):
         raise TypeError(f"{client.__name__} is a class: hand in a client that was made of it")
-    anthropic = hasattr(client, "messages")
-    if not anthropic and not hasattr(client, "chat") and not hasattr(client, "responses"):
-        raise TypeError(f"{type(client).__name__} is not a client of OpenAI's or Anthropic's shape")
-    surfaces = _ANTHROPIC if anthropic else _OPENAI
+    name = type(client).__name__
+    if getattr(client, "chat", None) is client:  # as instructor's, with parameters of its own
+        raise TypeError(f"{name} stands around a client: record that, and make it of the result")
+    surfaces = dict(_ANTHROPIC) if hasattr(client, "messages") else {}
+    if hasattr(client, "chat") or hasattr(client, "responses"):
+        surfaces |= _OPENAI  # a gateway's client may have both
+    if not surfaces:
+        raise TypeError(f"{name} is not a client of OpenAI's or Anthropic's shape")
     return _Wrapping(client, surfaces, provider)
 
 
@@ -143,7 +147,7 @@ class _Wrapping:
     def seller(self) -> str | None:
         """Return who is asked, as far as that is known before the answer."""
         known = self.provider or seller_at(str(getattr(self.client, "base_url", "")))
-        return known or ("anthropic" if self.surfaces is _ANTHROPIC else None)
+        return known or ("anthropic" if self.surfaces == _ANTHROPIC else None)
 
     def is_async(self) -> bool:
         """Whether the client's methods are to be awaited."""

@@ -119,11 +119,14 @@ def body_of(http: Any) -> Body:
     return Body(str(http.headers.get("content-type", "")))
 
 
-def answer_in(http: Any) -> Any:
-    """Return the answer of a response whose body was read before it was handed out."""
+def answer_in(http: Any) -> tuple[list[Any], list[Any]]:
+    """Return what a body holds that was read before it was handed out: its chunks, or one answer.
+
+    A hook of the HTTP client that logs bodies reads them, and a transport of a product's tests.
+    """
     body = body_of(http)
-    body.feed(http.content)
-    return body.whole()
+    chunks = body.feed(http.content)
+    return chunks, [] if body.streamed else [body.whole()]
 
 
 class AsyncTap(_Tapped[AsyncLlmCall]):

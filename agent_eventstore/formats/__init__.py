@@ -28,9 +28,12 @@ from agent_eventstore.formats import (
     chatgpt,
     claude_code,
     codex,
+    copilot_cli,
+    gemini_cli,
     inspect_log,
     langchain_dump,
     openai_messages,
+    opencode,
     openhands,
     project,
     project_messages,
@@ -88,12 +91,18 @@ _READERS: dict[str, ModuleType] = {
         openhands,
         atif,
         inspect_log,
+        copilot_cli,
+        gemini_cli,
+        opencode,
     )
 }
 
 _TELLING = (
     claude_code,
     codex,
+    copilot_cli,
+    gemini_cli,
+    opencode,
     chatgpt,
     sharegpt,
     langchain_dump,
@@ -116,7 +125,10 @@ WRITTEN = (
 )
 """The names of the formats that can be written."""
 
-_READ = ("claude-code", "codex", "chatgpt", "sharegpt", "langchain", "openhands", "atif", "inspect")
+_READ = (
+    *("claude-code", "codex", "copilot-cli", "gemini-cli", "opencode", "chatgpt", "sharegpt"),
+    *("langchain", "openhands", "atif", "inspect"),
+)
 
 FORMATS = (*WRITTEN[:-2], *_READ, WRITTEN[-1])
 """The names of the formats that can be read; a ``project`` is a directory, the others are files."""
@@ -126,7 +138,7 @@ PROJECT = project.FORMAT
 """The format that is a directory."""
 
 
-SESSIONS = (claude_code.FORMAT, codex.FORMAT)
+SESSIONS = (claude_code.FORMAT, codex.FORMAT, copilot_cli.FORMAT, gemini_cli.FORMAT)
 """The formats of coding agents' session files, which are read from directories too."""
 
 

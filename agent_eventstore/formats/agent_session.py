@@ -174,7 +174,7 @@ class SessionLog:
             after=self._active[-1][1] if self._active else 0,
             left=left[0],
             turn=left[1] or None,
-            withdrawn=_ranges(gone),
+            withdrawn=VersionRange.of(gone),
         )
         self._made.append(NewEvent(switch, meta=Meta(occurred_at=occurred_at)))
         self._version += 1
@@ -196,7 +196,7 @@ class SessionLog:
         covered = _clipped(self._active, 2, self._version)
         for version in kept:
             covered = _without(covered, version)
-        data = Summary(text=text, versions=_ranges(covered), strategy=strategy)
+        data = Summary(text=text, versions=VersionRange.of(covered), strategy=strategy)
         return self.add(data, **meta)
 
     def _result(self, data: ToolResult, meta: dict[str, Any]) -> int:
@@ -266,10 +266,6 @@ def _clipped(ranges: list[tuple[int, int]], first: int, last: int) -> list[tuple
 def _without(ranges: list[tuple[int, int]], version: int) -> list[tuple[int, int]]:
     below = _clipped(ranges, 1, version - 1)
     return below + _clipped(ranges, version + 1, ranges[-1][1]) if ranges else []
-
-
-def _ranges(found: list[tuple[int, int]]) -> tuple[VersionRange, ...]:
-    return tuple(VersionRange(first=first, last=last) for first, last in found)
 
 
 class _Session(Protocol):

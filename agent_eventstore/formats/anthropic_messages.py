@@ -97,4 +97,4 @@ def _said(content: list[Any], calls: Calls) -> list[UserMessage | ToolResult]:
             found.append(result.model_copy(update={"call_id": call, "name": name}))
         else:
             rest.append(block)
-    return [*found, UserMessage(parts=parts_of(rest) or ())] if rest else found
+    return [*found, UserMessage(parts=parts_of(rest) or ())] if rest or not found else found

@@ -41,6 +41,7 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.events.codec import dumps
+from projections.engine.folding import spoken
 
 __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
@@ -130,7 +131,7 @@ class _Reader:
         match step.get("source"):
             case "system":
                 leads = not self.log.has_prompt(0)
-                text = "\n".join(p.text for p in _parts(step) if isinstance(p, TextPart))
+                text = spoken(_parts(step))
                 told = SystemInstruction(text=text, continues=leads and self._instructed, raw=raw)
                 self._instructed = self._instructed or leads
                 self.log.add(told, **meta, **({} if leads else {"in_context": False}))

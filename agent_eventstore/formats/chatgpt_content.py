@@ -7,6 +7,7 @@ from typing import Any
 
 from agent_eventstore.formats.agent_session import object_in, text_at
 from eventstore.events import ContentPart, FilePart, OtherPart, ReasoningPart, TextPart
+from projections.engine.folding import spoken
 
 __all__ = ["FINISHED", "parts_of", "slim", "text_in"]
 
@@ -47,7 +48,7 @@ def text_in(parts: Sequence[ContentPart], *, alone: bool = False) -> Any:
     """Return the text of parts; with ``alone``, None if they hold something else too."""
     if alone and not all(isinstance(part, TextPart) for part in parts):
         return None
-    return "\n".join(part.text for part in parts if isinstance(part, TextPart))
+    return spoken(parts)
 
 
 def slim(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from agent_eventstore.formats.claude_code_lines import (
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import Transcript, identify, moment_of
-from agent_eventstore.providers.usage import anthropic_usage
+from agent_eventstore.providers.usage import anthropic_usage, gemini_usage
 from eventstore.events import (
     ConversationStart,
     ConversationUpdate,
@@ -257,12 +257,13 @@ class _Session:
             else:
                 answer.parts.extend(parts_of([block]) or ())
         if isinstance(told := message.get("usage"), dict):
-            answer.usage = anthropic_usage(told) or answer.usage
+            answer.usage = anthropic_usage(told) or gemini_usage(told) or answer.usage
         reason = message.get("stop_reason")
         answer.finish_reason = reason if isinstance(reason, str) else answer.finish_reason
+        anthropics = "usageMetadata" not in line
         answer.invocation = Invocation(
-            provider="anthropic",
-            specification="messages",
+            provider="anthropic" if anthropics else None,
+            specification="messages" if anthropics else None,
             model=model if isinstance(model, str) else None,
         )
 

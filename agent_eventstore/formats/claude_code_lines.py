@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent_eventstore.formats.agent_session import object_in, text_at, whole_at
+from agent_eventstore.formats.gemini_contents import message_in
 from agent_eventstore.formats.openai_wire import request_of
 from eventstore.events import (
     ContentPart,
@@ -22,6 +23,7 @@ from eventstore.events import (
 )
 from eventstore.events.codec import dumps
 from eventstore.events.values import LlmErrorKind, ToolStatus
+from projections.engine.folding import spoken
 
 __all__ = [
     "api_error",
@@ -30,6 +32,7 @@ __all__ = [
     "begins_turn",
     "block_of",
     "call_of",
+    "failure_kind",
     "is_printed",
     "parts_of",
     "result_of",
@@ -60,8 +63,16 @@ _REFUSED = (
 
 
 def as_session_line(line: Any) -> Any:
-    """Return a line of what the program prints (``stream-json``) as session files have it."""
-    if not isinstance(line, dict) or "sessionId" in line or "session_id" not in line:
+    """Return a line of what the program prints, or of Qwen Code's, as session files have it."""
+    if not isinstance(line, dict):
+        return line
+    message = line.get("message")
+    content = message_in(message) if isinstance(message, dict) else None
+    if content is not None:  # a content of Gemini's, as Qwen Code keeps them
+        kind = "user" if line.get("type") == "tool_result" else line.get("type")
+        told = {"model": line.get("model"), "usage": line.get("usageMetadata")}
+        return {**line, "type": kind, "message": {**told, **content}}
+    if "sessionId" in line or "session_id" not in line:
         return line
     told = {**line, "sessionId": line["session_id"]}
     if isinstance(agent := line.get("parent_tool_use_id"), str):
@@ -99,7 +110,7 @@ def parts_of(content: Any) -> tuple[ContentPart, ...] | None:
 def text_in(content: Any) -> str:
     """Return the text of a message's content."""
     found = parts_of(content) or ()
-    return "\n".join(part.text for part in found if isinstance(part, TextPart))
+    return spoken(found)
 
 
 def _part(block: Any) -> ContentPart:
@@ -193,7 +204,7 @@ def api_error(line: Mapping[str, Any]) -> LlmError:
     """Return the failed call that an assistant's line tells of."""
     status = whole_at(line, "apiErrorStatus")
     text = text_in(line["message"].get("content"))
-    return LlmError(kind=_kind(status, text), message=text, status_code=status)
+    return LlmError(kind=failure_kind(status, text), message=text, status_code=status)
 
 
 def retried_error(line: Mapping[str, Any]) -> LlmError:
@@ -204,7 +215,7 @@ def retried_error(line: Mapping[str, Any]) -> LlmError:
     text = told if isinstance(told, str) else dumps(error)[:2_000]
     attempt = whole_at(line, "retryAttempt") or 1
     return LlmError(
-        kind=_kind(status, text),
+        kind=failure_kind(status, text),
         message=text,
         retryable=True,
         attempt=max(attempt, 1),
@@ -212,7 +223,8 @@ def retried_error(line: Mapping[str, Any]) -> LlmError:
     )
 
 
-def _kind(status: int | None, text: str) -> LlmErrorKind:
+def failure_kind(status: int | None, text: str) -> LlmErrorKind:
+    """Return why a call failed, by its HTTP status and what was told."""
     if status in (429, 529) or "rate limit" in text.lower():
         return "rate_limit"
     if status is not None and 400 <= status < 500:

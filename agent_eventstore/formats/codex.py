@@ -38,6 +38,7 @@ from eventstore.events import (
     Ui,
     UserMessage,
 )
+from projections.engine.folding import spoken
 
 __all__ = ["FORMAT", "read", "recognises"]
 
@@ -216,7 +217,7 @@ class _Session:
 
     def _said(self, item: dict[str, Any], line: dict[str, Any]) -> None:
         parts, role = parts_of(item.get("content")), item.get("role")
-        text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
+        text = spoken(parts)
         self._close()
         program = is_of_program(text) and all(isinstance(part, TextPart) for part in parts)
         if role in ("system", "developer") or (program and role == "user" and not self._asked):
@@ -314,14 +315,13 @@ class _Session:
         history = payload.get("replacement_history")
         kept = frozenset(self._prompts.values())
         if isinstance(history, list):
-            said = (_digest(_text_in(item)) for item in history if isinstance(item, dict))
+            said = (
+                _digest(spoken(parts_of(item.get("content"))))
+                for item in history
+                if isinstance(item, dict)
+            )
             kept = frozenset(self._prompts[each] for each in said if each in self._prompts)
         self.log.summary(text, FORMAT, kept, **self._meta(line))
-
-
-def _text_in(item: Mapping[str, Any]) -> str:
-    parts = parts_of(item.get("content"))
-    return "\n".join(part.text for part in parts if isinstance(part, TextPart))
 
 
 def _digest(text: str) -> bytes:

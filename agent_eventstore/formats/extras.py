@@ -39,6 +39,7 @@ from eventstore.events import (
 )
 from eventstore.events.records import EventData
 from eventstore.events.values import LlmErrorKind, ToolStatus
+from eventstore.quoting import ranges
 from projections.context import CONTEXT, CONTEXT_MESSAGES
 from projections.context.prompts import llm_error
 from projections.engine.folding import retracted
@@ -170,13 +171,7 @@ class Extras:
         listed = message.get("summarises")
         names = listed if isinstance(listed, list) else []
         known = {self._versions.get(name) for name in names if isinstance(name, str)}
-        ranges: list[VersionRange] = []
-        for version in sorted(version for version in known if version is not None):
-            if ranges and ranges[-1].last == version - 1:
-                ranges[-1] = VersionRange(first=ranges[-1].first, last=version)
-            else:
-                ranges.append(VersionRange(first=version, last=version))
-        return tuple(ranges)
+        return VersionRange.of(ranges(sorted(each for each in known if each is not None)))
 
 
 def _executed(message: Mapping[str, Any], data: ToolResult) -> dict[str, Any]:

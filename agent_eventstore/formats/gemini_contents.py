@@ -21,7 +21,9 @@ _PLAIN = ("result", "output", "content")
 def message_in(content: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the message that a content is, with blocks as Anthropic's; None if it is none."""
     parts, role = content.get("parts"), content.get("role", "user")
-    if not isinstance(parts, list) or "content" in content or role not in _ROLES:
+    if not isinstance(parts, list) or "content" in content:
+        return None
+    if not isinstance(role, str) or role not in _ROLES:
         return None
     if not all(isinstance(part, dict) and "type" not in part for part in parts):
         return None
@@ -85,10 +87,14 @@ def _result(result: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(told, dict) and len(told) == 1:
         (key,) = told
         told = told[key] if failed or (key in _PLAIN and isinstance(told[key], str)) else told
+    text: Any = told if isinstance(told, str) else dumps(told)
+    files = result.get("parts")  # what a function gives besides, such as pictures
+    if isinstance(files, list) and files and all(isinstance(each, dict) for each in files):
+        text = [{"type": "text", "text": text}, *map(_block, files)]
     block = {
         "type": "tool_result",
         "tool_use_id": result.get("id"),
         "name": result.get("name"),
-        "content": told if isinstance(told, str) else dumps(told),
+        "content": text,
     }
     return block | ({"is_error": True} if failed else {})

@@ -9,7 +9,10 @@ this format.
 
 from __future__ import annotations
 
+import lzma
 import re
+import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,10 @@ _SAMPLES = "samples/"
 _HEADERS = ("header.json", "_journal/start.json")
 _NAMED = re.compile(r"attachment://([0-9a-f]{32})")
 _OF_LOG = ("task", "model", "run_id", "eval_id", "created")
+_UNREADABLE = (
+    *(BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, ValueError),
+    *(zlib.error, lzma.LZMAError, struct.error),
+)
 _MOST_PUT_BACK = 64 * 1024 * 1024
 _AGAIN = ("events", "events_data", "timelines", "attachments", "store", "output")
 
@@ -39,7 +46,7 @@ def is_archive(path: Path) -> bool:
     try:
         with ZipFile(path) as archive:
             return any(name.startswith(_SAMPLES) for name in archive.namelist())
-    except BadZipFile:
+    except _UNREADABLE:
         return False
 
 
@@ -76,19 +83,27 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
 def _archive(source: Source) -> Iterator[Transcript | ImportFailed]:
     with ZipFile(source.path) as archive:
         listed = {each.filename: each for each in archive.infolist()}
+        twice = len(archive.infolist()) - len(listed)
+        if twice:
+            yield source.failed(None, f"{twice} names stand twice in the archive: the last is read")
         header: Any = None
         for name in _HEADERS:
             if header is None and name in listed:
                 found = _member(source, archive, listed[name])
-                header = found.value if isinstance(found, Record) else None
-        about = header.get("eval") if isinstance(header, dict) else None
-        for name, member in listed.items():
-            if name.startswith(_SAMPLES) and name.endswith(".json"):
-                sample = _member(source, archive, member)
-                if isinstance(sample, ImportFailed):
-                    yield sample
+                if isinstance(found, ImportFailed):
+                    yield found
                 else:
-                    yield _conversation(source, sample, about)
+                    header = found.value
+        about = header.get("eval") if isinstance(header, dict) else None
+        samples = [n for n in listed if n.startswith(_SAMPLES) and n.endswith(".json")]
+        if not samples:
+            yield source.failed(None, "there is no sample in the archive")
+        for name in samples:
+            sample = _member(source, archive, listed[name])
+            if isinstance(sample, ImportFailed):
+                yield sample
+            else:
+                yield _conversation(source, sample, about)
 
 
 def _member(source: Source, archive: ZipFile, member: ZipInfo) -> Record | ImportFailed:
@@ -97,7 +112,7 @@ def _member(source: Source, archive: ZipFile, member: ZipInfo) -> Record | Impor
         return source.failed(None, reason)
     try:
         found = source.value_of(archive.read(member))
-    except (BadZipFile, NotImplementedError, RuntimeError, OSError) as error:
+    except _UNREADABLE as error:
         return source.failed(None, f"{member.filename} cannot be read: {error}")
     if isinstance(found, ImportFailed):
         return source.failed(found.line, f"{member.filename}: {found.reason}")

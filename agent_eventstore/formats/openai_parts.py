@@ -18,6 +18,7 @@ from eventstore.events import (
     RefusalPart,
     TextPart,
 )
+from projections.engine.folding import spoken
 
 __all__ = ["parts_of", "text_of", "thought_in", "wire_content", "wire_parts"]
 
@@ -64,7 +65,7 @@ def wire_parts(parts: Sequence[ContentPart]) -> list[Any]:
 
 def text_of(content: Any) -> str:
     """Return the text in a message's ``content``; other parts are passed over."""
-    return "\n".join(part.text for part in parts_of(content) if isinstance(part, TextPart))
+    return spoken(parts_of(content))
 
 
 def _part(item: Any) -> ContentPart:

@@ -204,14 +204,17 @@ def export_project(
     return report
 
 
-def json_text(value: Any) -> str:
-    """Return a document of JSON for people, in UTF-8 where it has all the characters."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2)
+def json_text(value: Any, default: Callable[[Any], Any] | None = None) -> str:
+    """Return a document of JSON for people, in UTF-8 where it has all the characters.
+
+    ``default`` makes JSON of what is none.
+    """
+    text = json.dumps(value, default=default, ensure_ascii=False, allow_nan=False, indent=2)
     try:
         text.encode()
     except UnicodeEncodeError:
         # Lone surrogates have no UTF-8; as escapes they are kept.
-        text = json.dumps(value, allow_nan=False, indent=2)
+        text = json.dumps(value, default=default, allow_nan=False, indent=2)
     return f"{text}\n"
 
 

@@ -260,9 +260,7 @@ class _Session:
         ]
         if isinstance(data, Retraction) and not new:
             return lines.uninterpreted(line)
-        return data.model_copy(
-            update={"versions": tuple(VersionRange(first=v, last=v) for v in new)}
-        )
+        return data.model_copy(update={"versions": VersionRange.of((v, v) for v in new)})
 
 
 def _tool_of(line: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ from eventstore.events import (
 from eventstore.events.codec import dumps
 from eventstore.events.records import EventData
 from eventstore.ids import call_id
+from projections.engine.folding import spoken
 
 __all__ = [
     "answers_of",
@@ -142,7 +143,7 @@ def _signature(part: Mapping[str, Any]) -> str | None:
 
 def text_in(parts: Sequence[Any]) -> str:
     """Return the text of a message's parts."""
-    return "\n".join(part.text for part in parts_of(parts) if isinstance(part, TextPart))
+    return spoken(parts_of(parts))
 
 
 def ui_calls(parts: Sequence[Mapping[str, Any]]) -> tuple[ToolCallRequest, ...]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
 
 from agent_eventstore.batching import Batcher, Stalls
-from agent_eventstore.integrations.conversation_pages import newest_events
+from agent_eventstore.integrations.conversation_events import newest_events
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.journal_aio import in_thread
 from agent_eventstore.providers import Delta
@@ -59,7 +58,7 @@ class Streamed:
         self._stalls.check()
         if not self._stalls.lock.acquire(blocking=False):
             # A stalled batch is being written: the event loop does not wait for it.
-            await in_thread(partial(self._take, piece))
+            await in_thread(self._take, piece)
             return
         try:
             due = self._hold(self._batcher.add(piece, time.monotonic()))

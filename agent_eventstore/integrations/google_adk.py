@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
 from google.adk.events.event import Event
@@ -21,25 +21,23 @@ from google.adk.sessions.base_session_service import (
     ListSessionsResponse,
 )
 
+from agent_eventstore.integrations.conversation_events import newest_events
 from agent_eventstore.integrations.conversation_finding import ends_with
-from agent_eventstore.integrations.conversation_pages import newest_events
 from agent_eventstore.integrations.conversation_stores import store_of
 from agent_eventstore.integrations.google_adk_events import GoogleADKState
 from agent_eventstore.integrations.google_adk_log import Named, SessionLog
 from agent_eventstore.integrations.google_adk_reading import SessionEvents
-from agent_eventstore.integrations.google_adk_shared import shared_by
 from agent_eventstore.integrations.google_adk_state import (
     KnownSession,
     json_of,
     key_of,
     known_in,
+    shared_by,
 )
 from agent_eventstore.journal_aio import in_thread
 from eventstore import AsyncEventStore, EventStore
 
 __all__ = ["EventStoreSessionService"]
-
-T = TypeVar("T")
 
 _NEAR = 100  # of an object's newest events, among which one that is delivered again is looked for
 
@@ -74,7 +72,7 @@ class EventStoreSessionService(BaseSessionService):
             AlreadyExistsError: There is one of that id.
         """
         chosen = (session_id or "").strip() or uuid.new_uuid()
-        return await self._run(self._create, (app_name, user_id, chosen), state or {})
+        return await in_thread(self._create, (app_name, user_id, chosen), state or {})
 
     async def get_session(
         self,
@@ -85,21 +83,21 @@ class EventStoreSessionService(BaseSessionService):
         config: GetSessionConfig | None = None,
     ) -> Session | None:
         """Return a session; with ``num_recent_events`` no more of the log is read than needed."""
-        return await self._run(self._get, (app_name, user_id, (session_id or "").strip()), config)
+        return await in_thread(self._get, (app_name, user_id, (session_id or "").strip()), config)
 
     async def list_sessions(
         self, *, app_name: str, user_id: str | None = None
     ) -> ListSessionsResponse:
         """Return the sessions of an app, without events; the one that was changed last is last."""
-        return await self._run(self._list, app_name, user_id)
+        return await in_thread(self._list, app_name, user_id)
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Erase a session for good; the state of its user and app stays."""
-        await self._run(self._delete, (app_name, user_id, (session_id or "").strip()))
+        await in_thread(self._delete, (app_name, user_id, (session_id or "").strip()))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """Return what all sessions of a user share, without prefixes."""
-        return await self._run(shared_by, self.store, key_of(app_name, user_id))
+        return await in_thread(shared_by, self.store, key_of(app_name, user_id))
 
     async def append_event(self, session: Session, event: Event) -> Event:
         """Append an event to a session and to its object; one that is partial is not kept.
@@ -117,12 +115,8 @@ class EventStoreSessionService(BaseSessionService):
         if any(each == event for each in session.events[-_NEAR:] if each.id == event.id):
             return event
         named = session.app_name, session.user_id, session.id
-        await self._run(self._log.append, named, session, event)
+        await in_thread(self._log.append, named, session, event)
         return await super().append_event(session, event)
-
-    async def _run(self, work: Callable[..., T], *given: Any) -> T:
-        """Do what asks the database in a thread, to its end even if the caller is cancelled."""
-        return await in_thread(partial(work, *given))
 
     def _create(self, named: Named, state: dict[str, Any]) -> Session:
         return self._session(named, self._log.create(named, json_of(state)), [])

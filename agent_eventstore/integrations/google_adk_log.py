@@ -16,15 +16,13 @@ from google.adk.events.event import Event
 from google.adk.platform import time
 from google.adk.sessions import Session
 
-from agent_eventstore.integrations.conversation_head import attempts
+from agent_eventstore.integrations.conversation_events import attempts, events_before, newest_events
 from agent_eventstore.integrations.conversation_memory import Memory
-from agent_eventstore.integrations.conversation_pages import events_before, newest_events
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.google_adk_events import (
     GoogleADKState,
     events_of,
 )
-from agent_eventstore.integrations.google_adk_shared import share
 from agent_eventstore.integrations.google_adk_state import (
     KnownSession,
     begin_of,
@@ -34,6 +32,7 @@ from agent_eventstore.integrations.google_adk_state import (
     key_of,
     known_in,
     place_in,
+    share,
 )
 from eventstore import NO_STREAM, EventStore, NewEvent
 from eventstore.errors import WrongExpectedVersion

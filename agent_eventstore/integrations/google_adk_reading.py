@@ -9,9 +9,13 @@ from uuid import UUID
 
 from google.adk.events.event import Event
 
-from agent_eventstore.integrations.conversation_head import Head, news_of
+from agent_eventstore.integrations.conversation_events import (
+    Head,
+    events_after,
+    events_before,
+    news_of,
+)
 from agent_eventstore.integrations.conversation_memory import Memory, Objects
-from agent_eventstore.integrations.conversation_pages import events_after, events_before
 from agent_eventstore.integrations.google_adk_events import event_in
 from eventstore import EventStore
 from eventstore.sql.read import EventText

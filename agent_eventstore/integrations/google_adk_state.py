@@ -1,4 +1,7 @@
-"""What is known of a session of Google's ADK: its state, folded from the events behind it: pure."""
+"""What is known of a session of Google's ADK: its state, folded from the events behind it.
+
+What all sessions of an app, or of a user, share is a conversation of its own.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,14 @@ from urllib.parse import quote
 from google.adk.sessions import Session, State
 from pydantic_core import to_jsonable_python
 
+from agent_eventstore.integrations.conversation_events import events_before
 from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.google_adk_events import GoogleADKState, event_in
+from agent_eventstore.integrations.google_adk_events import (
+    GoogleADKShared,
+    GoogleADKState,
+    event_in,
+)
+from eventstore import NO_STREAM, EventStore
 from eventstore.events import JsonObject
 from eventstore.events.codec import dumps, loads_json
 from eventstore.sql.read import EventText
@@ -25,6 +34,8 @@ __all__ = [
     "key_of",
     "known_in",
     "place_in",
+    "share",
+    "shared_by",
 ]
 
 _MOST_EVENTS = 100  # between two snapshots of a session's state
@@ -128,3 +139,33 @@ def begin_of(invocation_id: str, backward: Iterable[EventText]) -> int:
         elif told is not None and first:
             return event.version + 1
     return first
+
+
+def shared_by(store: EventStore, key: str) -> dict[str, Any]:
+    """Return the state that is shared under a key, without prefixes."""
+    return _shared_at(store, key)[1]
+
+
+def share(
+    store: EventStore, key: str, delta: dict[str, Any], user_id: str | None, connection: Any
+) -> None:
+    """Change what is shared under a key, in the caller's transaction."""
+    if delta:
+        version, state = _shared_at(store, key)
+        store.append(
+            key,
+            GoogleADKShared(state=state | delta),
+            expected_version=version or NO_STREAM,
+            user_id=user_id,
+            connection=connection,
+        )
+
+
+def _shared_at(store: EventStore, key: str) -> tuple[int, dict[str, Any]]:
+    """Return the state that sessions share, and the version that its conversation is at."""
+    newest = 0
+    for event in events_before(store, store.stream(key), first=1):
+        newest = newest or event.version
+        if event.type == GoogleADKShared.type and event.text is not None:
+            return newest, loads_json(event.text)["state"]
+    return newest, {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from google.adk.plugins.base_plugin import BasePlugin
@@ -34,7 +33,7 @@ class RecordedStreams(BasePlugin):
     async def before_run_callback(self, *, invocation_context: Any) -> None:
         """Say what earlier runs have left."""
         key = _key(invocation_context)
-        await in_thread(partial(seal_streams, self.sessions.store, key))
+        await in_thread(seal_streams, self.sessions.store, key)
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
         """Record a piece of a stream, before anybody gets it."""

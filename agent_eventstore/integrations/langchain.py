@@ -10,7 +10,7 @@ from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
 
 from agent_eventstore.formats.langchain_messages import calls_of, message_payload
-from agent_eventstore.integrations.conversation_head import attempts, followed
+from agent_eventstore.integrations.conversation_events import attempts, followed
 from eventstore import NO_STREAM, EventStore, NewEvent, RecordedEvent
 from eventstore.errors import InvalidEvent
 from eventstore.events import (
@@ -70,7 +70,7 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
             if erase and said.version:
                 self.store.erase(self.session_id, reason="the history was cleared")
             elif said.messages:
-                ranges = tuple(VersionRange(first=each, last=each) for each in said.messages)
+                ranges = VersionRange.of((each, each) for each in said.messages)
                 gone = Retraction(versions=ranges, reason="the history was cleared")
                 self.store.append(self.session_id, gone)
 

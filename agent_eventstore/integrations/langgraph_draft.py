@@ -23,9 +23,9 @@ from agent_eventstore.integrations.langgraph_events import (
     Typed,
     place_of,
 )
-from agent_eventstore.integrations.langgraph_lists import DEEPEST, KeptList
 from agent_eventstore.integrations.langgraph_speech import Speech
 from agent_eventstore.integrations.langgraph_thread import Saved, Thread
+from agent_eventstore.integrations.langgraph_values import DEEPEST, KeptList
 
 __all__ = ["Draft"]
 

@@ -14,8 +14,8 @@ from agent_eventstore.integrations.langgraph_events import (
     Typed,
     kept_in,
 )
-from agent_eventstore.integrations.langgraph_lists import KeptList
 from agent_eventstore.integrations.langgraph_thread import Thread
+from agent_eventstore.integrations.langgraph_values import KeptList
 from eventstore import NewEvent, RecordedEvent
 from eventstore.events import (
     ConversationStart,
@@ -135,7 +135,7 @@ def _moved(data: Any, moved: dict[int, int]) -> Payload:
         case Retraction():
             named = (each for part in data.versions for each in range(part.first, part.last + 1))
             kept = [moved[each] for each in named if each in moved]
-            changed["versions"] = tuple(VersionRange(first=each, last=each) for each in kept)
+            changed["versions"] = VersionRange.of((each, each) for each in kept)
         case ToolResult():
             of, _, index = data.call_id.partition(".")
             if of.isdigit() and int(of) in moved:

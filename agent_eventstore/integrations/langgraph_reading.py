@@ -9,7 +9,7 @@ from typing import Any
 from langgraph.checkpoint.base import CheckpointTuple
 
 from agent_eventstore.integrations.langgraph_codec import Codec
-from agent_eventstore.integrations.langgraph_filters import at_path
+from agent_eventstore.integrations.langgraph_items import at_path
 from agent_eventstore.integrations.langgraph_thread import Saved, Thread, Written
 
 __all__ = ["history_of", "listed", "tuple_of"]

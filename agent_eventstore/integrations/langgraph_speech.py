@@ -96,5 +96,5 @@ class Speech:
                 lost.difference_update(thread.values.elements(place))
         versions = sorted(place // SLOTS for place in lost)
         if versions:
-            ranges = tuple(VersionRange(first=each, last=each) for each in versions)
+            ranges = VersionRange.of((each, each) for each in versions)
             self.add(Retraction(versions=ranges, reason=f"no longer in channel {name}"))

@@ -22,13 +22,19 @@ from langgraph.store.base import (
     SearchOp,
 )
 
+from agent_eventstore.integrations.conversation_events import attempts, followed
 from agent_eventstore.integrations.conversation_finding import keys_with
-from agent_eventstore.integrations.conversation_head import attempts, followed
 from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.conversation_stores import unredacted
 from agent_eventstore.integrations.langgraph_events import LanggraphItem
-from agent_eventstore.integrations.langgraph_filters import at_path, fits, fulfils
-from agent_eventstore.integrations.langgraph_items import Items, Namespace, fields_of
+from agent_eventstore.integrations.langgraph_items import (
+    Items,
+    Namespace,
+    at_path,
+    fields_of,
+    fits,
+    fulfils,
+)
 from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
 from eventstore.events import ConversationStart
@@ -80,8 +86,7 @@ class EventStoreStore(BaseStore):
 
     async def abatch(self, ops: Iterable[Op]) -> list[Any]:
         """Do what `batch` does, in a thread and to its end."""
-        asked = [*ops]
-        return await in_thread(lambda: self.batch(asked))
+        return await in_thread(self.batch, [*ops])
 
     def _read(self, op: Op) -> Any:
         match op:

@@ -21,8 +21,7 @@ from agent_eventstore.integrations.langgraph_events import (
     place_of,
     typed_of,
 )
-from agent_eventstore.integrations.langgraph_lists import KeptList, Values
-from agent_eventstore.integrations.langgraph_marks import Marks
+from agent_eventstore.integrations.langgraph_values import KeptList, Marks, Values
 from eventstore.events import AssistantMessage, Meta, Retraction
 from eventstore.events.codec import loads_json
 from eventstore.ids import call_id

@@ -16,9 +16,8 @@ from langgraph.checkpoint.base import get_checkpoint_id
 from sqlalchemy import Text, select
 from sqlalchemy import cast as as_type
 
-from agent_eventstore.integrations.conversation_head import Head, attempts, news_of
+from agent_eventstore.integrations.conversation_events import Head, attempts, events_after, news_of
 from agent_eventstore.integrations.conversation_memory import Memory
-from agent_eventstore.integrations.conversation_pages import events_after
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_draft import Draft
 from agent_eventstore.integrations.langgraph_events import LanggraphCheckpoint, Typed

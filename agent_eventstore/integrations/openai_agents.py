@@ -15,14 +15,14 @@ from agents.memory import SessionSettings
 from agents.memory import session as sdk
 from agents.memory.session_settings import coerce_session_settings
 
-from agent_eventstore.integrations.conversation_pages import events_after, newest_events
+from agent_eventstore.integrations.conversation_events import events_after, newest_events
 from agent_eventstore.integrations.conversation_stores import store_of
 from agent_eventstore.integrations.openai_cache import forget, newest_items
-from agent_eventstore.integrations.openai_compaction import replace_newest
 from agent_eventstore.integrations.openai_history import (
     CLEARED,
     LiveItem,
     live_items,
+    replace_newest,
     replacing,
 )
 from agent_eventstore.integrations.openai_settling import Settling

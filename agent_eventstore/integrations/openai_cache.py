@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Pool
 
-from agent_eventstore.integrations.conversation_head import Head, news_of
+from agent_eventstore.integrations.conversation_events import Head, news_of
 from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.openai_events import OpenAIItems
 from agent_eventstore.integrations.openai_history import first_page, is_stand_in, live_events

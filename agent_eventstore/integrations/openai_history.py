@@ -6,13 +6,13 @@ to look further back than to the oldest item that is wanted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from agent_eventstore.formats.response_items import ITEM
-from agent_eventstore.integrations.conversation_pages import events_after, newest_events
+from agent_eventstore.integrations.conversation_events import events_after, newest_events
 from agent_eventstore.integrations.openai_events import OpenAIItems
 from agent_eventstore.integrations.openai_items import (
     TELLING,
@@ -20,7 +20,7 @@ from agent_eventstore.integrations.openai_items import (
     told_by,
 )
 from agent_eventstore.integrations.openai_withdrawn import WITHDRAWING, Withdrawn
-from agent_eventstore.integrations.openai_writing import ItemWriter
+from agent_eventstore.integrations.openai_writing import ItemWriter, SessionEnd
 from eventstore import EventStore, NewEvent
 from eventstore.events import Retraction, ToolResult, VersionRange
 from eventstore.events.codec import loads_json
@@ -35,6 +35,7 @@ __all__ = [
     "live_events",
     "live_items",
     "outdated",
+    "replace_newest",
     "replacing",
 ]
 
@@ -101,14 +102,11 @@ def outdated(live: Sequence[LiveItem], prune: Callable[[Any], bool]) -> list[Liv
     return [each for each in expired if each.version not in left]
 
 
-def _ranges_of(items: Iterable[LiveItem]) -> tuple[VersionRange, ...]:
+def _ranges_of(items: Sequence[LiveItem]) -> tuple[VersionRange, ...]:
     """Return the versions of items and of what they stand for, as a retraction has them."""
-    found = joined(
-        each
-        for item in items
-        for each in ((item.version, item.version), *((told.first, told.last) for told in item.told))
-    )
-    return tuple(VersionRange(first=first, last=last) for first, last in found)
+    own = [(item.version, item.version) for item in items]
+    told = [(each.first, each.last) for item in items for each in item.told]
+    return VersionRange.of(joined(own + told))
 
 
 def live_events(
@@ -175,3 +173,34 @@ def _is_settled(store: EventStore, stream: UUID, event: EventText) -> bool:
     later = (each for each in events_after(store, stream, event.version) if each.text)
     results = (loads_json(each.text or "") for each in later if each.type == ToolResult.type)
     return any(each.get("call_id") == told["call_id"] for each in results)
+
+
+def replace_newest(
+    store: EventStore,
+    end: SessionEnd,
+    wanted: Sequence[LiveItem],
+    output: Sequence[Any],
+    prune: Callable[[Any], bool] | None,
+) -> bool:
+    """Put items in the place of the newest, in one transaction; false where these have changed.
+
+    Args:
+        store: Where the session is kept.
+        end: Where it ends.
+        wanted: The newest items, as they were read.
+        output: What replaces them.
+        prune: Tells which of the oldest items are withdrawn, too.
+    """
+    found = True
+
+    def replaced(writer: ItemWriter) -> list[NewEvent]:
+        nonlocal found
+        live = live_items(store, end.id, None if prune else len(wanted))
+        found = live[-len(wanted) :] == list(wanted)
+        if not found:
+            return []
+        expired = () if prune is None else outdated(live[: -len(wanted)], prune)
+        return replacing(store, end.id, writer, wanted, output, "compaction", also=expired)
+
+    end.append(replaced)
+    return found

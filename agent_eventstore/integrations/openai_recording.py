@@ -12,7 +12,6 @@ from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import Any, Self
 
 from agents import Model, MultiProvider, RunConfig, RunHooks
@@ -132,7 +131,7 @@ class RecordedRun(RunHooks[Any]):
         # Else a tool waits for an approval within it, or goes on, as the runner does behind a
         # reader that has left: what they return comes with the items, which settle it.
         if error is not None or not (left or self.pending):
-            await in_thread(partial(self.session.detach, blocked=isinstance(error, _BLOCKING)))
+            await in_thread(self.session.detach, blocked=isinstance(error, _BLOCKING))
 
     def call(self, model: Any, prompt: Any, arguments: dict[str, Any]) -> AsyncLlmCall:
         """Return a call of a model, to be entered around the SDK's request."""

@@ -73,7 +73,7 @@ class Settling:
         own = [event for event in recorded if is_of(self._run, event)]
         untold = [each for each in own if each.version not in self._told and items_in(each)]
         if blocked and untold:
-            gone = tuple(VersionRange(first=e.version, last=e.version) for e in untold)
+            gone = VersionRange.of((each.version, each.version) for each in untold)
             return [writer.place(Retraction(versions=gone, reason="guardrail"))]
         calls = {
             item["call_id"]: item
@@ -101,7 +101,7 @@ class Settling:
 def _telling(told: Sequence[tuple[Any, int]], writer: ItemWriter) -> list[NewEvent]:
     if not told:
         return []
-    versions = tuple(VersionRange(first=v, last=v) for v in sorted({v for _, v in told}))
+    versions = VersionRange.of((v, v) for v in sorted({v for _, v in told}))
     return [writer.place(OpenAIItems(items=tuple(item for item, _ in told), told=versions))]
 
 

@@ -12,7 +12,7 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any, TypeVar
 from uuid import UUID
 
-from agent_eventstore.integrations.conversation_pages import events_after
+from agent_eventstore.integrations.conversation_events import events_after
 from agent_eventstore.integrations.openai_agents import EventStoreSession
 from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch
 from agent_eventstore.integrations.openai_history import live_events, live_items

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from agent_eventstore.integrations.conversation_pages import events_after
+from agent_eventstore.integrations.conversation_events import events_after
 from agent_eventstore.integrations.openai_items import items_in
 from eventstore import EventStore
 from eventstore.events import BranchSwitch, Meta, Retraction

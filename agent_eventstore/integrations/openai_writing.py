@@ -19,8 +19,7 @@ from agent_eventstore.formats.response_items import (
     parts_in,
     result_of,
 )
-from agent_eventstore.integrations.conversation_head import attempts
-from agent_eventstore.integrations.conversation_pages import newest_events
+from agent_eventstore.integrations.conversation_events import attempts, newest_events
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch, OpenAIItem
 from agent_eventstore.integrations.openai_withdrawn import has_changes

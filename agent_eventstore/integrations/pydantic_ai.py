@@ -6,10 +6,9 @@ timeline, usage, tool audit, messages[], search and `verify` work on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.conversation import Conversation
@@ -26,8 +25,6 @@ from agent_eventstore.journal_aio import in_thread
 from eventstore import AsyncEventStore, EventStore
 
 __all__ = ["EventStoreConversations"]
-
-T = TypeVar("T")
 
 _saving: ContextVar[str | None] = ContextVar("revision", default=None)
 """The revision that a save goes on from."""
@@ -73,7 +70,7 @@ class EventStoreConversations(ConversationStore):
         """Return record and messages in one change of threads, where the framework makes two."""
         if limit is None or limit >= 0:
             try:
-                return await _thread(self._both, conversation_id, limit, scope)
+                return await in_thread(self._both, conversation_id, limit, scope)
             except LookupError:  # saved or deleted meanwhile, perhaps: the framework finds out
                 pass
         found: tuple[ConversationRecord, list[ConversationEntry]] | None
@@ -95,13 +92,13 @@ class EventStoreConversations(ConversationStore):
             record = self._records.saved(conversation_id, revision)
             if record is not None:
                 return record
-        return await _thread(self._records.one, conversation_id)
+        return await in_thread(self._records.one, conversation_id)
 
     async def read_records(
         self, *, scope: str | None = None, limit: int | None = None
     ) -> Sequence[ConversationRecord]:
         """Return the records of a scope or of all, the one saved last first."""
-        return await _thread(self._records.newest, scope, limit)
+        return await in_thread(self._records.newest, scope, limit)
 
     async def write_record(
         self,
@@ -115,11 +112,11 @@ class EventStoreConversations(ConversationStore):
         Raises:
             ConversationConflict: Somebody else has saved the conversation since.
         """
-        await _thread(self._records.write, record, new_entries, expected_revision)
+        await in_thread(self._records.write, record, new_entries, expected_revision)
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Erase a conversation, or hide it while forks share its events."""
-        await _thread(self._records.delete, conversation_id, expected_revision)
+        await in_thread(self._records.delete, conversation_id, expected_revision)
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
         """Return a message by its id.
@@ -138,9 +135,4 @@ class EventStoreConversations(ConversationStore):
         Raises:
             LookupError: There is none of that id, or it was erased.
         """
-        return await _thread(self._histories.up_to, head_id, limit)
-
-
-async def _thread(work: Callable[..., T], *given: Any) -> T:
-    """Do what asks the database in a thread, to its end even if the caller is cancelled."""
-    return await in_thread(partial(work, *given))
+        return await in_thread(self._histories.up_to, head_id, limit)

@@ -14,8 +14,8 @@ from pydantic_ai.conversation_store import (
     ConversationRecord,
 )
 
+from agent_eventstore.integrations.conversation_events import events_before, newest_events
 from agent_eventstore.integrations.conversation_finding import place_of
-from agent_eventstore.integrations.conversation_pages import events_before, newest_events
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.pydantic_events import events_of
 from agent_eventstore.integrations.pydantic_kept import record_event

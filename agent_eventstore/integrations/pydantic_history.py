@@ -12,10 +12,9 @@ from uuid import UUID
 
 from pydantic_ai.conversation_store import ConversationEntry
 
+from agent_eventstore.integrations.conversation_events import Head, events_before, news_of
 from agent_eventstore.integrations.conversation_finding import place_of
-from agent_eventstore.integrations.conversation_head import Head, news_of
 from agent_eventstore.integrations.conversation_memory import Memory, Objects
-from agent_eventstore.integrations.conversation_pages import events_before
 from agent_eventstore.integrations.pydantic_kept import message_in
 from agent_eventstore.integrations.pydantic_messages import PydanticAIRecord
 from eventstore import EventStore
@@ -133,7 +132,7 @@ class Histories:
             for each in (left, taken)
         )
         shared = before & after
-        gone, back = _ranges(before - shared), _ranges(after - shared)
+        gone, back = (VersionRange.of(joined(each - shared)) for each in (before, after))
         return BranchSwitch(
             reason="switch" if back else "rewind",
             kind="message",
@@ -159,7 +158,3 @@ def _back(
             wanted = kept["parent"]
             entry = ConversationEntry(id=kept["id"], parent_id=wanted, message=kept["message"])
             yield entry, (event.version - kept["span"] + 1, event.version)
-
-
-def _ranges(versions: set[tuple[int, int]]) -> tuple[VersionRange, ...]:
-    return tuple(VersionRange(first=first, last=last) for first, last in joined(sorted(versions)))

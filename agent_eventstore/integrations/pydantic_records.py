@@ -18,10 +18,15 @@ from pydantic_ai.conversation_store import (
 )
 from pydantic_ai.messages import ModelResponse
 
+from agent_eventstore.integrations.conversation_events import (
+    Head,
+    attempts,
+    events_before,
+    head_of,
+    newest_events,
+)
 from agent_eventstore.integrations.conversation_finding import ends_with
-from agent_eventstore.integrations.conversation_head import Head, attempts, head_of
 from agent_eventstore.integrations.conversation_memory import Memory
-from agent_eventstore.integrations.conversation_pages import events_before, newest_events
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.pydantic_events import events_of
 from agent_eventstore.integrations.pydantic_forks import TAIL, fork, withdraw

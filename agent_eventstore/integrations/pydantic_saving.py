@@ -9,7 +9,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterable
 from copy import copy
-from functools import partial
 from typing import Any
 
 from pydantic_ai.agent import AgentRunResult
@@ -72,7 +71,7 @@ class SavedRun(AbstractCapability[Any]):
         if stored is not None and (not given or stored.messages != given[: len(stored.messages)]):
             raise ConversationConflict(key)
         self._conversation = stored or Conversation(conversation_id=key)
-        await in_thread(partial(seal_streams, self.conversations.store, key))
+        await in_thread(seal_streams, self.conversations.store, key)
         self.conversations._records.answering.pop(key, None)
         result: AgentRunResult[Any] = await handler()
         told = result.conversation

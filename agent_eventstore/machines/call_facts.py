@@ -7,7 +7,8 @@ from typing import Generic, Self
 
 from agent_eventstore.machines.answers import RequestedCall
 from agent_eventstore.machines.calls import CallScript, T
-from eventstore.events import AssistantMessage, LlmError, Meta, TextPart, Ui
+from eventstore.events import AssistantMessage, LlmError, Meta, Ui
+from projections.engine.folding import spoken
 
 __all__ = ["AnswerText", "CallFacts"]
 
@@ -58,7 +59,7 @@ class CallFacts:
 
     def _said(self) -> str:
         parts = self.answer.parts if self.answer else ()
-        return "".join(part.text for part in parts if isinstance(part, TextPart))
+        return spoken(parts, joint="")
 
 
 class AnswerText(str, Generic[T]):

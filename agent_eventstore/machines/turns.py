@@ -23,7 +23,6 @@ from eventstore.events import (
     Invocation,
     Meta,
     Payload,
-    TextPart,
     TokenUsage,
     ToolPolicy,
     ToolResult,
@@ -32,6 +31,7 @@ from eventstore.events import (
     UserMessage,
 )
 from projections.context.state import AskedMode
+from projections.engine.folding import spoken
 
 __all__ = ["Branching", "TurnScript", "add_usage"]
 
@@ -93,7 +93,7 @@ class TurnScript:
             }
             self.meta = self._tracing.begin(self.meta, "invoke_agent", told)
             parts = () if message is None else message.parts
-            text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
+            text = spoken(parts)
             if message is None and branching is not None:
                 text = branching.text
             said = {"actor": self.actor, "causation_id": self.message_id}

@@ -14,7 +14,7 @@ comes from elsewhere is told by hand. Everything here is pure: no I/O, no SDK.
 """
 
 from agent_eventstore.providers.base import Delta, Partial, StreamError, StreamParser
-from agent_eventstore.providers.detect import from_response, parser_for, read_response, says_nothing
+from agent_eventstore.providers.detect import parser_for, read_response, says_nothing
 from agent_eventstore.providers.failures import Failure, classify
 from agent_eventstore.providers.parser import ByHand
 
@@ -26,7 +26,6 @@ __all__ = [
     "StreamError",
     "StreamParser",
     "classify",
-    "from_response",
     "parser_for",
     "read_response",
     "says_nothing",

@@ -58,14 +58,14 @@ class AnthropicParser(ChunkParser):
     """Takes the events of one message."""
 
     specification: ClassVar[str] = "anthropic_messages"
+    server: ClassVar[str | None] = "anthropic"
 
     def __init__(self, provider: str | None = None) -> None:
-        super().__init__(provider or "anthropic")
-        self._counts: JsonObject = {}
+        super().__init__(provider)
+        self._totals: JsonObject = {}
         self._blocks: list[_Block] = []
         self._by_index: dict[Any, _Block] = {}
         self._open_blocks: dict[int, _Block] = {}
-        self._of_response: JsonObject = {}
         self._begun = False
         self._begun_twice = False
 
@@ -224,10 +224,10 @@ class AnthropicParser(ChunkParser):
     def _add_counts(self, usage: Any) -> None:
         """Take the counts, which are totals; those that a later event leaves out still hold."""
         if isinstance(usage, dict):
-            self._counts |= told(usage, frozenset())
+            self._totals |= told(usage, frozenset())
 
     def _usage(self) -> TokenUsage | None:
-        return anthropic_usage(self._counts)
+        return anthropic_usage(self._totals)
 
     def _raw(self) -> JsonObject:
         blocks = [self._whole(block) for block in self._blocks if not self._is_empty(block)]

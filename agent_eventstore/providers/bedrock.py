@@ -6,13 +6,11 @@ any other block is kept as it came. Usage comes after the end, as ``metadata``.
 
 from __future__ import annotations
 
-import json
 from typing import Any, ClassVar
 
 from agent_eventstore.providers.base import told
-from agent_eventstore.providers.parser import ChunkParser, text
+from agent_eventstore.providers.parser import ChunkParser, as_text, place_of, text
 from agent_eventstore.providers.usage import bedrock_usage
-from eventstore.events import TokenUsage
 from eventstore.events.base import JsonObject
 
 __all__ = ["EVENTS", "BedrockParser"]
@@ -32,13 +30,11 @@ class BedrockParser(ChunkParser):
     """Takes the events of one answer."""
 
     specification: ClassVar[str] = "bedrock_converse"
+    server: ClassVar[str | None] = "aws"
 
     def __init__(self, provider: str | None = None) -> None:
-        super().__init__(provider or "aws")
-        self._counts: TokenUsage | None = None
+        super().__init__(provider)
         self._calls: dict[Any, int] = {}
-        self._of_response: JsonObject = {}
-        self._others = 0
 
     def _take(self, event: JsonObject) -> None:
         for name, body in event.items():
@@ -48,9 +44,9 @@ class BedrockParser(ChunkParser):
             elif name not in EVENTS or not isinstance(body, dict):
                 self._answer.keep({name: body})
             elif name == "contentBlockStart":
-                self._start(_place(body), body.get("start"))
+                self._start(place_of(body.get("contentBlockIndex")), body.get("start"))
             elif name == "contentBlockDelta":
-                self._grow(_place(body), body.get("delta"))
+                self._grow(place_of(body.get("contentBlockIndex")), body.get("delta"))
             elif name == "messageStop":
                 self._end(body)
             elif name == "metadata":
@@ -80,20 +76,13 @@ class BedrockParser(ChunkParser):
         pieces = delta if isinstance(delta, dict) else {"text": delta}
         use, thought = pieces.get("toolUse"), pieces.get("reasoningContent")
         if isinstance(use, dict) and place in self._calls:
-            self._add(self._calls[place], use.get("input"))
+            self._answer.add_to_call(self._calls[place], as_text(use.get("input")))
         elif isinstance(thought, dict):
             self._think(place, thought)
         elif isinstance(pieces.get("text"), str):
             self._answer.say("text", place, pieces["text"])
         elif delta is not None:
-            self._others += 1
-            self._answer.show(("other", self._others), delta)
-            self._answer.keep(delta)
-
-    def _add(self, index: int, piece: Any) -> None:
-        if piece is not None and not isinstance(piece, str):
-            piece = json.dumps(piece, ensure_ascii=False)
-        self._answer.add_to_call(index, piece or "")
+            self._show_other(delta, delta)
 
     def _think(self, place: Any, thought: JsonObject) -> None:
         whole = thought.get("reasoningText")
@@ -108,14 +97,3 @@ class BedrockParser(ChunkParser):
     def _end(self, body: JsonObject) -> None:
         self._finish_reason = text(body.get("stopReason")) or self._finish_reason
         self.finished = True
-
-    def _usage(self) -> TokenUsage | None:
-        return self._counts
-
-    def _raw(self) -> JsonObject:
-        return told({"response": self._of_response}, frozenset())
-
-
-def _place(body: JsonObject) -> Any:
-    place = body.get("contentBlockIndex")
-    return place if isinstance(place, int | str) else str(place)

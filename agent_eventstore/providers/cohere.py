@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from agent_eventstore.providers.base import told
-from agent_eventstore.providers.parser import ChunkParser, text
+from agent_eventstore.providers.parser import ChunkParser, object_of, place_of, text
 from agent_eventstore.providers.usage import cohere_usage
-from eventstore.events import TokenUsage
 from eventstore.events.base import JsonObject
 
 __all__ = ["COHERE_EVENTS", "CohereParser"]
@@ -35,19 +34,17 @@ class CohereParser(ChunkParser):
     """Takes the events of one answer."""
 
     specification: ClassVar[str] = "cohere_chat"
+    server: ClassVar[str | None] = "cohere"
 
     def __init__(self, provider: str | None = None) -> None:
-        super().__init__(provider or "cohere")
-        self._counts: TokenUsage | None = None
+        super().__init__(provider)
         self._calls: dict[Any, int] = {}
         self._citations: list[Any] = []
-        self._of_response: JsonObject = {}
-        self._others = 0
 
     def _take(self, event: JsonObject) -> None:
         kind, place = text(event.get("type")), event.get("index")
-        delta = _object(event.get("delta"))
-        message = _object(delta.get("message"))
+        delta = object_of(event.get("delta"))
+        message = object_of(delta.get("message"))
         match kind:
             case "message-start":
                 self._note(event)
@@ -57,7 +54,7 @@ class CohereParser(ChunkParser):
             case "tool-plan-delta":
                 self._answer.say("text", _PLAN, text(message.get("tool_plan")))
             case "tool-call-start" | "tool-call-delta":
-                self._call(place, _object(message.get("tool_calls")))
+                self._call(place, object_of(message.get("tool_calls")))
             case "citation-start":
                 self._cite(message.get("citations"))
             case "message-end":
@@ -69,7 +66,7 @@ class CohereParser(ChunkParser):
 
     def _read(self, response: JsonObject) -> None:
         self._note(response)
-        self._add(_object(response.get("message")))
+        self._add(object_of(response.get("message")))
         self._end(response)
 
     def _add(self, message: JsonObject) -> None:
@@ -81,7 +78,7 @@ class CohereParser(ChunkParser):
         for place, block in enumerate(content if isinstance(content, list) else ()):
             self._say(place, block)
         for place, call in enumerate(calls if isinstance(calls, list) else ()):
-            self._call(place, _object(call))
+            self._call(place, object_of(call))
         self._cite(message.get("citations"))
         if extra := told(message, _OF_MESSAGE):
             self._answer.keep({"message": extra})
@@ -90,24 +87,22 @@ class CohereParser(ChunkParser):
     def _say(self, place: Any, block: Any) -> None:
         match block:
             case {"thinking": str(thought)}:
-                self._answer.say("reasoning", _key(place), thought)
+                self._answer.say("reasoning", place_of(place), thought)
             case {"text": str(said)}:
-                self._answer.say("text", _key(place), said)
+                self._answer.say("text", place_of(place), said)
             case None:
                 pass
             case _:
-                self._others += 1
-                self._answer.show(("other", self._others), block)
-                self._answer.keep(block)
+                self._show_other(block, block)
 
     def _call(self, place: Any, call: JsonObject) -> None:
-        function = _object(call.get("function"))
+        function = object_of(call.get("function"))
         arguments = text(function.get("arguments"))
-        known = self._calls.get(_key(place))
+        known = self._calls.get(place_of(place))
         if known is None:
             given, name = text(call.get("id")) or None, text(function.get("name"))
             known = self._answer.open_call(name=name, provider_id=given)
-            self._calls[_key(place)] = known
+            self._calls[place_of(place)] = known
         self._answer.add_to_call(known, arguments)
 
     def _cite(self, citations: Any) -> None:
@@ -125,17 +120,6 @@ class CohereParser(ChunkParser):
         self._of_response |= told(body, _OF_RESPONSE)
         self.finished = self.error is None
 
-    def _usage(self) -> TokenUsage | None:
-        return self._counts
-
     def _raw(self) -> JsonObject:
         beside = {"citations": self._citations, "response": self._of_response}
         return told(beside, frozenset())
-
-
-def _object(value: Any) -> JsonObject:
-    return value if isinstance(value, dict) else {}
-
-
-def _key(place: Any) -> Any:
-    return place if isinstance(place, int | str) else str(place)

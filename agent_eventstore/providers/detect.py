@@ -21,7 +21,7 @@ from agent_eventstore.providers.parser import ChunkParser, text
 from eventstore.events import AssistantMessage
 from eventstore.events.base import JsonObject
 
-__all__ = ["from_response", "parser_for", "read_response", "says_nothing"]
+__all__ = ["parser_for", "read_response", "says_nothing"]
 
 _MODULES: tuple[tuple[str, type[ChunkParser]], ...] = (
     ("anthropic.", AnthropicParser),
@@ -62,11 +62,6 @@ def read_response(response: Any, *, provider: str | None = None) -> StreamParser
     parser = kind(provider)
     parser.read(body)
     return parser
-
-
-def from_response(response: Any, *, provider: str | None = None, **fields: Any) -> AssistantMessage:
-    """Return the message of a response that was not streamed; what nobody knows is its ``raw``."""
-    return read_response(response, provider=provider).message(**fields)
 
 
 def says_nothing(parser: StreamParser) -> bool:

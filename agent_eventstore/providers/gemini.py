@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 from agent_eventstore.providers.base import Growing, told
 from agent_eventstore.providers.parser import ChunkParser, text
 from agent_eventstore.providers.usage import gemini_usage
-from eventstore.events import TokenUsage
 from eventstore.events.base import JsonObject
 
 __all__ = ["GeminiParser", "field"]
@@ -30,13 +29,12 @@ class GeminiParser(ChunkParser):
     """Takes the chunks of one answer."""
 
     specification: ClassVar[str] = "gemini_generate_content"
+    server: ClassVar[str | None] = "google"
 
     def __init__(self, provider: str | None = None) -> None:
-        super().__init__(provider or "google")
-        self._counts: TokenUsage | None = None
+        super().__init__(provider)
         self._of_candidate = Growing()
         self._feedback: JsonObject = {}
-        self._others = 0
 
     def _take(self, event: JsonObject) -> None:
         self._note({"id": field(event, "responseId"), "model": field(event, "modelVersion")})
@@ -65,7 +63,7 @@ class GeminiParser(ChunkParser):
             if isinstance(part, dict):
                 self._part(part)
             elif part is not None:
-                self._show(part)
+                self._show_other(part, {"parts": [part]})
         self._of_candidate.add(told(candidate, _OF_CANDIDATE))
         self._end(field(candidate, "finishReason"))
 
@@ -80,7 +78,7 @@ class GeminiParser(ChunkParser):
             if text(signature):
                 self._answer.sign("reasoning", text(signature))
         elif told(part, frozenset()):
-            self._show(part)
+            self._show_other(part, {"parts": [part]})
 
     def _call(self, call: JsonObject, raw: JsonObject) -> None:
         given_id = text(call.get("id")) or None
@@ -89,20 +87,12 @@ class GeminiParser(ChunkParser):
         if arguments is not None:
             self._answer.add_to_call(index, json.dumps(arguments, ensure_ascii=False))
 
-    def _show(self, part: Any) -> None:
-        self._others += 1
-        self._answer.show(self._others, part)
-        self._answer.keep({"parts": [part]})
-
     def _end(self, reason: Any) -> None:
         if isinstance(reason, int) and not isinstance(reason, bool):
             reason = _REASONS[reason] if 0 <= reason < len(_REASONS) else str(reason)
         if text(reason) and not text(reason).endswith("_UNSPECIFIED"):
             self._finish_reason = reason
             self.finished = True
-
-    def _usage(self) -> TokenUsage | None:
-        return self._counts
 
     def _raw(self) -> JsonObject:
         kept = {"candidate": self._of_candidate.value(), "promptFeedback": self._feedback}

@@ -7,13 +7,11 @@ reference, "Interactions" (2026).
 
 from __future__ import annotations
 
-import json
 from typing import Any, ClassVar
 
 from agent_eventstore.providers.base import told
-from agent_eventstore.providers.parser import ChunkParser, text
+from agent_eventstore.providers.parser import ChunkParser, as_text, object_of, place_of, text
 from agent_eventstore.providers.usage import interactions_usage
-from eventstore.events import TokenUsage
 from eventstore.events.base import JsonObject
 
 __all__ = ["InteractionsParser"]
@@ -29,23 +27,22 @@ class InteractionsParser(ChunkParser):
     """Takes the events of one answer."""
 
     specification: ClassVar[str] = "gemini_interactions"
+    server: ClassVar[str | None] = "google"
 
     def __init__(self, provider: str | None = None) -> None:
-        super().__init__(provider or "google")
-        self._counts: TokenUsage | None = None
+        super().__init__(provider)
         self._kinds: dict[Any, str] = {}
         self._calls: dict[Any, int] = {}
-        self._others: dict[Any, JsonObject] = {}
-        self._of_response: JsonObject = {}
+        self._steps: dict[Any, JsonObject] = {}
 
     def _take(self, event: JsonObject) -> None:
-        kind, place = text(event.get("event_type")), _key(event.get("index"))
+        kind, place = text(event.get("event_type")), place_of(event.get("index"))
         if kind == "error" or (not kind and event.get("error")):
             self._fail(event.get("error"), event)
         elif kind == "step.start":
-            self._step(place, _object(event.get("step")))
+            self._step(place, object_of(event.get("step")))
         elif kind == "step.delta":
-            self._grow(place, _object(event.get("delta")))
+            self._grow(place, object_of(event.get("delta")))
         elif isinstance(event.get("interaction"), dict):
             self._end(event["interaction"])
         elif kind not in _SILENT:
@@ -54,7 +51,7 @@ class InteractionsParser(ChunkParser):
     def _read(self, response: JsonObject) -> None:
         steps = response.get("steps")
         for place, step in enumerate(steps if isinstance(steps, list) else ()):
-            self._step(place, _object(step))
+            self._step(place, object_of(step))
         self._end(response)
 
     def _step(self, place: Any, step: JsonObject) -> None:
@@ -73,8 +70,8 @@ class InteractionsParser(ChunkParser):
             case "model_output":
                 pass
             case _:
-                self._others[place] = dict(step)
-                self._answer.show(("step", place), self._others[place])
+                self._steps[place] = dict(step)
+                self._answer.show(("step", place), self._steps[place])
                 self._answer.keep(step)
         if kind in ("thought", "model_output"):
             for block in content if isinstance(content, list) else [content]:
@@ -82,13 +79,10 @@ class InteractionsParser(ChunkParser):
 
     def _grow(self, place: Any, delta: JsonObject) -> None:
         if place in self._calls:
-            piece = delta.get("arguments")
-            if piece is not None and not isinstance(piece, str):
-                piece = json.dumps(piece, ensure_ascii=False)
-            self._answer.add_to_call(self._calls[place], piece or "")
-        elif place in self._others:
-            self._others[place] = self._others[place] | told(delta, frozenset({"type"}))
-            self._answer.show(("step", place), self._others[place])
+            self._answer.add_to_call(self._calls[place], as_text(delta.get("arguments")))
+        elif place in self._steps:
+            self._steps[place] = self._steps[place] | told(delta, frozenset({"type"}))
+            self._answer.show(("step", place), self._steps[place])
             self._answer.keep(delta)
         elif isinstance(signature := delta.get("signature"), str):
             if signature:  # some are empty
@@ -100,7 +94,7 @@ class InteractionsParser(ChunkParser):
             self._answer.keep(delta)
 
     def _say(self, place: Any, block: Any) -> None:
-        said = _object(block).get("text")
+        said = object_of(block).get("text")
         kind = "reasoning" if self._kinds.get(place) == "thought" else "text"
         if isinstance(said, str):
             self._answer.say(kind, place, said)  # type: ignore[arg-type]
@@ -117,17 +111,3 @@ class InteractionsParser(ChunkParser):
             self._fail(body.get("error") or {"message": "the interaction failed"}, body)
         elif status not in _GOES_ON:
             self._finish_reason, self.finished = status, self.error is None
-
-    def _usage(self) -> TokenUsage | None:
-        return self._counts
-
-    def _raw(self) -> JsonObject:
-        return told({"response": self._of_response}, frozenset())
-
-
-def _object(value: Any) -> JsonObject:
-    return value if isinstance(value, dict) else {}
-
-
-def _key(place: Any) -> Any:
-    return place if isinstance(place, int | str) else str(place)

@@ -6,13 +6,11 @@ call comes whole and without an id.
 
 from __future__ import annotations
 
-import json
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from agent_eventstore.providers.base import told
-from agent_eventstore.providers.parser import ChunkParser, text
+from agent_eventstore.providers.parser import ChunkParser, as_text, text
 from agent_eventstore.providers.usage import ollama_usage
-from eventstore.events import TokenUsage
 from eventstore.events.base import JsonObject
 
 __all__ = ["OllamaParser"]
@@ -30,12 +28,7 @@ class OllamaParser(ChunkParser):
     """Takes the chunks of one answer."""
 
     specification: ClassVar[str] = "ollama_chat"
-
-    def __init__(self, provider: str | None = None) -> None:
-        super().__init__(provider or "ollama")
-        self._counts: TokenUsage | None = None
-        self._of_response: JsonObject = {}
-        self._others = 0
+    server: ClassVar[str | None] = "ollama"
 
     def _take(self, event: JsonObject) -> None:
         self._note({"model": event.get("model")})
@@ -61,31 +54,17 @@ class OllamaParser(ChunkParser):
         if isinstance(content := message.get("content"), str | None):
             self._answer.say("text", "text", content or "")
         else:
-            self._show({"content": content})
+            self._show_other({"content": content}, {"message": {"content": content}})
         calls = message.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             body = call.get("function") if isinstance(call, dict) else None
             if isinstance(body, dict):
                 self._call(body, text(call.get("id")) or None)
             elif call is not None:
-                self._show({"tool_calls": [call]})
+                self._show_other({"tool_calls": [call]}, {"message": {"tool_calls": [call]}})
         if extra := told(message, _OF_MESSAGE):
-            self._show(extra)
+            self._show_other(extra, {"message": extra})
 
     def _call(self, body: JsonObject, given_id: str | None) -> None:
         index = self._answer.open_call(name=text(body.get("name")), provider_id=given_id)
-        arguments = body.get("arguments")
-        if arguments is not None and not isinstance(arguments, str):
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        self._answer.add_to_call(index, arguments or "")
-
-    def _show(self, part: Any) -> None:
-        self._others += 1
-        self._answer.show(self._others, part)
-        self._answer.keep({"message": part})
-
-    def _usage(self) -> TokenUsage | None:
-        return self._counts
-
-    def _raw(self) -> JsonObject:
-        return told({"response": self._of_response}, frozenset())
+        self._answer.add_to_call(index, as_text(body.get("arguments")))

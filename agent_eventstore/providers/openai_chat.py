@@ -18,9 +18,8 @@ from typing import Any, ClassVar
 
 from agent_eventstore.providers.answer import Answer, Call, Kind
 from agent_eventstore.providers.base import Growing, seller_of, told
-from agent_eventstore.providers.parser import ChunkParser, text
+from agent_eventstore.providers.parser import ChunkParser, as_text, text
 from agent_eventstore.providers.usage import chat_usage
-from eventstore.events import TokenUsage
 from eventstore.events.base import JsonObject
 
 __all__ = ["ChatCalls", "OpenAIChatParser"]
@@ -73,7 +72,7 @@ class ChatCalls:
         body = piece.get("custom") if free_text else piece.get("function")
         body = body if isinstance(body, dict) else {}
         name, given_id = text(body.get("name")), text(piece.get("id")) or None
-        arguments = _arguments(body.get("input" if free_text else "arguments"))
+        arguments = as_text(body.get("input" if free_text else "arguments"))
         number = _number(piece.get("index"))
         index = self._find(number, given_id, name, place, pieces)
         if index is not None and _begins_anew(self._call(index), given_id, name, arguments):
@@ -142,12 +141,6 @@ def _repeats(call: Call, given_id: str | None, name: str, arguments: str) -> boo
     )
 
 
-def _arguments(value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return json.dumps(value, ensure_ascii=False)
-
-
 def _number(value: Any) -> int | None:
     if isinstance(value, str) and value.isdecimal() and len(value) < 10:
         return int(value)
@@ -164,12 +157,9 @@ class OpenAIChatParser(ChunkParser):
     def __init__(self, provider: str | None = None) -> None:
         super().__init__(provider)
         self._calls = ChatCalls(self._answer)
-        self._counts: TokenUsage | None = None
         self._of_message = Growing()
-        self._of_response: JsonObject = {}
         self._logprobs = Growing()
         self._told_seller: str | None = None
-        self._others = 0
 
     def _take(self, event: JsonObject) -> None:
         if not event.keys() & {"choices", "error", "id", "model", "usage", "x_groq"}:
@@ -248,9 +238,7 @@ class OpenAIChatParser(ChunkParser):
             elif isinstance(part, dict) and isinstance(part.get("refusal"), str):
                 self._answer.say("refusal", "refusal", part["refusal"])
             elif part is not None:
-                self._others += 1
-                self._answer.show(self._others, part)
-                self._answer.keep({"delta": {"content": [part]}})
+                self._show_other(part, {"delta": {"content": [part]}})
 
     def _count(self, event: JsonObject) -> None:
         """Take the counts, which are totals: the last ones are right."""
@@ -271,9 +259,6 @@ class OpenAIChatParser(ChunkParser):
         if told_of or "provider" in self._of_response:
             return told_of
         return seller_of(self._model)
-
-    def _usage(self) -> TokenUsage | None:
-        return self._counts
 
     def _raw(self) -> JsonObject:
         found = {

@@ -23,7 +23,6 @@ from agent_eventstore.providers.answer import Answer, Kind
 from agent_eventstore.providers.base import seller_of, told
 from agent_eventstore.providers.parser import ChunkParser, text
 from agent_eventstore.providers.usage import responses_usage
-from eventstore.events import TokenUsage
 from eventstore.events.base import JsonObject
 
 __all__ = ["Item", "Items", "OpenAIResponsesParser"]
@@ -276,8 +275,6 @@ class OpenAIResponsesParser(ChunkParser):
     def __init__(self, provider: str | None = None) -> None:
         super().__init__(provider)
         self._items = Items(self._answer)
-        self._counts: TokenUsage | None = None
-        self._of_response: JsonObject = {}
         self._handlers: dict[str, Callable[[JsonObject], None]] = {
             "response.output_item.added": self._items.begin,
             "response.output_item.done": self._items.end,
@@ -360,9 +357,6 @@ class OpenAIResponsesParser(ChunkParser):
 
     def _seller(self) -> str | None:
         return self._provider or seller_of(self._model)
-
-    def _usage(self) -> TokenUsage | None:
-        return self._counts
 
     def _raw(self) -> JsonObject:
         kept = {"output": self._items.whole(), "response": self._of_response}

@@ -29,7 +29,7 @@ from agent_eventstore.providers.usage import any_usage
 from eventstore.events import AssistantMessage, Invocation, TokenUsage, ToolCallRequest
 from eventstore.events.base import JsonObject
 
-__all__ = ["ByHand", "ChunkParser", "text"]
+__all__ = ["ByHand", "ChunkParser", "as_text", "object_of", "place_of", "text"]
 
 
 _DERIVED = frozenset(
@@ -52,17 +52,22 @@ class ChunkParser(ABC):
     """
 
     specification: ClassVar[str]
+    server: ClassVar[str | None] = None
+    """Who serves the model, where nobody says otherwise."""
     unknown: ClassVar[bool] = False
 
     def __init__(self, provider: str | None = None) -> None:
         self.finished = False
         self.error: StreamError | None = None
         self._answer = Answer()
-        self._provider = provider
+        self._provider = provider or self.server
         self._model: str | None = None
         self._response_id: str | None = None
         self._finish_reason: str | None = None
+        self._counts: TokenUsage | None = None
+        self._of_response: JsonObject = {}
         self._body: JsonObject = {}
+        self._others = 0
 
     def feed(self, chunk: Any) -> Delta:
         """Take a chunk and return what it added; see `StreamParser.feed`."""
@@ -132,8 +137,22 @@ class ChunkParser(ABC):
         self._response_id = self._response_id or text(source.get("id")) or None
         self._model = self._model or text(source.get("model")) or None
 
+    def _show_other(self, part: Any, delta: Any) -> None:
+        """Keep a part that has no name here; the delta has it as ``delta``."""
+        self._others += 1
+        self._answer.show(("other", self._others), part)
+        self._answer.keep(delta)
+
     def _seller(self) -> str | None:
         return self._provider
+
+    def _usage(self) -> TokenUsage | None:
+        """Return the counts so far."""
+        return self._counts
+
+    def _raw(self) -> JsonObject:
+        """Return what the message cannot say, but the provider wants back."""
+        return told({"response": self._of_response}, frozenset())
 
     @abstractmethod
     def _take(self, event: JsonObject) -> None:
@@ -143,18 +162,27 @@ class ChunkParser(ABC):
     def _read(self, response: JsonObject) -> None:
         """Add what a whole response brings to the answer."""
 
-    @abstractmethod
-    def _usage(self) -> TokenUsage | None:
-        """Return the counts so far."""
-
-    @abstractmethod
-    def _raw(self) -> JsonObject:
-        """Return what the message cannot say, but the provider wants back."""
-
 
 def text(value: Any) -> str:
     """Return a text, or an empty one for anything else."""
     return value if isinstance(value, str) else ""
+
+
+def object_of(value: Any) -> JsonObject:
+    """Return an object, or an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def place_of(value: Any) -> Any:
+    """Return by what a piece tells its block, as a key: a number or a text."""
+    return value if isinstance(value, int | str) else str(value)
+
+
+def as_text(arguments: Any) -> str:
+    """Return a tool's arguments as text; those that come as an object are written as JSON."""
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 _WRAPPERS = ("function", "custom", "functionCall", "function_call", "toolUse")
@@ -170,7 +198,6 @@ class ByHand(ChunkParser):
     def __init__(self, provider: str | None = None) -> None:
         super().__init__(provider)
         self.finished = True
-        self._counts: TokenUsage | None = None
 
     def say(self, said: str, reasoning: str = "") -> Delta:
         """Add pieces of the answer, and return them as a delta."""
@@ -221,12 +248,6 @@ class ByHand(ChunkParser):
     def _read(self, response: JsonObject) -> None:
         raise NotImplementedError
 
-    def _usage(self) -> TokenUsage | None:
-        return self._counts
-
-    def _raw(self) -> JsonObject:
-        return {}
-
 
 def _words(value: Any, what: str) -> str:
     if not isinstance(value, str):
@@ -248,7 +269,5 @@ def _call(given: Any) -> dict[str, Any]:
         raise UnknownResponse(given, "tool call", named)
     ids = (each.get(key) for each in (value, wrapped) for key in _IDS)
     arguments = next((wrapped[key] for key in _ARGUMENTS if wrapped.get(key) is not None), "")
-    if not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False)
     found = next((each for each in ids if isinstance(each, str) and each), None)
-    return {"name": name, "id": found, "arguments": arguments}
+    return {"name": name, "id": found, "arguments": as_text(arguments)}

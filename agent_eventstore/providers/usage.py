@@ -99,9 +99,11 @@ def gemini_usage(raw: Any) -> TokenUsage | None:
     )
     if prompt is None and said is None:
         return None
+    asked, given = (prompt or 0) + (tools or 0), said or 0
+    apart = total != asked + given  # Qwen Code's counts have the thoughts within
     return TokenUsage(
-        prompt_tokens=(prompt or 0) + (tools or 0),
-        completion_tokens=(said or 0) + (thought or 0),
+        prompt_tokens=asked,
+        completion_tokens=given + (thought or 0) * apart,
         total_tokens=total,
         cached_prompt_tokens=cached,
         reasoning_tokens=thought,

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agent_eventstore.agents.function_tools import FunctionTool, ToolRefused
+from agent_eventstore.agents.function_tools import FunctionTool, ToolRefused, wrong_in
 from eventstore.events import ContentPart, ImagePart, JsonObject, TextPart, ToolPolicy
 
 __all__ = ["CREATE", "SEND", "Create", "Send", "declared", "payload", "refusal"]
@@ -52,11 +52,7 @@ class _Given(BaseModel):
         try:
             return cls.model_validate(arguments)
         except ValidationError as error:
-            wrong = "; ".join(
-                f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}"
-                for each in error.errors(include_url=False, include_input=False)
-            )
-            raise ToolRefused(refusal(wrong)) from error
+            raise ToolRefused(refusal(wrong_in(error))) from error
 
 
 class InputItem(_Given):

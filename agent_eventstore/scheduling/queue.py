@@ -19,18 +19,17 @@ from agent_eventstore.inputs import Said, message_of
 from eventstore import new_id
 from eventstore.events import (
     AssistantMessage,
-    ContentPart,
     ImagePart,
     JsonObject,
     Payload,
     TaskEnd,
     TaskEnqueue,
     TaskStart,
-    TextPart,
     UserMessage,
 )
 from eventstore.ids import uuid_in
 from projections import Views
+from projections.engine.folding import spoken
 from projections.models.tasks import TaskRow
 
 __all__ = ["Closure", "Members", "TaskPlan", "TaskQueue", "TaskResult"]
@@ -262,15 +261,11 @@ def _entry(said: object) -> JsonObject | None:
     if not isinstance(said, UserMessage | AssistantMessage):
         return None
     entry: JsonObject = {"role": "user" if isinstance(said, UserMessage) else "assistant"}
-    if text := _text(said.parts):
+    if text := spoken(said.parts):
         entry["text"] = text
     images = [part.url for part in said.parts if isinstance(part, ImagePart)]
     entry["attachments"] = [{"type": "image", "image_url": url} for url in images]
     return entry if text or images else None
-
-
-def _text(parts: Sequence[ContentPart]) -> str:
-    return "\n".join(part.text for part in parts if isinstance(part, TextPart))
 
 
 def _rfc3339(moment: Any) -> str:

@@ -38,7 +38,8 @@ from agent_eventstore.scheduling.interrupts import (
 )
 from agent_eventstore.scheduling.queue import Members, TaskPlan, TaskQueue, TaskResult
 from agent_eventstore.turn import Turn
-from eventstore.events import JsonObject, SystemInstruction, TaskEnd, TextPart
+from eventstore.events import JsonObject, SystemInstruction, TaskEnd
+from projections.engine.folding import spoken
 from projections.models.open_items import OpenToolCall, OpenWork
 from projections.models.tasks import TaskRow
 
@@ -252,7 +253,7 @@ class TaskRuns:
     def _outcome(self, call: OpenToolCall, given: tuple[Any, ...]) -> tuple[str, bool]:
         """Return the result of a call that waits, and whether it tells of a failure."""
         if given:
-            text = "\n".join(part.text for part in given if isinstance(part, TextPart))
+            text = spoken(given)
             return text, text.startswith('{"ok": false')
         asked = self.queue.last_of(self._interrupts.task_id(call, "target"))
         if asked is None or asked.target_conversation_id is None:

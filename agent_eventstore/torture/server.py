@@ -98,21 +98,6 @@ class PostgresServer:
         if self.pid is not None:
             self._run("pg_ctl", "stop", "-w", "-m", mode, "-D", str(self._data))
 
-    def restart(self, mode: StopMode = "fast") -> None:
-        """Stop the server as `stop` does, and start it again at the same URL."""
-        self.stop(mode)
-        self.start()
-
-    def replace(self, dbname: str = "postgres") -> None:
-        """Restore a dump of a database into a new cluster, which takes this one's place and URL."""
-        dump = str(self.directory / "dump")
-        address = ("-d", self.url(dbname).replace("+psycopg", ""))
-        self._run("pg_dump", *address, "-Fc", "-f", dump)
-        self.stop()
-        shutil.rmtree(self._data)
-        self.start()
-        self._run("pg_restore", *address, "--exit-on-error", dump)
-
     @retry(
         retry=retry_if_exception_type(PostgresUnavailable), stop=stop_after_attempt(5), reraise=True
     )
@@ -174,10 +159,6 @@ class PostgresServer:
     def promote(self) -> None:
         """Make a standby a primary of its own, with what it has received."""
         self._run("pg_ctl", "promote", "-w", "-D", str(self._data))
-
-    def log_files(self) -> list[Path]:
-        """Return the files of the write-ahead log."""
-        return [path for path in (self._data / "pg_wal").iterdir() if path.is_file()]
 
     def close(self) -> None:
         """Stop the server for good and delete its data, whichever process has started it."""

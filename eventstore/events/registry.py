@@ -12,76 +12,43 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from eventstore.events import content, lifecycle, model, runs
 from eventstore.events.base import JsonObject, Payload
-from eventstore.events.content import (
-    BranchSwitch,
-    Notebook,
-    Retraction,
-    Summary,
-    SystemInstruction,
-    ToolCall,
-    ToolResult,
-    UserMessage,
-)
-from eventstore.events.lifecycle import (
-    ConversationEnd,
-    ConversationFork,
-    ConversationStart,
-    ConversationUpdate,
-    Erasure,
-    ModeState,
-    ModeSwitch,
-    SessionEnd,
-    SessionStart,
-    TaskEnd,
-    TaskEnqueue,
-    TaskStart,
-    TurnEnd,
-    TurnStart,
-)
-from eventstore.events.model import (
-    AssistantChunk,
-    AssistantMessage,
-    KeptUsage,
-    LlmError,
-    LlmRequest,
-)
-from eventstore.events.runs import RunEnd, RunStart, RunStepEnd, RunStepStart
 
 __all__ = ["EVENT_TYPES", "REGISTRY", "UPCASTERS", "UnknownEvent"]
 
 EVENT_TYPES: tuple[type[Payload], ...] = (
-    ConversationStart,
-    ConversationFork,
-    ConversationUpdate,
-    ConversationEnd,
-    SessionStart,
-    SessionEnd,
-    ModeSwitch,
-    ModeState,
-    TurnStart,
-    TurnEnd,
-    UserMessage,
-    LlmRequest,
-    AssistantChunk,
-    AssistantMessage,
-    LlmError,
-    ToolCall,
-    ToolResult,
-    RunStart,
-    RunEnd,
-    RunStepStart,
-    RunStepEnd,
-    TaskEnqueue,
-    TaskStart,
-    TaskEnd,
-    Summary,
-    SystemInstruction,
-    Notebook,
-    Retraction,
-    BranchSwitch,
-    Erasure,
-    KeptUsage,
+    lifecycle.ConversationStart,
+    lifecycle.ConversationFork,
+    lifecycle.ConversationUpdate,
+    lifecycle.ConversationEnd,
+    lifecycle.SessionStart,
+    lifecycle.SessionEnd,
+    lifecycle.ModeSwitch,
+    lifecycle.ModeState,
+    lifecycle.TurnStart,
+    lifecycle.TurnEnd,
+    content.UserMessage,
+    model.LlmRequest,
+    model.AssistantChunk,
+    model.AssistantMessage,
+    model.LlmError,
+    content.ToolCall,
+    content.ToolResult,
+    runs.RunStart,
+    runs.RunEnd,
+    runs.RunStepStart,
+    runs.RunStepEnd,
+    lifecycle.TaskEnqueue,
+    lifecycle.TaskStart,
+    lifecycle.TaskEnd,
+    content.Summary,
+    content.SystemInstruction,
+    content.Notebook,
+    content.Retraction,
+    content.BranchSwitch,
+    lifecycle.Erasure,
+    model.KeptUsage,
 )
 
 REGISTRY: dict[str, type[Payload]] = {cls.type: cls for cls in EVENT_TYPES}
@@ -103,14 +70,21 @@ def _without_digests(erasure: JsonObject) -> JsonObject:
     }
 
 
-_GOT_METADATA = (ConversationStart, ConversationUpdate)
-_GOT_UI = (UserMessage, AssistantMessage, LlmError, ToolResult, Summary, SystemInstruction)
+_GOT_METADATA = (lifecycle.ConversationStart, lifecycle.ConversationUpdate)
+_GOT_UI = (
+    content.UserMessage,
+    model.AssistantMessage,
+    model.LlmError,
+    content.ToolResult,
+    content.Summary,
+    content.SystemInstruction,
+)
 
 UPCASTERS: dict[tuple[str, int], Callable[[JsonObject], JsonObject]] = {
     **{(cls.type, 1): _unchanged for cls in (*_GOT_UI, *_GOT_METADATA)},
-    (AssistantMessage.type, 2): _unchanged,
-    (Erasure.type, 1): _without_digests,
-    (Erasure.type, 2): _unchanged,
+    (model.AssistantMessage.type, 2): _unchanged,
+    (lifecycle.Erasure.type, 1): _without_digests,
+    (lifecycle.Erasure.type, 2): _unchanged,
 }
 """From (type, version) to the function that returns the payload of the version after it."""
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field
 
@@ -47,13 +48,12 @@ __all__ = [
 MODES = ("chat", "agent", "run")
 """The modes of document 000; a product may have others, by names of its own."""
 
-_MODE = re.compile(r"[a-z][a-z0-9_-]{0,63}")
-_NOT_MODES = frozenset({"active"})  # views are asked for the active mode by this word
+_MODE = re.compile(r"(?!active\Z)[a-z][a-z0-9_-]{0,63}")  # views have a use for that word
 
 
 def is_mode(name: object) -> bool:
     """Whether a mode may be called so: small letters, digits, ``_`` and ``-``, at most 64."""
-    return isinstance(name, str) and _MODE.fullmatch(name) is not None and name not in _NOT_MODES
+    return isinstance(name, str) and _MODE.fullmatch(name) is not None
 
 
 def _mode(name: str) -> str:
@@ -230,8 +230,7 @@ class Invocation(Value):
 class TokenUsage(Value):
     """Token counts; ``reported`` by the provider, otherwise estimated by the writer.
 
-    ``prompt_tokens`` includes ``cached_prompt_tokens``; ``completion_tokens`` includes
-    ``reasoning_tokens``.
+    ``prompt_tokens`` includes what was cached, ``completion_tokens`` the reasoning.
 
     Attributes:
         prompt_tokens: Tokens of the request.
@@ -338,8 +337,7 @@ class RunNode(Value):
     depends_on: tuple[Name, ...] = ()
 
 
-WIDGET_BYTES = 32_768
-"""How large a widget may be, as JSON."""
+WIDGET_BYTES = 32_768  # as JSON
 
 
 def _bounded(widget: JsonObject) -> JsonObject:
@@ -380,6 +378,11 @@ class VersionRange(Value):
 
     first: Ordinal
     last: Ordinal
+
+    @classmethod
+    def of(cls, runs: Iterable[tuple[int, int]]) -> tuple[Self, ...]:
+        """Make ranges of first and last versions."""
+        return tuple(cls(first=first, last=last) for first, last in runs)
 
 
 class Quoting(Value):

@@ -49,7 +49,8 @@ class AtHand:
         self._idle: deque[tuple[Any, float]] = deque()
         self._opened = Opened(engine)
         self._renew()
-        event.listen(engine, "invalidate", self._doubt)
+        # The pool is to test every connection, since one of the engine's was found broken.
+        event.listen(engine, "invalidate", lambda *_: self.close())
         at_fork(self._before_fork, self._after_fork, self._in_child)
 
     def _renew(self) -> None:
@@ -100,10 +101,6 @@ class AtHand:
                 self.close()
         else:
             pooled.close()
-
-    def _doubt(self, *_: Any) -> None:
-        """Let the pool test every connection, since one of the engine's was found broken."""
-        self.close()
 
     def close(self) -> None:
         """Return every connection to the pool."""

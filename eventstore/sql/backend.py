@@ -300,6 +300,21 @@ class Statement:
             found = self._by_backend[backend] = backend.sql(self._text)
         return found
 
+    def rows(self, connection: AnyConnection, **values: Any) -> list[Any]:
+        """Return what it finds in the connection's transaction, as the driver gives it.
+
+        A `UUID` or a list, of ids or other values, is handed in as it is; all else as it is stored.
+        """
+        backend = backend_of(connection)
+        bound = {name: _bound(backend, value) for name, value in values.items()}
+        return fetch(connection, self.on(backend), bound)
+
+
+def _bound(backend: Backend, value: Any) -> Any:
+    if isinstance(value, list):
+        return backend.array([_bound(backend, each) for each in value])
+    return backend.from_id(value) if isinstance(value, UUID) else value
+
 
 @dataclass(frozen=True, slots=True)
 class DriverConnection:
@@ -332,6 +347,15 @@ def cursor(connection: AnyConnection) -> Any:
     return raw_of(connection).cursor()
 
 
+def fetch(connection: AnyConnection, sql: str, bound: Any = ()) -> list[Any]:
+    """Return the rows of a query in the driver's own SQL, within the connection's transaction."""
+    run = cursor(connection)
+    run.execute(sql, bound)
+    rows: list[Any] = run.fetchall()
+    run.close()
+    return rows
+
+
 def run_each(connection: AnyConnection, sql: str, rows: Sequence[Any]) -> int:
     """Run a statement with each of these rows' parameters; return how many rows it has changed."""
     run = cursor(connection)
@@ -346,10 +370,7 @@ def run_each(connection: AnyConnection, sql: str, rows: Sequence[Any]) -> int:
 
 def has_table(connection: AnyConnection, name: str) -> bool:
     """Whether a table exists: a replica may follow a primary that has not made it."""
-    run = cursor(connection)
-    run.execute(backend_of(connection).table_exists, {"name": name})
-    [(found,)] = run.fetchall()
-    run.close()
+    [(found,)] = fetch(connection, backend_of(connection).table_exists, {"name": name})
     return bool(found)
 
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from eventstore.errors import ConversationNotFound, ForkRefused, OwnerMismatch, WrongExpectedVersion
 from eventstore.integrity import chain_start, fork_start
 from eventstore.sql.append import append
-from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor, text_in, text_out
+from eventstore.sql.backend import AnyConnection, Statement, backend_of, run_each, text_in, text_out
 from eventstore.sql.lineage import MOST_ANCESTORS, ancestors
 from eventstore.sql.read import chain_at
 from eventstore.sql.requests import Append, Appended
@@ -74,16 +74,15 @@ def locate(
         OwnerMismatch: It belongs to another tenant or user.
         ForkRefused: It has no such version, or its line of parents is too long.
     """
-    backend, cur = backend_of(connection), cursor(connection)
     line = ancestors(connection, source)
-    row = None
+    rows = []
     # The eldest first, as an erasure goes from a conversation to its forks.
     for stream in (*(each.conversation_id for each in reversed(line)), source):
-        row = cur.execute(_SHARE.on(backend), {"source": backend.from_id(stream)}).fetchone()
-    cur.close()
-    if row is None:
+        rows = _SHARE.rows(connection, source=stream)
+    if not rows:
         raise ConversationNotFound(source)
-    actual, owners = int(row[0]), (text_out(row[1]), text_out(row[2]))
+    [(last, *texts)] = rows
+    actual, owners = int(last), (text_out(texts[0]), text_out(texts[1]))
     for asked, owner in zip((tenant_id, user_id), owners, strict=True):
         if asked is not None and asked != owner:
             raise OwnerMismatch(source)
@@ -110,7 +109,7 @@ def fork(connection: AnyConnection, point: ForkPoint, request: Append, now: date
         WrongExpectedVersion: There is another conversation of this id.
         EventStoreError: As `append` raises.
     """
-    backend, cur = backend_of(connection), cursor(connection)
+    backend = backend_of(connection)
     stream, source = backend.from_id(request.conversation_id), backend.from_id(point.source)
     start = chain_start(
         request.conversation_id,
@@ -120,21 +119,18 @@ def fork(connection: AnyConnection, point: ForkPoint, request: Append, now: date
         point.version,
         request.stream_key,
     )
-    cur.execute(
-        _CREATE.on(backend),
-        {
-            "conversation_id": stream,
-            "version": point.version,
-            "chain": fork_start(start, point.chain),
-            "tenant_id": text_in(request.tenant_id),
-            "user_id": text_in(request.user_id),
-            "now": backend.from_time(now),
-            "source": source,
-            "key": text_in(request.stream_key),
-        },
-    )
-    made = cur.execute(_MADE.on(backend), {"conversation_id": stream}).fetchone()
-    cur.close()
-    if (made[1], made[2]) != (source, point.version):
-        raise WrongExpectedVersion(request.conversation_id, 0, int(made[0]))
+    made = {
+        "conversation_id": stream,
+        "version": point.version,
+        "chain": fork_start(start, point.chain),
+        "tenant_id": text_in(request.tenant_id),
+        "user_id": text_in(request.user_id),
+        "now": backend.from_time(now),
+        "source": source,
+        "key": text_in(request.stream_key),
+    }
+    run_each(connection, _CREATE.on(backend), [made])
+    [(version, *parent)] = _MADE.rows(connection, conversation_id=request.conversation_id)
+    if parent != [source, point.version]:
+        raise WrongExpectedVersion(request.conversation_id, 0, int(version))
     return append(connection, request, now)

@@ -30,11 +30,10 @@ from eventstore.events.records import RecordedEvent
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
     AnyConnection,
-    Backend,
     FeedOrder,
     Statement,
     backend_of,
-    cursor,
+    fetch,
     keys_of,
 )
 from eventstore.sql.decoding import decode_rows
@@ -112,7 +111,7 @@ def read_feed(connection: AnyConnection, after: str | None, limit: int) -> FeedP
     # From the cursor's own event on, which shows that it is still there.
     cur.execute(order.page, {**place.given(order), "page_size": limit + begun})
     rows = cur.fetchall()
-    if begun and _is_purged(cur, backend, place, rows):
+    if begun and _is_purged(connection, place, rows):
         begun, rows = 0, rows[:limit]
     if begun and not (rows and place == _place_of(rows[0])):
         if not rows and cur.execute(order.follows).fetchone()[0]:
@@ -126,10 +125,9 @@ def read_feed(connection: AnyConnection, after: str | None, limit: int) -> FeedP
 
 def feed_end(connection: AnyConnection) -> str:
     """Return the cursor after all that is safe to pass now."""
-    order, cur = backend_of(connection).feed, cursor(connection)
-    cur.execute(order.end)
-    row = cur.fetchone()
-    return _render(order, _start(order) if row is None else _Place.of(row[:-1], row[-1]))
+    order = backend_of(connection).feed
+    rows = fetch(connection, order.end)
+    return _render(order, _Place.of(rows[0][:-1], rows[0][-1]) if rows else _start(order))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +151,10 @@ def behind(connection: AnyConnection, after: str | None, limit: int) -> Behind:
     Raises:
         InvalidCursor: ``after`` did not come from a feed of this kind of database.
     """
-    backend, cur = backend_of(connection), cursor(connection)
+    backend = backend_of(connection)
     order = backend.feed
     place = _parse(order, after)
-    cur.execute(order.behind, {**place.given(order), "page_size": limit})
-    rows = cur.fetchall()
+    rows = fetch(connection, order.behind, {**place.given(order), "page_size": limit})
     seen = safe = place
     for row in rows[-1:]:
         seen = _Place.of(row[1:-2], row[-2])
@@ -177,10 +174,9 @@ def gained(connection: AnyConnection, after: str | None) -> list[UUID]:
     Raises:
         InvalidCursor: ``after`` did not come from a feed of this kind of database.
     """
-    backend, cur = backend_of(connection), cursor(connection)
-    order = backend.feed
-    cur.execute(order.gained, _parse(order, after).given(order))
-    return [backend.to_id(row[0]) for row in cur.fetchall()]
+    backend = backend_of(connection)
+    place = _parse(backend.feed, after).given(backend.feed)
+    return [backend.to_id(row[0]) for row in fetch(connection, backend.feed.gained, place)]
 
 
 def holds(connection: AnyConnection, cursor_text: str | None) -> bool:
@@ -189,30 +185,24 @@ def holds(connection: AnyConnection, cursor_text: str | None) -> bool:
     Raises:
         InvalidCursor: It did not come from a feed of this kind of database.
     """
-    backend, cur = backend_of(connection), cursor(connection)
-    order = backend.feed
+    order = backend_of(connection).feed
     place = _parse(order, cursor_text)
     if place == _start(order):
         return True
-    cur.execute(order.at, place.given(order))
-    row = cur.fetchone()
-    held = (
-        _is_purged(cur, backend, place, ())
-        if row is None
-        else place == _Place.of(row[:-1], row[-1])
-    )
-    cur.close()
-    return held
+    rows = fetch(connection, order.at, place.given(order))
+    if not rows:
+        return _is_purged(connection, place, ())
+    return place == _Place.of(rows[0][:-1], rows[0][-1])
 
 
-def _is_purged(cur: Any, backend: Backend, place: _Place, rows: Sequence[Any]) -> bool:
+def _is_purged(connection: AnyConnection, place: _Place, rows: Sequence[Any]) -> bool:
     """Whether a cursor's event is gone because its conversation was purged.
 
     A place is never taken again, and where one event of a purge stood no other one did.
     """
     if rows and _place_of(rows[0]).numbers == place.numbers:
         return False
-    return cur.execute(_PURGED.on(backend), {"position": place.numbers[-1]}).fetchone() is not None
+    return bool(_PURGED.rows(connection, position=place.numbers[-1]))
 
 
 def _start(order: FeedOrder) -> _Place:
@@ -295,13 +285,10 @@ class HeldBack:
 
 def held_back(connection: AnyConnection) -> HeldBack:
     """Return what the feed holds back now, in the caller's transaction."""
-    order, now, run = backend_of(connection).feed, datetime.now(UTC), cursor(connection)
-    [(events, oldest)] = run.execute(order.lag).fetchall()
-    found = run.execute(order.holder).fetchone()
-    run.close()
+    order, now = backend_of(connection).feed, datetime.now(UTC)
+    [(events, oldest)] = fetch(connection, order.lag)
     holder = None
-    if found is not None:
-        pid, application, user, database, state, began, prepared = found
+    for pid, application, user, database, state, began, prepared in fetch(connection, order.holder):
         holder = Holder(pid, application, user, database, state, _seconds(began, now), prepared)
     return HeldBack(events, _seconds(oldest, now), holder)
 

@@ -8,11 +8,11 @@ as its parent: that was only opened from another one.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from eventstore.errors import ConversationDamaged
-from eventstore.sql.backend import AnyConnection, Backend, Statement, backend_of, cursor
+from eventstore.sql.backend import AnyConnection, Statement, backend_of
 
 __all__ = ["MOST_ANCESTORS", "Shared", "ancestors", "descendants", "fork_point", "lineage"]
 
@@ -67,13 +67,11 @@ def ancestors(connection: AnyConnection, conversation_id: UUID) -> list[Shared]:
     Raises:
         ConversationDamaged: A row names what cannot be a parent.
     """
-    backend, cur = backend_of(connection), cursor(connection)
     found: list[Shared] = []
-    parent = _parent(cur, backend, conversation_id)
+    parent = fork_point(connection, conversation_id)
     while parent is not None and len(found) <= MOST_ANCESTORS:
         found.append(parent)
-        parent = _parent(cur, backend, parent.conversation_id)
-    cur.close()
+        parent = fork_point(connection, parent.conversation_id)
     if parent is not None:
         raise ConversationDamaged(conversation_id)
     return found
@@ -85,10 +83,13 @@ def fork_point(connection: AnyConnection, conversation_id: UUID) -> Shared | Non
     Raises:
         ConversationDamaged: Its row names what cannot be a parent.
     """
-    cur = cursor(connection)
-    found = _parent(cur, backend_of(connection), conversation_id)
-    cur.close()
-    return found
+    rows = _PARENT.rows(connection, conversation_id=conversation_id)
+    if not rows:
+        return None
+    try:
+        return Shared(backend_of(connection).to_id(rows[0][0]), int(rows[0][1]))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConversationDamaged(conversation_id) from error
 
 
 def descendants(connection: AnyConnection, conversation_id: UUID) -> list[Shared]:
@@ -96,28 +97,14 @@ def descendants(connection: AnyConnection, conversation_id: UUID) -> list[Shared
 
     Each with the last version that it shares with the conversation itself.
     """
-    backend, cur = backend_of(connection), cursor(connection)
+    to_id = backend_of(connection).to_id
     found: dict[UUID, int] = {}
     waiting = [Shared(conversation_id, 2**62)]
     while waiting:
         parent = waiting.pop()
-        wanted = {"conversation_id": backend.from_id(parent.conversation_id)}
-        cur.execute(_CHILDREN.on(backend), wanted)
-        for key, version in cur.fetchall():
-            child = Shared(backend.to_id(key), min(int(version), parent.version))
+        for key, version in _CHILDREN.rows(connection, conversation_id=parent.conversation_id):
+            child = Shared(to_id(key), min(int(version), parent.version))
             if child.conversation_id not in found:
                 found[child.conversation_id] = child.version
                 waiting.append(child)
-    cur.close()
     return [Shared(*each) for each in sorted(found.items())]
-
-
-def _parent(cur: Any, backend: Backend, conversation_id: UUID) -> Shared | None:
-    cur.execute(_PARENT.on(backend), {"conversation_id": backend.from_id(conversation_id)})
-    row = cur.fetchone()
-    if row is None:
-        return None
-    try:
-        return Shared(backend.to_id(row[0]), int(row[1]))
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ConversationDamaged(conversation_id) from error

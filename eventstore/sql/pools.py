@@ -47,18 +47,15 @@ class ClosablePool(QueuePool):
     def close(self) -> None:
         """Close what rests in it now, and what is given back from now on."""
         self.closed = True
-        self._empty()
-
-    def close_idle(self) -> None:
-        """Close what rests in it now; whoever comes then has a connection anew."""
-        self._empty()
+        self.close_idle()
 
     def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
         super()._do_return_conn(record)
         if self.closed:
-            self._empty()
+            self.close_idle()
 
-    def _empty(self) -> None:
+    def close_idle(self) -> None:
+        """Close what rests in it now; whoever comes then has a connection anew."""
         while True:
             try:
                 record = self._pool.get(block=False)

@@ -27,6 +27,7 @@ from eventstore.sql.backend import (
     Rows,
     cursor,
     raw_of,
+    run_each,
 )
 from eventstore.sql.pipelines import PIPELINES, OnPostgresql, settings
 from eventstore.sql.steps import Step
@@ -272,14 +273,12 @@ class _Postgresql(Backend):
         self, connection: AnyConnection, table: str, keys: Sequence[str], *, exclusive: bool
     ) -> None:
         function = "pg_advisory_xact_lock" if exclusive else "pg_advisory_xact_lock_shared"
-        run = cursor(connection)
-        run.execute(
-            # By the table's own number too: stores in two schemas do not wait for each other.
+        # By the table's own number too: stores in two schemas do not wait for each other.
+        locks = (
             f"SELECT {function}(hashtextextended(key, '{table}'::regclass::oid::bigint)) "  # noqa: S608 - names
-            "FROM unnest(%s::text[]) AS key",
-            [list(keys)],
+            "FROM unnest(%s::text[]) AS key"
         )
-        run.close()
+        run_each(connection, locks, [[list(keys)]])
 
     def count_standing(self, cur: Any, places: Sequence[tuple[Any, int, bytes | None]]) -> int:
         columns = [list(column) for column in zip(*places, strict=True)] or [[], [], []]

@@ -1,4 +1,4 @@
-"""Reading one stream in order of version, a page at a time."""
+"""Reading streams in order of version: one a page at a time, or many at once as a whole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter, itemgetter
-from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, NamedTuple, Self, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
 from eventstore.blobs import resolve
@@ -24,12 +24,20 @@ from eventstore.sql.backend import (
     cursor,
     keys_of,
 )
-from eventstore.sql.decoding import SPECIAL, VERSION, decoded, open_rows
+from eventstore.sql.decoding import (
+    SPECIAL,
+    VERSION,
+    decode_rows,
+    decoded,
+    is_closed,
+    open_rows,
+)
 from eventstore.sql.lineage import Shared, lineage
 
 __all__ = [
     "END",
     "EventText",
+    "WholeStreams",
     "chain_at",
     "chains_stand",
     "read_page",
@@ -267,20 +275,12 @@ _EVENT_TEXTS = _Wanted(_page("ASC", _TEXTS), _page("DESC", _TEXTS), _texts, attr
 
 def chain_at(connection: AnyConnection, conversation_id: UUID, version: int) -> bytes | None:
     """Return the chain of a stream's event, in the caller's transaction; None if there is none."""
-    backend, cur = backend_of(connection), cursor(connection)
-
-    def own(stream: UUID) -> bytes | None:
-        wanted = {"conversation_id": backend.from_id(stream), "version": version}
-        cur.execute(_CHAIN.on(backend), wanted)
-        row = cur.fetchone()
-        return None if row is None else row[0]
-
-    chain = own(conversation_id)
-    if chain is None and version:
-        holders = [each for each in lineage(connection, conversation_id) if each.version >= version]
-        chain = own(holders[-1].conversation_id) if holders else None
-    cur.close()
-    return chain
+    found = _CHAIN.rows(connection, conversation_id=conversation_id, version=version)
+    if not found and version:
+        shared = lineage(connection, conversation_id)
+        for holder in [each for each in shared if each.version >= version][-1:]:
+            found = _CHAIN.rows(connection, conversation_id=holder.conversation_id, version=version)
+    return found[0][0] if found else None
 
 
 def chains_stand(
@@ -307,3 +307,75 @@ def _no_text(cur: sqlite3.Cursor, backend: Backend, wanted: dict[str, Any]) -> i
         except sqlite3.OperationalError:
             return int(version)
     return int(wanted["after"]) + 1
+
+
+_WHOLE = Statement(
+    f"SELECT {EVENT_COLUMNS} FROM events WHERE conversation_id = ANY(:ids) "  # noqa: S608 - constants
+    "ORDER BY conversation_id, version"
+)
+_STREAM = 1  # among the columns
+
+
+class WholeStreams:
+    """Rows of streams, read by one query, of which each becomes events when it is asked for.
+
+    A query a stream costs as much as some of its events, and a server that is busy answers each
+    late.
+    """
+
+    def __init__(self, backend: Backend, rows: Sequence[Any]) -> None:
+        self._backend = backend
+        self._rows: dict[Any, list[Any]] = {}
+        for row in rows:
+            self._rows.setdefault(row[_STREAM], []).append(row)
+
+    @classmethod
+    def read(cls, connection: AnyConnection, ids: Sequence[UUID]) -> Self:
+        """Return all rows of these streams."""
+        backend = backend_of(connection)
+        cur = backend.reading(connection)
+        wanted = {"ids": backend.array([backend.from_id(each) for each in ids])}
+        try:
+            cur.execute(_WHOLE.on(backend), wanted)
+            rows = cur.fetchall()
+        except sqlite3.OperationalError as error:
+            if hasattr(error, "sqlite_errorcode"):
+                raise
+            rows = []  # One holds bytes that are not text; who reads its stream alone finds it.
+        finally:
+            cur.close()
+        return cls(backend, rows)
+
+    def take(
+        self, conversation_id: UUID, connection: AnyConnection | None = None
+    ) -> list[RecordedEvent] | None:
+        """Return a stream's events, and forget them; None if `read_page` has to find them.
+
+        That is so where it has none of its own, or shares its first ones as a fork. Without a
+        connection nothing that is sealed or in blobs can be opened: None, and nothing is forgotten.
+
+        Raises:
+            EventDamaged, BlobNotFound, BlobDamaged, KeyUnavailable: As of `read_page`.
+        """
+        stream = self._backend.from_id(conversation_id)
+        rows = self._rows.get(stream)
+        if rows is None or rows[0][VERSION] != 1:
+            return None
+        if connection is None:
+            if self._must_be_opened(rows):
+                return None
+            del self._rows[stream]
+            return [*decoded(self._backend, rows)]
+        del self._rows[stream]
+        cur = self._backend.reading(connection)
+        try:
+            return decode_rows(cur, self._backend, rows, keys_of(connection))
+        finally:
+            cur.close()
+
+    @staticmethod
+    def _must_be_opened(rows: Sequence[Any]) -> bool:
+        try:
+            return any(map(is_closed, rows))
+        except (AttributeError, TypeError):  # SQLite takes any value in any column.
+            return True

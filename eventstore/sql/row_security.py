@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 from eventstore.errors import NotWritable
 from eventstore.log import masked
 from eventstore.sql.backend import backend_of
+from eventstore.sql.sessions import literal
 from eventstore.sql.types import escape
 
 __all__ = ["OWNER", "is_secured", "secure", "secure_new", "speaks_for", "unsecure", "unsecured"]
@@ -60,7 +61,7 @@ def speaks_for(tenant_id: str | None, user_id: str | None) -> bytes:
     tenant = "-" if tenant_id is None else f"+{escape(tenant_id)}"
     user = "-" if user_id is None else f"+{escape(user_id)}"
     sets = ((_TENANT, tenant), (_USER, user))
-    values = ", ".join(f"set_config('{name}', {_literal(value)}, true)" for name, value in sets)
+    values = ", ".join(f"set_config('{name}', {literal(value)}, true)" for name, value in sets)
     return f"SELECT {values}".encode()
 
 
@@ -128,7 +129,3 @@ def _secure(connection: Connection, names: Iterable[str]) -> None:
 
 def _run(connection: Connection, statement: str) -> None:
     connection.exec_driver_sql(statement.replace("%", "%%"))
-
-
-def _literal(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

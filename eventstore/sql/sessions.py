@@ -40,6 +40,7 @@ __all__ = [
     "USER",
     "Opened",
     "Session",
+    "literal",
     "problem_of",
     "quoted",
 ]
@@ -211,7 +212,7 @@ class Session:
         )
         if self.schema is not None:
             # It alone: what is not there yet must not be found in another schema.
-            settings["search_path"] = _literal(quoted(self.schema))
+            settings["search_path"] = literal(quoted(self.schema))
         return settings
 
 
@@ -220,7 +221,8 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """Return a text as PostgreSQL's statements take it."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -248,7 +250,8 @@ class Opened:
         self._path = ""
         self._file: _File | None = None
         self._lost = False
-        event.listen(engine, "do_connect", self._before_connecting)
+        # SQLite would make a new file in the place of a lost one.
+        event.listen(engine, "do_connect", lambda *_: self.check())
         event.listen(engine, "connect", self._connected)
         event.listen(engine, "checkout", self._taken)
 
@@ -315,9 +318,6 @@ class Opened:
         if self._file is not None:
             _inherited.add(self._file)
         self._lost = True
-
-    def _before_connecting(self, *_: Any) -> None:
-        self.check()  # SQLite would make a new file in the place of a lost one.
 
     def _connected(self, connection: Any, record: Any) -> None:
         self._records.add(record)

@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from eventstore.errors import ConversationDamaged, ConversationNotFound
 from eventstore.integrity import Problem
-from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor
+from eventstore.sql.backend import AnyConnection, Statement, backend_of
 from eventstore.sql.schema import metadata_for
 
 __all__ = [
@@ -200,17 +200,11 @@ def raise_writer_epoch(connection: AnyConnection, conversation_id: UUID) -> int:
     Raises:
         ConversationNotFound: No conversation has this id.
     """
-    backend, run = backend_of(connection), cursor(connection)
-    asked = {
-        "conversation_id": backend.from_id(conversation_id),
-        "one": 1 << _RANDOM_BITS,
-        "chance": randbits(_RANDOM_BITS),
-    }
-    found = run.execute(_RAISE.on(backend), asked).fetchone()
-    run.close()
-    if found is None:
+    chance = {"one": 1 << _RANDOM_BITS, "chance": randbits(_RANDOM_BITS)}
+    found = _RAISE.rows(connection, conversation_id=conversation_id, **chance)
+    if not found:
         raise ConversationNotFound(conversation_id)
-    return int(found[0])
+    return int(found[0][0])
 
 
 def _infos(connection: Connection, query: Select[Any]) -> list[StreamInfo]:
@@ -287,14 +281,13 @@ def next_marks(connection: Connection, after: UUID | None, limit: int) -> list[M
     Raises:
         ConversationDamaged: A row holds what no append has written.
     """
-    backend, cur = backend_of(connection), cursor(connection)
     if after is None:
-        cur.execute(_FIRST.on(backend), {"page_size": limit})
+        rows = _FIRST.rows(connection, page_size=limit)
     else:
-        cur.execute(_NEXT.on(backend), {"page_size": limit, "after": backend.from_id(after)})
+        rows = _NEXT.rows(connection, page_size=limit, after=after)
     found: list[Mark] = []
-    for key, version, chain in cur.fetchall():
-        conversation_id = backend.to_id(key)
+    for key, version, chain in rows:
+        conversation_id = backend_of(connection).to_id(key)
         if not isinstance(version, int) or not isinstance(chain, bytes):
             raise ConversationDamaged(conversation_id)
         found.append(Mark(conversation_id, version, chain))
@@ -303,11 +296,10 @@ def next_marks(connection: Connection, after: UUID | None, limit: int) -> list[M
 
 def differences(connection: Connection, marks: Iterable[Mark]) -> Iterator[Problem]:
     """Yield what is no longer there of what was marked, unless the conversation was purged."""
-    backend, cur = backend_of(connection), cursor(connection)
     for conversation_id, version, chain in marks:
-        key = backend.from_id(conversation_id)
-        cur.execute(_COMPARED.on(backend), {"conversation_id": key, "version": version})
-        found, last, purges = cur.fetchone()
+        [(found, last, purges)] = _COMPARED.rows(
+            connection, conversation_id=conversation_id, version=version
+        )
         if found == chain or version == 0 or purges:
             continue
         if last is None:

@@ -10,6 +10,7 @@ that does not wait for the disk can be undone by a power cut. Either is refused.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
@@ -31,6 +32,7 @@ from eventstore.sql.pools import close_pool
 from eventstore.sql.requests import Append, Appended
 from eventstore.sql.row_security import OWNER
 from eventstore.sql.sessions import Session, quoted
+from eventstore.sql.urls import file_of
 
 __all__ = ["Transactions", "append_within", "empty_log", "require_connection"]
 
@@ -40,12 +42,12 @@ _PATIENCE_MS = 500  # for readers that use the log which is to be emptied
 _LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")
 """Of ``PRAGMA synchronous``, by number."""
 
-_SCHEMA = text(
-    "SELECT nspname FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace "
-    "WHERE pg_class.oid = 'conversations'::regclass"
+_HOME = text(
+    "SELECT current_database(), nspname FROM pg_class "
+    "JOIN pg_namespace AS n ON n.oid = relnamespace WHERE pg_class.oid = 'conversations'::regclass"
 )
 _ENTER = """
-    SELECT current_setting('search_path'), set_config('search_path', %s, true),
+    SELECT current_setting('search_path'), current_database(), set_config('search_path', %s, true),
         CASE WHEN array_position(levels, current_setting('synchronous_commit'))
             < array_position(levels, %s) THEN set_config('synchronous_commit', %s, true) END
     FROM (SELECT ARRAY['off', 'local', 'remote_write', 'on', 'remote_apply'] AS levels) AS known
@@ -63,7 +65,7 @@ class Transactions:
         waits = not backend_named(engine.dialect.name).locks_all
         self.patience_s = self.session.patience_ms / 1000 if waits else None
         """How long a conversation's lock is waited for on PostgreSQL; 0 is without a limit."""
-        self._schema = self.session.schema
+        self._home: tuple[str, str] | None = None
         # Half of the pool at most, so that the other half is always to be had.
         size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
         self._at_hand = AtHand(engine, keep=size // 2)
@@ -104,13 +106,13 @@ class Transactions:
                 raise
             _require_going_on(connection)
 
-    def _find_schema(self) -> str:
-        """Return the schema of the tables; on PostgreSQL looked up once, if no URL names it."""
-        if self._schema is None:
+    def _find_home(self) -> tuple[str, str]:
+        """Return the database and the schema of the tables on PostgreSQL, looked up once."""
+        if self._home is None:
             with self.reading() as connection:
                 on_server = connection.dialect.name == "postgresql"
-                self._schema = str(connection.execute(_SCHEMA).scalar()) if on_server else ""
-        return self._schema
+                self._home = tuple(connection.execute(_HOME).one()) if on_server else ("", "")
+        return self._home
 
     @contextmanager
     def writing(
@@ -198,7 +200,7 @@ def append_within(
     require_connection(connection)
     with translated(store.url), ExitStack() as stack:
         if isinstance(connection, Connection):
-            _require_durable(store.engine, connection)
+            _require_durable(store, connection)
             stack.enter_context(_in_schema(store, connection))
             if (own := store.engine.get_execution_options().get(OWNER)) is not None:
                 cursor(connection).execute(own)
@@ -225,9 +227,11 @@ def _in_schema(store: Transactions, connection: Connection) -> Iterator[None]:
         return
     level = store.session.synchronous_commit or "on"
     run = cursor(connection)
-    run.execute(_ENTER, [quoted(store._find_schema()), level, level])
-    before = run.fetchone()[0]
+    database, schema = store._find_home()
+    run.execute(_ENTER, [quoted(schema), level, level])
+    before, found = run.fetchone()[:2]
     try:
+        _require_same(database, found)
         yield
     finally:
         # A transaction that an error has ended takes the setting back by itself.
@@ -237,7 +241,12 @@ def _in_schema(store: Transactions, connection: Connection) -> Iterator[None]:
         run.close()
 
 
-def _require_durable(engine: Engine, connection: Connection) -> None:
+def _require_same(own: str, found: str) -> None:
+    if own != found:
+        raise UnsafeTransaction(f"the connection is to {found}, and the store is in {own}")
+
+
+def _require_durable(store: Transactions, connection: Connection) -> None:
     if not connection.in_transaction():
         raise UnsafeTransaction("the connection is in no transaction")
     if connection.dialect.is_async and connection.dialect.driver != "psycopg":
@@ -254,8 +263,12 @@ def _require_durable(engine: Engine, connection: Connection) -> None:
             raise UnsafeTransaction("the driver commits each statement by itself")
         run.execute("BEGIN IMMEDIATE")  # As the driver would, before the first row is written.
     found = run.execute("PRAGMA synchronous").fetchone()[0]
+    there = run.execute("PRAGMA database_list").fetchone()[2]
     run.close()
-    promised = engine.get_execution_options().get(SYNCHRONOUS, "FULL")
+    own = file_of(store.engine.url) or ""
+    if os.path.isabs(own):  # Another one may be a URI, or of a directory that was left since.
+        _require_same(os.path.realpath(own), os.path.realpath(there))
+    promised = store.engine.get_execution_options().get(SYNCHRONOUS, "FULL")
     if found < _LEVELS.index(promised):
         raise UnsafeTransaction(
             f"its commit would be made with synchronous={_LEVELS[found]}, and the store's are with "

@@ -31,6 +31,7 @@ _EXAMPLES = "write sqlite:///file.db or postgresql://user@host/database"
 _QUOTE = "more than one @: write those of user name and password as %40 (and / as %2F, ? as %3F)"
 _USER = re.compile(r"\w[\w+]*://(?:[^:/]*(?::[^@]*)?@)?")  # as SQLAlchemy reads it
 _QUERY = re.compile(r"\?\w+=")
+_OPTIONS = re.compile("[&;]")
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 _SQLITE_OPTIONS = frozenset(
     ("cached_statements", "check_same_thread", "detect_types", "isolation_level", "timeout", "uri")
@@ -105,7 +106,7 @@ def _problem(raw: str | URL, url: URL) -> str | None:
     if url.port is not None and not 0 < url.port <= HIGHEST_PORT:
         return f"the port must be from 1 to {HIGHEST_PORT}: {_EXAMPLES}"
     on_sqlite = url.get_backend_name() == "sqlite"
-    problem = _of_sqlite(url) if on_sqlite else _of_options(url)
+    problem = _of_sqlite(raw, url) if on_sqlite else _of_options(url)
     # Then what is taken for an option may be a part of the password, and is not told.
     return _QUOTE if problem and "@" in str(raw).partition("?")[2] else problem
 
@@ -120,10 +121,10 @@ def _ends_early(raw: str | URL, url: URL) -> bool:
     if _QUERY.search(raw, 0, end):  # The "@" is one of an option, and the port was taken for it.
         return True
     path, _, query = raw[end:].partition("?")
-    return "@" in path or any("@" in each.partition("=")[0] for each in re.split("[&;]", query))
+    return "@" in path or any("@" in each.partition("=")[0] for each in _OPTIONS.split(query))
 
 
-def _of_sqlite(url: URL) -> str | None:
+def _of_sqlite(raw: str | URL, url: URL) -> str | None:
     if url.host or url.username or url.port:
         return "a file is named after three slashes, or four with its whole path: sqlite:///file.db"
     if url.database == "":
@@ -133,6 +134,9 @@ def _of_sqlite(url: URL) -> str | None:
         return "SQLite has no schemas: give the store a file of its own"
     if "uri" in url.query or (url.database or "").startswith("file:"):
         return None
+    named = isinstance(raw, str) and raw.partition("?")[2]
+    if named and not all("=" in option for option in _OPTIONS.split(named)):
+        return "options begin at the ?, as in ?timeout=3: write one in a file's name as %3F"
     for name in url.query:
         if name not in _SQLITE_OPTIONS:
             return f"unknown option {name!r}; SQLite's own are for sqlite:///file:...?uri=true"

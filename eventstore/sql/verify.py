@@ -34,6 +34,7 @@ from eventstore.sql.backend import (
     Backend,
     backend_of,
     cursor,
+    fetch,
     keys_of,
     text_out,
 )
@@ -169,9 +170,9 @@ def verify_stream(
     Reading stops at the first break of the chain: what follows it cannot be judged. Run it in one
     transaction with a snapshot, so that an append meanwhile does not look like a difference.
     """
-    backend, cur = backend_of(connection), cursor(connection)
-    cur.execute(_as_stored(_HEAD, backend), {"conversation_id": backend.from_id(conversation_id)})
-    head = cur.fetchone()
+    backend = backend_of(connection)
+    owner = {"conversation_id": backend.from_id(conversation_id)}
+    head = next(iter(fetch(connection, _as_stored(_HEAD, backend), owner)), None)
     problems: list[Problem] = []
     first, chain = _begin(connection, conversation_id, _start(backend, conversation_id, head))
     version = first
@@ -180,7 +181,7 @@ def verify_stream(
     def found(at: int, kind: ProblemKind, detail: str) -> None:
         problems.append(Problem(conversation_id, at, kind, detail))
 
-    for row in _rows(cur, backend, conversation_id, first):
+    for row in _rows(cursor(connection), backend, conversation_id, first):
         version += 1
         if row[0] != version:
             found(version, "gap", f"version {version} is missing, the next one is {row[0]}")
@@ -301,12 +302,10 @@ def _commits(salt: Any, data: Any, digest: Any) -> bool:
 
 def _erased(connection: AnyConnection, conversation_id: UUID) -> Mapping[int, int]:
     """Return the versions that receipts name, each with that of the last receipt to do so."""
-    backend, cur = backend_of(connection), cursor(connection)
-    cur.execute(
-        _as_stored(_RECEIPTS, backend), {"conversation_id": backend.from_id(conversation_id)}
-    )
+    backend = backend_of(connection)
+    owner = {"conversation_id": backend.from_id(conversation_id)}
     named: dict[int, int] = {}
-    for row in cur.fetchall():
+    for row in fetch(connection, _as_stored(_RECEIPTS, backend), owner):
         if _commits(row[7], row[5], row[8]):
             receipt = decode(Erasure.type, row[3], unwrapped(_text(row[5]))[0])
             if isinstance(receipt, Erasure):

@@ -15,7 +15,7 @@ from projections.context.plans import Budget, Group
 from projections.context.prompt_texts import PromptTexts
 from projections.context.rows import CONTEXT_MESSAGES, ContextRow
 from projections.context.settings import ContextSettings
-from projections.context.source import ContextHead, ListRowSource, RowSource
+from projections.context.source import ContextHead, RowSource
 from projections.context.system_part import Injection, compose
 from projections.context.view import ContextView, LedgerEntry
 
@@ -32,7 +32,6 @@ __all__ = [
     "Group",
     "Injection",
     "LedgerEntry",
-    "ListRowSource",
     "PromptTexts",
     "RowSource",
     "build",

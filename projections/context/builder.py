@@ -22,7 +22,6 @@ from projections.context.formats import Wire, writer_of
 from projections.context.grouping import Grouping, tokens_of
 from projections.context.limits import chars_of, within
 from projections.context.live import as_it_is, dimmer
-from projections.context.margins import OVERHEAD, beside_shorter, infeasible, within_margin
 from projections.context.output_paths import without_path
 from projections.context.past import groups_of, since_compaction
 from projections.context.plan_cache import PlanMemo
@@ -31,7 +30,15 @@ from projections.context.plans import COMPACTED, ERROR, Budget, Group
 from projections.context.recall import recall_for
 from projections.context.recalled import Block, block_of, reserve
 from projections.context.rows import ContextRow
-from projections.context.section_budgets import require_front, section_budgets, uses
+from projections.context.section_budgets import (
+    OVERHEAD,
+    beside_shorter,
+    infeasible,
+    require_front,
+    section_budgets,
+    uses,
+    within_margin,
+)
 from projections.context.settings import DEFAULTS, ContextSettings
 from projections.context.source import RowSource
 from projections.context.system_part import Injection
@@ -112,7 +119,7 @@ def build(
         look_for_levels,
     )
     try:
-        view = builder.view(tuple(injections), tools, settings, limit)
+        view = builder.view(tuple(injections), tools, limit)
     except BudgetInfeasible as error:
         raise infeasible(error, limit, margin) from None
     return with_parameters(view, settings, lambda each: builder.written(view.account.front, each))
@@ -142,8 +149,7 @@ class _Builder:
         self._look_for_levels = look_for_levels
         self._source, self._budget = source, budget
         self._model, self._tokenizer = model, tokenizer
-        self._strategy = strategy
-        self._with_results = settings.include_tool_results
+        self._strategy, self._settings = strategy, settings
         self._format, self._provider = format, provider
         self._write, added = writer_of(format, provider, settings.system_notes)
         self._grouping = Grouping(
@@ -151,7 +157,7 @@ class _Builder:
         )
         self._reserved = sum(tokens_of(text, tokenizer.name) for text in added.once)
         # With the limits, all that a plan of the same rows depends on.
-        chosen = (self._with_results, settings.tool_tables, settings.system_notes)
+        chosen = (settings.include_tool_results, settings.tool_tables, settings.system_notes)
         self._memo_key = (strategy, tokenizer.name, format, provider, *chosen)
         self._recall = recall_for(strategy, source, self._recalled)
 
@@ -159,7 +165,6 @@ class _Builder:
         self,
         injections: Sequence[Injection],
         tools: Collection[Any],
-        settings: ContextSettings,
         asked: int | None,
     ) -> ContextView:
         head = self._source.head()
@@ -204,8 +209,8 @@ class _Builder:
                 tokens.tokens,
                 limit,
                 fixed=fixed,
-                thresholds=settings.thresholds,
-                warn_tokens=settings.warn_prompt_tokens,
+                thresholds=self._settings.thresholds,
+                warn_tokens=self._settings.warn_prompt_tokens,
                 compressed=chosen.trimmed,
             ),
             encoding=self._tokenizer.name,
@@ -213,16 +218,14 @@ class _Builder:
             versions=tuple(sorted(set().union(*[row.source_versions for row in rows]))),
             account=Account(tuple(front), chosen, tuple(ended), block),
             sections=uses(self._budget.sections, front, chosen, block, self._tokenizer),
-            policy=self._policy(settings, injections, asked),
+            policy=self._policy(injections, asked),
             format=self._format,
             tools=tuple(tools),
             due=due_of(self._strategy, chosen),
         )
 
-    def _policy(
-        self, settings: ContextSettings, injections: Sequence[Injection], asked: int | None
-    ) -> dict[str, Any]:
-        chosen = dict(settings.recorded)
+    def _policy(self, injections: Sequence[Injection], asked: int | None) -> dict[str, Any]:
+        settings, chosen = self._settings, dict(self._settings.recorded)
         given = settings.strategy_options if settings.strategy == self._strategy.name else {}
         if options := options_of(self._strategy, given):
             chosen["strategy_options"] = options
@@ -298,12 +301,13 @@ class _Builder:
         until: tuple[int, int] | None = None,
     ) -> tuple[Plan, list[str]]:
         """Return the plan within a budget, with ``until`` as if nothing stood after that place."""
-        error, rows = self._error(), self._source.newest(_PAGE)
+        row, rows = self._source.latest_error(), self._source.newest(_PAGE)
+        error = None if row is None else replace(self._grouping.group((row,), ERROR), yields=True)
         rows = since_compaction(rows, self._grouping.compacts, _PAGE, tables=self._grouping.tables)
         if until is not None:
             rows = (row for row in rows if row.key <= until)
             error = None if error is None or error.key > until else error
-        if not self._with_results:
+        if not self._settings.include_tool_results:
             rows = map(without_result, rows)
         rows = rows if self._lit is as_it_is else map(self._lit, rows)
         if self._tokenizer.name != ENCODING:
@@ -392,9 +396,5 @@ class _Builder:
         return sum((token_counts.count_text(each, self._tokenizer) for each in wire.added), total)
 
     def _recalled(self, rows: tuple[ContextRow, ...]) -> Group:
-        rows = rows if self._with_results else tuple(map(without_result, rows))
+        rows = rows if self._settings.include_tool_results else tuple(map(without_result, rows))
         return self._grouping.group(rows)
-
-    def _error(self) -> Group | None:
-        row = self._source.latest_error()
-        return None if row is None else replace(self._grouping.group((row,), ERROR), yields=True)

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from projections.context.rows import CONTEXT_MESSAGES
+from projections.engine.folding import joined, within, without
 from projections.engine.projection import Change, Patch, Put, State
 
 __all__ = ["cover", "initial", "keep_out", "placed", "reveal"]
@@ -44,13 +45,13 @@ def cover(state: State, version: int, place: int, ranges: Sequence[Range]) -> li
 
     Replaces what `initial` returns. The summary's own row is not among the changes.
     """
-    wanted = _joined(ranges)
+    wanted = joined(ranges)
     entries, changes = _replaced(state, wanted)
     taken, left = _divided(entries, wanted)
     covered = [
         (each["version"], -int(key))
         for key, each in entries.items()
-        if _within(wanted, int(key)) or _within(wanted, each["version"])
+        if within(wanted, int(key)) or within(wanted, each["version"])
     ]
     for key, outside in left.items():
         entry = entries[key]
@@ -60,7 +61,7 @@ def cover(state: State, version: int, place: int, ranges: Sequence[Range]) -> li
     taken.sort(key=lambda each: -sum(last - first for first, last in each["ranges"]))
     label = taken[0]["label"] if taken else version
     changes += [_labelled(each["label"], label) for each in taken[1:]]
-    for first, last in _without(wanted, taken[0]["ranges"] if taken else ()):
+    for first, last in without(wanted, _pairs(taken[0]["ranges"]) if taken else ()):
         for column in ("version", "summary_version"):
             changes.append(Patch(_TABLE, column, first, last, {"summarised_by": label}))
     changes += [Put(_TABLE, key, {"summarised_by": label}) for key in covered]
@@ -89,16 +90,16 @@ def reveal(state: State, new: Sequence[Range], ranges: Sequence[Range]) -> list[
         ranges: What is withdrawn.
     """
     entries = state["summaries"]
-    gone = {key: each for key, each in entries.items() if _within(ranges, int(key))}
+    gone = {key: each for key, each in entries.items() if within(ranges, int(key))}
     left = {key: each for key, each in entries.items() if key not in gone}
     taken = sorted(each["label"] for each in left.values())
-    labels = _without(_joined(new), [(each, each) for each in taken])
+    labels = without(joined(new), [(each, each) for each in taken])
     labels += [(each["label"], each["label"]) for each in gone.values()]
     unknown = any(first <= state["forgotten"] for first, _ in new)
     loose = unknown or any(each["reaching"] for each in gone.values())
     state["summaries"] = _loosened(left) if loose else left
     shown = {"summarised_by": None}
-    return [Patch(_TABLE, "summarised_by", first, last, shown) for first, last in _joined(labels)]
+    return [Patch(_TABLE, "summarised_by", first, last, shown) for first, last in joined(labels)]
 
 
 def placed(state: State, ranges: Sequence[Range]) -> list[tuple[int, int]]:
@@ -107,7 +108,7 @@ def placed(state: State, ranges: Sequence[Range]) -> list[tuple[int, int]]:
     return [
         (version, each["version"])
         for version, each in found
-        if _within(ranges, each["version"]) and not _within(ranges, version)
+        if within(ranges, each["version"]) and not within(ranges, version)
     ]
 
 
@@ -133,9 +134,9 @@ def _replaced(state: State, wanted: Sequence[Range]) -> tuple[dict[str, _Entry],
         own = entry["ranges"]
         if (
             entry["stands"]
-            and (own is None or _without(own, wanted))
-            and _within(wanted, entry["version"])
-            and not _within(wanted, int(key))
+            and (own is None or without(own, wanted))
+            and within(wanted, entry["version"])
+            and not within(wanted, int(key))
         ):
             changes.append(_labelled(entry["label"], None))
             entries[key] = {**entry, "ranges": []}
@@ -152,13 +153,13 @@ def _divided(
     left: dict[str, list[Range] | None] = {}
     for key, entry in entries.items():
         own = entry["ranges"]
-        outside = _without(own, wanted) if own else own
+        outside = without(own, wanted) if own else own
         if outside:
             left[key] = outside
         elif own:
             if not entry["loose"]:
                 taken.append(entry)
-        elif not (_within(wanted, int(key)) or _within(wanted, entry["version"])):
+        elif not (within(wanted, int(key)) or within(wanted, entry["version"])):
             left[key] = outside
     return taken, left
 
@@ -202,38 +203,5 @@ def _labelled(label: int, other: int | None) -> Patch:
     return Patch(_TABLE, "summarised_by", label, label, {"summarised_by": other})
 
 
-def _within(ranges: Sequence[Range], version: int) -> bool:
-    return any(first <= version <= last for first, last in ranges)
-
-
 def _pairs(ranges: Iterable[Sequence[int]]) -> list[Range]:
     return [(first, last) for first, last in ranges]
-
-
-def _joined(ranges: Iterable[Sequence[int]]) -> list[Range]:
-    found: list[Range] = []
-    for first, last in sorted(_pairs(ranges)):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], last))
-        else:
-            found.append((first, last))
-    return found
-
-
-def _without(ranges: Iterable[Sequence[int]], others: Iterable[Sequence[int]]) -> list[Range]:
-    """Return what of ranges is in none of the others; both are in order, and apart."""
-    without = _pairs(others)
-    found: list[Range] = []
-    for first, last in ranges:
-        place = first
-        for low, high in without:
-            if low > last:
-                break
-            if high < place:
-                continue
-            if low > place:
-                found.append((place, low - 1))
-            place = high + 1
-        if place <= last:
-            found.append((place, last))
-    return found

@@ -27,7 +27,7 @@ from projections.context.counting import ENCODING
 from projections.context.levels import Lower, lower
 from projections.context.plans import Group
 from projections.context.prompts import EXCLUDED_RESULT
-from projections.context.rows import ContextRow
+from projections.context.rows import ContextRow, counted
 from projections.tokens import Count, Tokenizer, count_message, counts, tokenizer_for
 from projections.tokens.text import WINDOW
 
@@ -115,12 +115,8 @@ def made_row(
         part=part,
         role="system",
         kind="summary",
-        message={"role": "system", "content": text},
-        tokens=count.tokens,
-        tokens_exact=count.exact,
-        tokens_margin=count.margin,
-        encoding=tokenizer.name,
         source_versions=sorted(set(versions)),
+        **counted({"role": "system", "content": text}, count, tokenizer.name),
     )
 
 
@@ -194,7 +190,7 @@ def shortened(row: ContextRow) -> ContextRow:
     What is returned has no shorter form itself: it would be one of what is shortened already.
     """
     if row.short is None:
-        row.note_short(_shortened(row, lower(row)))
+        row.note("short", _shortened(row, lower(row)))
     short: ContextRow = row.short
     return short
 
@@ -203,7 +199,7 @@ def _shortened(row: ContextRow, shorter: Lower) -> ContextRow:
     if shorter.shortened is None:
         return row
     short = row.with_(message=shorter.shortened, tokens=shorter.tokens, native=None)
-    short.note(Lower(facts=shorter.facts))
+    short.note("noted", Lower(facts=shorter.facts))
     return short
 
 
@@ -212,17 +208,8 @@ def without_result(row: ContextRow) -> ContextRow:
     if row.kind != "tool":
         return row
     message = {**row.message, "content": EXCLUDED_RESULT}
-    count = counts.count(message, _TOKENIZER)
-    return row.with_(
-        **plain(message),
-        tokens=count.tokens,
-        tokens_exact=count.exact,
-        tokens_margin=count.margin,
-        encoding=ENCODING,
-        native=None,
-        native_tokens=0,
-        sealed=True,
-    )
+    told = plain(message) | counted(message, counts.count(message, _TOKENIZER), ENCODING)
+    return row.with_(**told, native=None, native_tokens=0, sealed=True)
 
 
 class GroupItem(Item):
@@ -274,7 +261,7 @@ def item_of(group: Group, tokenizer: Tokenizer, relevance: float = 0.0) -> Item:
     if relevance:
         return GroupItem(group, tokenizer, relevance)
     if group.item is None:
-        group.note(GroupItem(group, tokenizer))
+        group.note("item", GroupItem(group, tokenizer))
     assert group.item is not None  # noqa: S101 - noted
     return group.item
 

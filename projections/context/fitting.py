@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, takewhile
 from math import inf
 from operator import attrgetter
@@ -39,10 +39,11 @@ LookForLevels = Callable[[Iterable[ContextRow]], None]
 _Key = tuple[int, int]
 
 
+@dataclass(slots=True, eq=False)
 class Fitting:
     """Plans of one history within one budget.
 
-    Args:
+    Attributes:
         past: The history.
         limit: Tokens of the request.
         fixed: Tokens of what is sent besides.
@@ -55,40 +56,28 @@ class Fitting:
         sections: Upper limits for the tokens of sections.
     """
 
-    def __init__(
-        self,
-        past: Past,
-        limit: int,
-        fixed: int,
-        strategy: Strategy,
-        tokenizer: Tokenizer,
-        recall: Recall | None,
-        form: Callable[[Group], Group],
-        look_for_levels: LookForLevels,
-        teller: Teller | None,
-        sections: Mapping[str, int],
-    ) -> None:
-        self._past, self._teller = past, teller
-        self._limit = limit
-        self._fixed = fixed
-        self._strategy = strategy
-        self._tokenizer = tokenizer
-        self._recall = recall
-        self._form = form
-        self._look_for_levels = look_for_levels
-        self._sections = sections
+    past: Past
+    limit: int
+    fixed: int
+    strategy: Strategy
+    tokenizer: Tokenizer
+    recall: Recall | None
+    form: Callable[[Group], Group]
+    look_for_levels: LookForLevels
+    teller: Teller | None
+    sections: Mapping[str, int]
 
     def fitting(self) -> Plan:
         """Return the plan that just fits."""
-        least, most = self._limit // 2 + 2, (self._limit,)
-        room = Room(self._limit, least, most, strict=True, sections=self._sections)
+        least, most = self.limit // 2 + 2, (self.limit,)
+        room = Room(self.limit, least, most, strict=True, sections=self.sections)
         return self.at(0, room)
 
     def size(self, plan: Plan) -> int:
         """Return the tokens of a request that holds a plan, and nothing since."""
-        digests = len(plan.told) * header_tokens(DIGEST_HEADER, self._tokenizer)
+        digests = len(plan.told) * header_tokens(DIGEST_HEADER, self.tokenizer)
         older = 0 if plan.older is None else plan.older.tokens
-        return self._fixed + plan.tokens + older + digests
+        return self.fixed + plan.tokens + older + digests
 
     def since(
         self, front: Plan, covered: _Key, start: int, aim: Room, *, asked: bool = False
@@ -104,12 +93,12 @@ class Fitting:
             aim: How large a request may be.
             asked: See `Past.with_standing`.
         """
-        newer = takewhile(lambda group: group.key > covered, self._past.groups[start:])
-        listed = self._past.with_standing([*newer], start, asked=asked)
+        newer = takewhile(lambda group: group.key > covered, self.past.groups[start:])
+        listed = self.past.with_standing([*newer], start, asked=asked)
         groups = [group for group in listed if group.key > covered]
         if not 0 < len(groups) <= HORIZON:
             return None
-        scores = {} if self._recall is None else self._retrieve(groups, start)[1]
+        scores = {} if self.recall is None else self._retrieve(groups, start)[1]
         fixed = self.size(front)
         items, reduced = self._reduced(groups, scores, aim, fixed, _told_by(front))
         if reduced.tokens > aim.limit:
@@ -122,43 +111,43 @@ class Fitting:
 
     def at(self, start: int, aim: Room, *, asked: bool = False) -> Plan:
         """Return the groups from a place on such that they fit."""
-        past = self._past
+        past = self.past
         past.at(start + HORIZON)
         near = past.with_standing(past.groups[start : start + HORIZON], start, asked=asked)
         kept = self._kept_for_older(near, start, aim)
         if kept:
             with suppress(BudgetInfeasible):
                 plan = self._chosen(near, start, aim.less(kept), asked=asked)
-                if self._fixed + plan.tokens + kept <= aim.limit:
+                if self.fixed + plan.tokens + kept <= aim.limit:
                     return self._with_older(plan, start, kept)
         return self._chosen(near, start, aim, asked=asked)
 
     def _kept_for_older(self, near: Sequence[Group], start: int, aim: Room) -> int:
         """Return the tokens for what is told of the history before the near groups."""
-        if self._teller is None or self._past.at(start + HORIZON) is None:
+        if self.teller is None or self.past.at(start + HORIZON) is None:
             return 0
         found = {group.key: group for group in near}
         if self._whole_within(found, start, aim):
             return 0
-        must = self._fixed + sum(group.tokens for group in near if group.label)
-        oldest = self._past.groups[start + HORIZON - 1]
-        kept = self._teller.reserve(oldest.key[0], aim.limit, must)
+        must = self.fixed + sum(group.tokens for group in near if group.label)
+        oldest = self.past.groups[start + HORIZON - 1]
+        kept = self.teller.reserve(oldest.key[0], aim.limit, must)
         return max(min(kept, aim.sections.get("digest", kept)), 0)
 
     def _with_older(self, plan: Plan, start: int, kept: int) -> Plan:
-        assert self._teller is not None  # noqa: S101 - it has said how much is kept
-        standing = {group.key for group in self._past.standing} | plan.recalled
+        assert self.teller is not None  # noqa: S101 - it has said how much is kept
+        standing = {group.key for group in self.past.standing} | plan.recalled
         sent = (each.group for each in plan.groups if each.level != "dropped")
         keys = [group.key for group in sent if group.key not in standing and not group.label]
-        near = self._past.groups[start + HORIZON - 1].key
-        return replace(plan, older=self._teller.told(near[0], kept, min([near, *keys])[0]))
+        near = self.past.groups[start + HORIZON - 1].key
+        return replace(plan, older=self.teller.told(near[0], kept, min([near, *keys])[0]))
 
     def _chosen(self, near: Sequence[Group], start: int, aim: Room, *, asked: bool) -> Plan:
-        room = aim.limit - self._fixed
+        room = aim.limit - self.fixed
         if sum(map(_tokens, near)) > room:
             return self._reduce(near, start, aim)
         found = {group.key: group for group in near}
-        if self._recall is not None and not self._whole_within(found, start, aim):
+        if self.recall is not None and not self._whole_within(found, start, aim):
             recalled, _ = self._retrieve(near, start)
             found |= {group.key: group for group in recalled}
             if sum(map(_tokens, found.values())) > room:
@@ -173,9 +162,9 @@ class Fitting:
 
     def _whole_within(self, found: Mapping[_Key, Group], start: int, aim: Room) -> bool:
         """Whether everything from a place on fits; of what does not, no more is read than that."""
-        room = aim.limit - self._fixed
+        room = aim.limit - self.fixed
         size, index, more = sum(map(_tokens, found.values())), start + HORIZON, list[Group]()
-        while size <= room and (group := self._past.at(index)) is not None:
+        while size <= room and (group := self.past.at(index)) is not None:
             if group.key not in found:
                 size += group.tokens
                 more.append(group)
@@ -188,9 +177,9 @@ class Fitting:
         Where that is far less than the budget, groups that do not fit are passed over, and those
         for which their section has no room in any case.
         """
-        past, dropped = self._past, set[_Key]()
+        past, dropped = self.past, set[_Key]()
         found = {each.group.key: each for each in plan.groups}
-        used = held(plan, self._tokenizer) if aim.sections else Counter[str]()
+        used = held(plan, self.tokenizer) if aim.sections else Counter[str]()
         size, index = self.size(plan), start + HORIZON
         while (group := past.at(index)) is not None:
             index += 1
@@ -225,18 +214,18 @@ class Fitting:
     ) -> tuple[list[Group], Mapping[tuple[int, int], float]]:
         """Return what answers the latest user message from beyond these groups, and all scores."""
         said = [group for group in near if group.kind == "user"]
-        if self._recall is None or not said:
+        if self.recall is None or not said:
             return [], {}
-        until = self._past.groups[start].key if start else None
-        scores = self._recall.scores(said[-1].rows, until)
-        found = self._recall.groups(scores.keys() - {group.key for group in near})
-        return [*map(self._form, found)], scores
+        until = self.past.groups[start].key if start else None
+        scores = self.recall.scores(said[-1].rows, until)
+        found = self.recall.groups(scores.keys() - {group.key for group in near})
+        return [*map(self.form, found)], scores
 
     def _reduce(self, near: Sequence[Group], start: int, aim: Room) -> Plan:
         recalled, scores = self._retrieve(near, start)
         groups = sorted((*near, *recalled), key=_place)
-        items, reduced = self._reduced(groups, scores, aim, self._fixed)
-        all_read = self._past.at(start + HORIZON) is None
+        items, reduced = self._reduced(groups, scores, aim, self.fixed)
+        all_read = self.past.at(start + HORIZON) is None
         found = frozenset(group.key for group in recalled)
         return Plan(tuple(_planned(groups, items, reduced)), all_read, recalled=found)
 
@@ -249,12 +238,12 @@ class Fitting:
         known: Collection[str] = (),
     ) -> tuple[list[Item], Reduced]:
         """Return groups as items, and what they come to beside what is fixed."""
-        self._look_for_levels(row for group in groups for row in group.rows)
+        self.look_for_levels(row for group in groups for row in group.rows)
         items: list[Item] = [
-            item_of(group, self._tokenizer, scores.get(group.key, 0.0)) for group in groups
+            item_of(group, self.tokenizer, scores.get(group.key, 0.0)) for group in groups
         ]
         said = [item.text for item in items if item.kind == "user"]
-        reductions = self._strategy.reductions(items, said[-1] if said else "")
+        reductions = self.strategy.reductions(items, said[-1] if said else "")
         if not aim.strict and any(item.kind == "summary" for item in items):
             # A target that cannot be reached is no reason to lose what stands for the rest.
             reductions = (each for each in reductions if items[each.item].kind != "summary")
@@ -267,7 +256,7 @@ class Fitting:
             chain(left_out, reductions),
             fixed=fixed,
             max_tokens=aim.limit,
-            tokenizer=self._tokenizer,
+            tokenizer=self.tokenizer,
             header=DIGEST_HEADER,
             strict=aim.strict,
             kept=self._kept(groups, items, fixed, newest=aim.newest),
@@ -285,7 +274,7 @@ class Fitting:
         That is the newest group for which there is room beside all that must be sent.
         """
         kept = {index for index, group in enumerate(groups) if group.yields}
-        room = self._limit - fixed - sum(item.tokens for item in items if item.mandatory)
+        room = self.limit - fixed - sum(item.tokens for item in items if item.mandatory)
         room -= sum(items[index].shorter_tokens for index in kept)
         for index in range(len(groups) - 1, -1, -1) if newest else ():
             if not (groups[index].left_out or groups[index].label):
@@ -303,11 +292,11 @@ class Fitting:
     ) -> int:
         """Return what is left for a group of a room, and of its section, by what must be sent."""
         name = groups[index].section
-        if name not in self._sections:
+        if name not in self.sections:
             return room
         must = sum(item.tokens for item in items if item.mandatory and item.section == name)
         must += sum(items[n].shorter_tokens for n in kept if items[n].section == name)
-        return min(room, self._sections[name] - must)
+        return min(room, self.sections[name] - must)
 
 
 def _told_by(front: Plan) -> set[str]:

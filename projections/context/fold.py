@@ -65,7 +65,7 @@ from projections.context.row_changes import (
     result_row,
 )
 from projections.context.rows import CONTEXT_MESSAGES, Kind
-from projections.engine.folding import not_yet_within, within
+from projections.engine.folding import before, not_yet_within, up_to, within
 from projections.engine.projection import Change, Patch, Put, State
 
 __all__ = ["CONTEXT", "ContextProjection"]
@@ -260,7 +260,7 @@ def _latest(
 
 
 def _summary(state: State, event: RecordedEvent, data: Summary) -> list[Change]:
-    ranges = memory.known(data.versions, event.version)
+    ranges = up_to(data.versions, event.version)
     place = min((first for first, _ in ranges), default=event.version)
     row = new_row(
         event,
@@ -283,7 +283,7 @@ def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Ch
         "result_version": None,
         "full_alias": None,
     }
-    ranges = memory.known(data.versions, event.version)
+    ranges = up_to(data.versions, event.version)
     changes: list[Change] = []
     # What was withdrawn before stays so: thousands of retractions of everything are cheap.
     new, state["withdrawn"] = not_yet_within(ranges, state["withdrawn"])
@@ -307,8 +307,8 @@ def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Ch
 
 
 def _switch(state: State, event: RecordedEvent, data: BranchSwitch) -> list[Change]:
-    gone = memory.known(data.withdrawn, event.version - 1)
-    back = memory.known(data.restored, event.version - 1)
+    gone = before(data.withdrawn, event)
+    back = before(data.restored, event)
     changes: list[Change] = []
     for first, last in gone:
         changes.append(Patch(TABLE, "summary_version", first, last, {"hidden": "withdrawn"}))
@@ -318,9 +318,9 @@ def _switch(state: State, event: RecordedEvent, data: BranchSwitch) -> list[Chan
     changes += covering.reveal(state, gone, gone)
     changes += [hide_where(first, last, "inactive", None) for first, last in back]
     for name in ("system", "notebook"):
-        before, after = memory.switch_texts(state, name, gone, back)
-        if before != after:
-            away = [version for version in before if not within(gone, version)]
+        was, after = memory.switch_texts(state, name, gone, back)
+        if was != after:
+            away = [version for version in was if not within(gone, version)]
             changes += [hide(version, "superseded") for version in away if version not in after]
             changes += [hide(version, None) for version in after]
     return changes

@@ -17,7 +17,7 @@ from projections.context.formats.base import compacted_for, native_for
 from projections.context.levels import lower
 from projections.context.output_paths import READ_OUTPUT, message_alias
 from projections.context.plans import COMPACTED, Group, Plan
-from projections.context.rows import ContextRow
+from projections.context.rows import ContextRow, counted
 from projections.context.source import ContextHead, RowSource
 from projections.context.system_part import Injection, declared_name
 from projections.context.table_rows import tabled_rows
@@ -72,7 +72,7 @@ class Grouping:
         noted = rows[0].grouped
         if noted is None or noted[0] != self._how or noted[1] != rows:
             noted = self._how, rows, self._made(rows)
-            rows[0].note_group(noted)
+            rows[0].note("grouped", noted)
         group: Group = noted[2]
         return group
 
@@ -107,12 +107,8 @@ class Grouping:
             part=place,
             role="system",
             kind="system",
-            message=message,
-            tokens=count.tokens,
-            tokens_exact=count.exact,
-            tokens_margin=count.margin,
-            encoding=self._tokenizer.name,
             source_versions=list(injection.versions),
+            **counted(message, count, self._tokenizer.name),
         )
         return Group((row,), count.tokens, injection.label)
 
@@ -150,14 +146,8 @@ class Grouping:
             alias = message_alias(row.version)
             message = {**short.message, "content": f"{text}\nFull message: {alias}"}
             count = counts.count(message, self._tokenizer)
-            short = short.with_(
-                message=message,
-                tokens=count.tokens,
-                tokens_exact=count.exact,
-                tokens_margin=count.margin,
-                encoding=self._tokenizer.name,
-                full_alias=alias,
-            )
+            told = counted(message, count, self._tokenizer.name)
+            short = short.with_(**told, full_alias=alias)
         group = self.group((short,), task.label)
         why = "the budget cannot hold it whole"
         return replace(group, whole=task, why=why) if group.tokens < task.tokens else None

@@ -27,7 +27,7 @@ from eventstore.blobs import alias_of
 from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
 from eventstore.ids import call_id
-from eventstore.sql.backend import AnyConnection, backend_of, cursor, has_table
+from eventstore.sql.backend import AnyConnection, backend_of, fetch, has_table
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.types import Digest, Id
 from projections.context.compression.facts import Fact, FactKind, lasting_facts
@@ -95,7 +95,7 @@ def lower(row: ContextRow) -> Lower:
     found: Lower | None = row.noted
     if found is None:
         found = _made(row, _shorter(row), counts.count) if _has_levels(row) else _NONE
-        row.note(found)
+        row.note("noted", found)
     return found
 
 
@@ -149,7 +149,7 @@ class KeptLevels:
                 if _has_levels(row):
                     lacking.setdefault(self._digest(row), []).append(row)
                 else:
-                    row.note(_NONE)
+                    row.note("noted", _NONE)
         if not lacking:
             return
         self._look(connection)
@@ -182,7 +182,7 @@ class KeptLevels:
         """
         for row in rows:
             if row.fresh and row.noted is None and _has_levels(row):
-                row.note(_Unkept(*_made(row, _shorter(row), count_message)))
+                row.note("noted", _Unkept(*_made(row, _shorter(row), count_message)))
 
     def offer(self, rows: Iterable[ContextRow]) -> None:
         """Take the rows of a request, of which `bind` keeps the levels; looked at by it alone."""
@@ -254,23 +254,21 @@ class KeptLevels:
         return digest.digest()
 
     def _read(self, connection: AnyConnection, digests: list[bytes]) -> dict[bytes, str]:
-        backend, run = backend_of(connection), cursor(connection)
+        backend = backend_of(connection)
         owner = backend.from_id(self._conversation_id)
         found: dict[bytes, str] = {}
         for start in range(0, len(digests), _MOST_AT_ONCE):
             some = digests[start : start + _MOST_AT_ONCE]
             query = f"{_READ} ({', '.join(['{}'] * len(some))})"
             bound = map(backend.from_digest, some)
-            run.execute(query.replace("{}", backend.mark), [owner, *bound])
-            for digest, held in run.fetchall():
-                found[backend.to_digest(digest)] = held
-        run.close()
+            rows = fetch(connection, query.replace("{}", backend.mark), [owner, *bound])
+            found.update((backend.to_digest(digest), held) for digest, held in rows)
         return found
 
 
 def _note(rows: Iterable[ContextRow], made: Lower) -> None:
     for row in rows:
-        row.note(made)
+        row.note("noted", made)
 
 
 def _has_levels(row: ContextRow) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from eventstore.ids import call_id
 from projections.context.plans import Group, Plan, Planned
-from projections.context.rows import ContextRow
+from projections.context.rows import ContextRow, counted
 from projections.tokens import Tokenizer, counts
 
 __all__ = ["READ_OUTPUT", "in_part", "message_alias", "without_path"]
@@ -61,11 +61,4 @@ def without_path(row: ContextRow, tokenizer: Tokenizer) -> ContextRow:
     if bare == text:
         return row
     message = {**row.message, "content": bare}
-    count = counts.count(message, tokenizer)
-    return row.with_(
-        message=message,
-        tokens=count.tokens,
-        tokens_exact=count.exact,
-        tokens_margin=count.margin,
-        encoding=tokenizer.name,
-    )
+    return row.with_(**counted(message, counts.count(message, tokenizer), tokenizer.name))

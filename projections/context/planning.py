@@ -14,7 +14,7 @@ What is planned at one moment is the work of `projections.context.fitting`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from operator import attrgetter
@@ -25,7 +25,7 @@ from projections.context.fitting import HORIZON, Fitting, LookForLevels
 from projections.context.older import LookForLasting, Teller
 from projections.context.past import Past, whole
 from projections.context.plan_cache import PlanMemo
-from projections.context.plans import Budget, Group, Plan, Planned, Step, holds
+from projections.context.plans import Budget, Group, Plan, Planned, Step
 from projections.context.recall import Recall
 from projections.context.section_budgets import Room, held, over
 from projections.tokens import Tokenizer
@@ -105,11 +105,9 @@ def plan(
         return fit.fitting()
     # A digest is a message: each more than the first might be one too many.
     thresholds = replace(budget.thresholds, frozen=0.0) if limited else budget.thresholds
-    sections = dict(budget.sections)
-    stepping = _Stepping(past, fit, thresholds, budget.max_tokens, fixed, sections, tokenizer)
-    stepped = stepping.plan(memo, (budget, fixed, memo_key))
+    stepped = _Stepping(fit, thresholds).plan(memo, (budget, fixed, memo_key))
     # What must be sent may be too large for what the step left.
-    fits = fit.size(stepped) <= budget.max_tokens and not over(stepped, sections, tokenizer)
+    fits = fit.size(stepped) <= budget.max_tokens and not over(stepped, fit.sections, tokenizer)
     return stepped if fits else fit.fitting()
 
 
@@ -117,40 +115,25 @@ class _Stepping:
     """The steps of one history within one budget.
 
     Args:
-        past: The history.
         fit: Plans what a step covers.
         thresholds: When a step falls, and how far it goes.
-        limit: Tokens of the request.
-        fixed: Tokens of what is sent besides.
-        sections: Upper limits for the tokens of sections.
-        tokenizer: Counts.
     """
 
-    def __init__(
-        self,
-        past: Past,
-        fit: Fitting,
-        thresholds: Thresholds,
-        limit: int,
-        fixed: int,
-        sections: Mapping[str, int],
-        tokenizer: Tokenizer,
-    ) -> None:
+    def __init__(self, fit: Fitting, thresholds: Thresholds) -> None:
+        past, limit = fit.past, fit.limit
         self._past, self._fit, self._limit = past, fit, limit
         self._standing = {group.key for group in past.standing}
-        self._besides = fixed
-        self._fixed = fixed + sum(map(_tokens, past.standing))
+        self._fixed = fit.fixed + sum(map(_tokens, past.standing))
         self._trigger = thresholds.trigger_tokens(self._fixed, limit)
         self._target = thresholds.target_tokens(self._fixed, limit)
         self._room = self._trigger - self._fixed
         share = exactly(thresholds.frozen)
         self._frozen = int(share * self._room)
-        self._tokenizer = tokenizer
         task = sum(group.tokens for group in past.standing if group.section == "user")
         # Those of summaries do not change with a step.
         self._rooms = {
             name: max(most - task, 0) if name == "user" else most
-            for name, most in sections.items()
+            for name, most in fit.sections.items()
             if name in _STEPPED
         }
         self._frozen_rooms = {name: int(share * room) for name, room in self._rooms.items()}
@@ -236,12 +219,12 @@ class _Stepping:
 
     def _held_by_section(self, plan: Plan) -> Counter[str]:
         """Return the tokens of a plan's sections, beside what stands in every plan."""
-        return held(plan, self._tokenizer, self._standing) if self._rooms else Counter()
+        return held(plan, self._fit.tokenizer, self._standing) if self._rooms else Counter()
 
     def _held(self, plan: Plan) -> int:
         """Return the tokens of a plan, beside what stands in every plan."""
         standing = sum(each.tokens for each in plan.at(self._standing))
-        return self._fit.size(plan) - self._besides - standing
+        return self._fit.size(plan) - self._fit.fixed - standing
 
     def _fall(self, index: int, last: Step | None) -> Step | None:
         """Return the step that falls with a group; the last one if there is nothing to cover."""
@@ -332,7 +315,7 @@ class _Stepping:
         missed = [
             Planned.whole(group)
             for group in since
-            if group.key < newest and not holds(told, group.key)
+            if group.key < newest and not any(step.before.at((group.key,)))
         ]
         if missed:
             groups = tuple(sorted((*groups, *missed), key=_key))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
@@ -27,7 +27,6 @@ __all__ = [
     "Plan",
     "Planned",
     "Step",
-    "holds",
 ]
 
 ERROR = "error before the latest user message"
@@ -69,7 +68,7 @@ class Planned:
         if group.left_out:
             return cls.dropped(group, group.why)
         if group.sent is None:
-            group.note_sent(cls(group, "full", group.tokens))
+            group.note("sent", cls(group, "full", group.tokens))
         sent: Planned | None = group.sent
         assert sent is not None  # noqa: S101 - noted
         return sent
@@ -234,13 +233,9 @@ class Group:
         object.__setattr__(self, "key", self.rows[0].key)
         object.__setattr__(self, "section", section_of(self.rows[0].kind, len(self.rows)))
 
-    def note(self, item: Item) -> None:
-        """Hold the group as a strategy sees it; it is not part of its value."""
-        object.__setattr__(self, "item", item)
-
-    def note_sent(self, sent: Planned) -> None:
-        """Hold the group as it is sent whole; it is not part of its value."""
-        object.__setattr__(self, "sent", sent)
+    def note(self, name: str, made: Item | Planned) -> None:
+        """Hold ``item`` or ``sent``, once it was made; it is not part of its value."""
+        object.__setattr__(self, name, made)
 
     @property
     def kind(self) -> str:
@@ -256,9 +251,3 @@ class Group:
     def source_versions(self) -> tuple[int, ...]:
         """The events that it was made of, ascending."""
         return tuple(sorted(set().union(*[row.source_versions for row in self.rows])))
-
-
-def holds(planned: Sequence[Planned], key: tuple[int, int]) -> bool:
-    """Whether a group is among these, which are in order."""
-    place = bisect_left(planned, key, key=_key)
-    return place < len(planned) and planned[place].group.key == key

@@ -8,7 +8,6 @@ the budget, so that a larger one never keeps less.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
 
 from projections.context.compression.search import Embedding
 from projections.context.compression.strategy import Strategy
@@ -18,24 +17,12 @@ from projections.context.rows import ContextRow
 from projections.context.search_tables import item_to_search
 from projections.context.source import RowSource
 
-__all__ = ["HITS", "Recall", "Retrieves", "embedding_of", "recall_for", "retrieves"]
+__all__ = ["HITS", "Recall", "embedding_of", "recall_for", "retrieves"]
 
 Key = tuple[int, int]
 
 HITS = 64
 """Groups that may be relevant, the message that is answered among them."""
-
-
-@runtime_checkable
-class Retrieves(Protocol):
-    """A strategy that wants ``Item.relevance``.
-
-    One with an attribute ``embedding`` that is not None has it by meaning too.
-    """
-
-    @property
-    def retrieves(self) -> bool:
-        """Whether it does."""
 
 
 class Recall:
@@ -125,8 +112,10 @@ def recall_for(
 
 
 def retrieves(strategy: Strategy) -> bool:
-    """Whether a strategy wants what answers the intent."""
-    # Asked at every read: `isinstance` would go through the protocol's attributes.
+    """Whether a strategy wants ``Item.relevance``: it has an attribute ``retrieves`` that is true.
+
+    One with an attribute ``embedding`` that is not None has it by meaning too.
+    """
     return bool(getattr(strategy, "retrieves", False))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from operator import attrgetter
@@ -22,7 +22,6 @@ from sqlalchemy import Engine, Pool
 
 from eventstore.sql.backend import AnyConnection
 from eventstore.sql.read import chain_at
-from projections.context.compression.search import Embedding
 from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent
 from projections.context.rows import ContextRow
 from projections.context.source import RENDERED_FIRST, ContextHead, SqlRowSource, head_of, pending
@@ -92,6 +91,9 @@ class RecentRows:
         self, source: SqlRowSource, memory: Recent[KeptRows], owner: Hashable, folded: Folded
     ) -> None:
         self._source = source
+        # What a strategy that retrieves asks for is not remembered.
+        self.rows_at, self.rows_around = source.rows_at, source.rows_around
+        self.search = source.search
         self._memory = memory
         self._owner = owner
         self._start = _brought_up(memory.get(owner), source, folded) or _anew(source, folded)
@@ -124,10 +126,6 @@ class RecentRows:
             self._newest += more
             self._all_read = len(more) < page
 
-    def rows_at(self, versions: Sequence[int]) -> Sequence[ContextRow]:
-        """Return the visible rows at these versions, in descending order."""
-        return self._source.rows_at(versions)
-
     def lasting(self, before: int, limit: int) -> Sequence[ContextRow]:
         """Return the newest visible rows before a version that leave something behind.
 
@@ -159,21 +157,6 @@ class RecentRows:
         place = bisect_left(self._newest, 1 - before, key=lambda row: -row.version)
         since = takewhile(lambda row: row.version >= first, islice(self._newest, place, None))
         return [row for row in since if row.lasting is not None]
-
-    def rows_around(self, versions: Sequence[int]) -> Sequence[ContextRow]:
-        """Return the visible rows at these versions and next to them, in descending order."""
-        return self._source.rows_around(versions)
-
-    def search(
-        self,
-        intent: str,
-        limit: int,
-        *,
-        until: tuple[int, int] | None = None,
-        embedding: Embedding | None = None,
-    ) -> Mapping[tuple[int, int], float]:
-        """Return the places of the groups that answer an intent best, with their scores."""
-        return self._source.search(intent, limit, until=until, embedding=embedding)
 
     def keep(self) -> None:
         """Remember what was read."""

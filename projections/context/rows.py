@@ -34,6 +34,7 @@ __all__ = [
     "ContextRow",
     "Kind",
     "StoredRow",
+    "counted",
     "unsaved_rows",
 ]
 
@@ -89,10 +90,10 @@ class _Noting:
 
     __slots__ = ("fresh", "grouped", "noted", "short", "table")
     fresh: bool  # Whether this process has just folded it: nobody has kept anything of it.
-    grouped: Any
-    noted: Any
-    short: Any
-    table: Any
+    grouped: Any  # The group that begins with the row, and what it was made of.
+    noted: Any  # The row's lower levels.
+    short: Any  # The row at less detail; the row itself if it has no shorter form.
+    table: Any  # The row with its result as a table; False if it has none.
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Begin with nothing."""
@@ -104,21 +105,9 @@ class _Noting:
         object.__setattr__(made, "table", None)
         return made
 
-    def note(self, made: Any) -> None:
-        """Hold what was made of the row; it is not part of its value."""
-        object.__setattr__(self, "noted", made)
-
-    def note_group(self, made: Any) -> None:
-        """Hold the group that begins with the row, and what it was made of."""
-        object.__setattr__(self, "grouped", made)
-
-    def note_short(self, made: Any) -> None:
-        """Hold the row at less detail; the row itself if it has no shorter form."""
-        object.__setattr__(self, "short", made)
-
-    def note_table(self, made: Any) -> None:
-        """Hold the row with its result as a table, False if it has none."""
-        object.__setattr__(self, "table", made)
+    def note(self, name: str, made: Any) -> None:
+        """Hold what was made of the row, under one of these names; it is not part of its value."""
+        object.__setattr__(self, name, made)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,6 +203,12 @@ class ContextRow(_Noting):
     def count(self) -> Count:
         """The stored tokens, as a count of the encoding."""
         return Count(self.tokens, exact=self.tokens_exact, margin=self.tokens_margin)
+
+
+def counted(message: dict[str, Any], count: Count, encoding: str) -> dict[str, Any]:
+    """Return the columns of a message, and of its tokens in an encoding."""
+    told = {"tokens": count.tokens, "tokens_exact": count.exact, "tokens_margin": count.margin}
+    return {"message": message, **told, "encoding": encoding}
 
 
 COLUMNS = tuple(field.name for field in fields(ContextRow))

@@ -1,5 +1,7 @@
 """How many tokens a request may have, and each section of it: `Room`, and the setting's rules.
 
+Of the whole budget the margin of an estimate stays free, and what a shorter task saves.
+
 A section is a kind of content. The system part and the notebook are never shortened: over their
 budget, the request is refused. What is recalled has at most its budget. The others, which belong
 to the history, are planned: what need not be sent loses detail until its section is within its
@@ -8,30 +10,36 @@ budget. What must be sent counts first, and is sent even if it alone is over tha
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from eventstore.options import meant
 from projections.context.compression.monitor import exactly
 from projections.context.compression.reduction import header_tokens
-from projections.context.plans import Group, Plan
+from projections.context.plans import Budget, Group, Plan
 from projections.context.prompts import DIGEST_HEADER
 from projections.context.recalled import Block
 from projections.errors import BudgetInfeasible
 from projections.tokens import Tokenizer
 
 __all__ = [
+    "OVERHEAD",
     "SECTIONS",
     "Room",
     "SectionBudgets",
+    "beside_shorter",
     "held",
+    "infeasible",
     "over",
     "require_front",
     "require_known",
     "section_budgets",
     "uses",
+    "within_margin",
 ]
 
 SECTIONS = (
@@ -48,6 +56,9 @@ SECTIONS = (
 
 SectionBudgets = tuple[tuple[str, int], ...]
 """Sections with the tokens that each may have."""
+
+OVERHEAD = "tools and request overhead"
+"""What a request has besides messages, for errors."""
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 
@@ -182,3 +193,48 @@ class Room(NamedTuple):
         for group in groups:
             tokens[group.section] += group.tokens
         return {name for name, most in self.sections.items() if tokens[name] > most}
+
+
+def within_margin(limit: int, margin: float) -> int:
+    """Return how many tokens may be counted so that a limit holds if the count is too low.
+
+    >>> within_margin(8_000, 0.25), within_margin(8_000, 0.0)
+    (6400, 8000)
+    """
+    return int(limit / (1 + exactly(margin))) if margin else limit
+
+
+def infeasible(error: BudgetInfeasible, limit: int | None, margin: float) -> BudgetInfeasible:
+    """Return the error as it is told of the whole limit: with the margin among the sizes.
+
+    One that speaks of messages or characters stays as it is, as does one without a margin.
+    """
+    if limit is None or not margin or OVERHEAD not in error.mandatory:
+        return error
+    counted = sum(error.mandatory.values())
+    free = math.ceil(counted * (1 + exactly(margin))) - counted
+    return BudgetInfeasible(limit, {**error.mandatory, "margin of the count": free})
+
+
+def beside_shorter(task: Group, newest: Group, budget: Budget, refusal: BudgetInfeasible) -> Budget:
+    """Return the budget of a request whose first user message is sent in its shorter form.
+
+    Without steps, of what this saves the newest group alone has room: a budget that just holds the
+    message whole has none for others, and a larger budget never keeps less. If it is over half of
+    the budget, others do get the room, or most of the budget would be left unused.
+
+    Args:
+        task: In its shorter form.
+        newest: The newest group.
+        budget: The limits.
+        refusal: Of the request with the whole message.
+    """
+    limit = budget.max_tokens
+    if limit is None or budget.thresholds is not None or OVERHEAD not in refusal.mandatory:
+        return budget
+    whole = task.tokens if task.whole is None else task.whole.tokens
+    if 2 * whole > limit:
+        return budget
+    held = sum(refusal.mandatory.values()) - whole + task.tokens
+    held += 0 if newest.kind == "user" else newest.tokens
+    return replace(budget, max_tokens=min(limit, held))

@@ -1,31 +1,37 @@
-"""Where the builder gets its rows from: the protocol, lists of rows, and SQL.
+"""Where the builder gets its rows from: the protocol, and SQL.
 
-`RowSource` is a protocol, so that building needs no database: `ListRowSource` serves the rows of a
-list. `SqlRowSource` reads those of one conversation in a generation's table, the newest in pages
-and single rows by kind, and never what no window can hold.
+`RowSource` is a protocol, so that building needs no database. `SqlRowSource` reads the rows of one
+conversation in a generation's table, the newest in pages and single rows by kind, and never what no
+window can hold.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 from uuid import UUID
 
 from sqlalchemy import Table
 
 from eventstore.errors import RowDamaged
-from eventstore.sql.backend import AnyConnection, backend_of, cursor
+from eventstore.sql.backend import AnyConnection, Backend, backend_of, cursor
 from eventstore.sql.read import END
 from projections.context.compression.search import Embedding
-from projections.context.row_queries import queries
-from projections.context.rows import COLUMNS, ContextRow, StoredRow, unsaved_rows
+from projections.context.rows import (
+    COLUMNS,
+    CONTEXT_MESSAGES,
+    ContextRow,
+    StoredRow,
+    unsaved_rows,
+)
 from projections.context.search_tables import search_in_memory
 from projections.engine.heads import Head, NotSaved
+from projections.engine.quoting import said
+from projections.engine.tables import storage_of
 
-__all__ = ["RENDERED_FIRST", "ContextHead", "ListRowSource", "RowSource", "SqlRowSource"]
+__all__ = ["RENDERED_FIRST", "ContextHead", "RowSource", "SqlRowSource"]
 __all__ += ["head_of", "pending"]
 
 
@@ -122,73 +128,92 @@ class RowSource(Protocol):
         """
 
 
-class ListRowSource:
-    """The rows of a list, in any order."""
+@dataclass(frozen=True, slots=True)
+class _Queries:
+    """The queries of one table's rows, as the driver takes them."""
 
-    def __init__(self, rows: Iterable[ContextRow], *, excluded: bool = False) -> None:
-        """Take rows; ``excluded`` shows those that were kept out of the context."""
-        hidden = (None, "excluded") if excluded else (None,)
-        shown = (row for row in rows if row.hidden in hidden)
-        self._rows = sorted(shown, key=lambda row: row.key)
+    newest: str
+    older: str
+    since: str
+    shown_since: str
+    at: str
+    lasting: str
+    beside: str
+    apart: str
+    oldest_user: str
+    newest_users: str
+    newest_error: str
 
-    def head(self) -> ContextHead:
-        """Return the system part, the summaries, and the oldest user row that is not hidden."""
-        apart = [row for row in self._rows if row.kind in ("system", "notebook")]
-        summaries = [row for row in self._of_kind("summary") if row.summarised_by is None]
-        return head_of([*apart, *summaries], self._of_kind("user"))
 
-    def latest_user(self) -> ContextRow | None:
-        """Return the newest user row that is not hidden, whether summarised or not."""
-        return next(reversed(self._of_kind("user")), None)
+@lru_cache(maxsize=64)
+def _queries_of(table: Table, excluded: bool, backend: Backend) -> _Queries:
+    """Return the queries of a generation's table; ``excluded`` shows what was kept out.
 
-    def latest_error(self) -> ContextRow | None:
-        """Return the newest visible error row, if it is newer than the latest user row but one."""
-        errors = [row for row in self._of_kind("error") if row.summarised_by is None]
-        return pending(self._of_kind("user")[-2:], errors[-1] if errors else None)
+    Each is a range of an index, in its order.
+    """
 
-    def newest(self, page: int) -> Iterator[ContextRow]:
-        """Yield the visible rows in descending order; a list needs no pages."""
-        return (
-            row
-            for row in reversed(self._rows)
-            if row.summarised_by is None and row.kind not in RENDERED_FIRST
-        )
+    def select(rest: str) -> str:
+        return backend.sql(f"SELECT {', '.join(columns)}, {_quoted(table)} {rest}")
 
-    def rows_at(self, versions: Sequence[int]) -> list[ContextRow]:
-        """Return the rows at these versions that `newest` yields, in the same order."""
-        wanted = set(versions)
-        return [row for row in self.newest(len(self._rows)) if row.version in wanted]
+    # As text, which keeps PostgreSQL's driver from parsing what may not be looked at.
+    types = {column.name: column.type for column in CONTEXT_MESSAGES.columns}
+    columns = [f"{name}::text" if types[name] == "json" else name for name in COLUMNS]
 
-    def lasting(self, before: int, limit: int) -> list[ContextRow]:
-        """Return the newest visible rows before a version that leave something behind."""
-        rows = self.newest(len(self._rows))
-        return [row for row in rows if row.lasting is not None and row.lasting < before][:limit]
+    hidden = "(hidden IS NULL OR hidden = 'excluded')" if excluded else "hidden IS NULL"
+    shown = f"FROM {table.name} WHERE conversation_id = :conversation_id AND {hidden}"
+    window = f"{shown} AND summarised_by IS NULL AND kind NOT IN ('system', 'notebook')"
+    # Columns that are NULL in every row are named in the order too: PostgreSQL does not see that
+    # they are constant, and would not recognise the order of the index.
+    constant = "" if excluded else "hidden DESC, "
+    down = "ORDER BY version DESC, part DESC"
+    backwards = f"ORDER BY {constant}summarised_by DESC, version DESC, part DESC LIMIT :page"
+    first = "ORDER BY version, part" if excluded else "ORDER BY hidden, version, part"
+    last = f"ORDER BY {constant}version DESC, part DESC"
+    apart = (
+        "kind IN ('system', 'notebook', 'summary') AND (kind <> 'summary' OR summarised_by IS NULL)"
+    )
+    # In words that no index knows: by what is hidden, PostgreSQL goes through the conversation.
+    why = "nullif(hidden, 'excluded')" if excluded else "hidden"
+    lasting = (
+        f"FROM {table.name} WHERE conversation_id = :conversation_id AND lasting < :version "
+        f"AND coalesce({why}, CAST(summarised_by AS text)) IS NULL "
+        "AND kind NOT IN ('system', 'notebook')"
+    )
+    some = f"{window} AND version"
+    found = f"(SELECT DISTINCT version {some} = ANY(:versions)) e"
+    # As an order and a limit: of max() and min(), PostgreSQL makes a walk through all rows.
+    before = f"ORDER BY {constant}summarised_by DESC, version DESC LIMIT 1"
+    after = before.replace(" DESC", "")
+    beside = (
+        f"SELECT version FROM {found} "  # noqa: S608
+        f"UNION SELECT (SELECT version {some} < e.version {before}) FROM {found} "
+        f"UNION SELECT (SELECT version {some} > e.version {after}) FROM {found}"
+    )
+    return _Queries(
+        newest=select(f"{window} {backwards}"),
+        older=select(f"{window} AND (version, part) < (:version, :part) {backwards}"),
+        since=select(f"{some} > :version {down}"),
+        shown_since=select(f"{shown} AND version > :version {down} LIMIT :page"),
+        at=select(f"{some} = ANY(:versions) {down}"),
+        lasting=select(f"{lasting} ORDER BY lasting DESC LIMIT :page"),
+        beside=backend.sql(beside),
+        # In no order: for its sake, SQLite would go through the whole conversation.
+        apart=select(f"{shown} AND {apart}"),
+        oldest_user=select(f"{shown} AND kind = 'user' {first} LIMIT 1"),
+        newest_users=select(f"{shown} AND kind = 'user' {last} LIMIT 2"),
+        newest_error=select(f"{shown} AND kind = 'error' AND summarised_by IS NULL {last} LIMIT 1"),
+    )
 
-    def rows_around(self, versions: Sequence[int]) -> list[ContextRow]:
-        """Return the rows at these versions, and those of the versions next to each, both sides."""
-        rows = list(self.newest(len(self._rows)))
-        places = sorted({row.version for row in rows})
-        wanted = {
-            places[each]
-            for place in (bisect_left(places, version) for version in versions)
-            for each in range(max(place - 1, 0), min(place + 2, len(places)))
-        }
-        return [row for row in rows if row.version in wanted]
 
-    def search(
-        self,
-        intent: str,
-        limit: int,
-        *,
-        until: tuple[int, int] | None = None,
-        embedding: Embedding | None = None,
-    ) -> Mapping[tuple[int, int], float]:
-        """Return the places of the groups that answer an intent best, with their scores."""
-        rows = self.newest(len(self._rows))
-        return search_in_memory(rows, intent, limit, until=until, embedding=embedding)
-
-    def _of_kind(self, kind: str) -> list[ContextRow]:
-        return [row for row in self._rows if row.kind == kind]
+def _quoted(table: Table) -> str:
+    """Return the SQL of the text that a row quotes, NULL if it quotes none."""
+    storage = storage_of(table)
+    if storage is None:
+        return "NULL"
+    owned = f"events.conversation_id = {table.name}.conversation_id"
+    named = f"events.version = {table.name}.{storage.event}"
+    text = said(table.name)
+    return f"(SELECT {text} FROM events WHERE {owned} AND {named})"  # noqa: S608 - names of columns
 
 
 class SqlRowSource:
@@ -218,7 +243,7 @@ class SqlRowSource:
         self._unsaved = {} if unsaved is None else unsaved.rows
         self._backend = backend_of(connection)
         self._asked = connection
-        self._queries = queries(table, excluded, self._backend)
+        self._queries = _queries_of(table, excluded, self._backend)
         self._conversation_id = self._backend.from_id(conversation_id)
 
     @cached_property

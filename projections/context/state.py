@@ -30,12 +30,12 @@ from pydantic import ValidationError
 from sqlalchemy import Table
 
 from eventstore.errors import RowDamaged
-from eventstore.events import ConversationStart, RecordedEvent, ToolPolicy, VersionRange
+from eventstore.events import ConversationStart, RecordedEvent, ToolPolicy
 from eventstore.events.values import Mode, is_mode
 from eventstore.ids import call_id
-from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor, text_out
+from eventstore.sql.backend import AnyConnection, Statement, text_out
 from eventstore.sql.types import json_out
-from projections.engine.folding import mode_marks
+from projections.engine.folding import mode_marks, within
 from projections.engine.generations import Generation
 from projections.engine.projection import Change, Column, Put, ReadTable, State
 
@@ -46,7 +46,6 @@ __all__ = [
     "changed",
     "forget",
     "initial",
-    "known",
     "none_active",
     "number",
     "open_calls",
@@ -110,12 +109,10 @@ def read_active(connection: AnyConnection, table: Table, conversation_id: UUID) 
     Raises:
         RowDamaged: Its row was altered.
     """
-    backend, run = backend_of(connection), cursor(connection)
-    run.execute(_query(table).on(backend), {"conversation_id": backend.from_id(conversation_id)})
-    row = run.fetchone()
-    run.close()
-    if row is None:
+    rows = _query(table).rows(connection, conversation_id=conversation_id)
+    if not rows:
         return Active()
+    [row] = rows
     policy = None if row[1] is None else _policy(row[1])
     mode = None if row[0] is None else text_out(row[0])
     if mode is not None and not is_mode(mode):
@@ -268,15 +265,8 @@ def withdraw_results(state: State, ranges: Sequence[Range]) -> None:
     }
 
 
-def known(ranges: Sequence[VersionRange], head: int) -> list[Range]:
-    """Return what of the ranges lies in the log so far."""
-    return [
-        (item.first, min(item.last, head)) for item in ranges if item.first <= min(item.last, head)
-    ]
-
-
 def _covers(ranges: Sequence[Range], version: int | None) -> bool:
-    return version is not None and any(first <= version <= last for first, last in ranges)
+    return version is not None and within(ranges, version)
 
 
 def _place(key: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from projections.context.compression.tables import table_text
 from projections.context.counting import ENCODING
-from projections.context.rows import ContextRow
+from projections.context.rows import ContextRow, counted
 from projections.tokens import counts, tokenizer_for
 
 __all__ = ["note_tables", "tabled_rows"]
@@ -38,7 +38,7 @@ def note_tables(rows: Iterable[ContextRow]) -> None:
     made: list[tuple[ContextRow, dict[str, object]]] = []
     for row in rows:
         if row.kind == "tool" and row.table is None:
-            row.note_table(False)
+            row.note("table", False)
             if (message := _message(row)) is not None:
                 made.append((row, message))
     if not made:
@@ -48,15 +48,9 @@ def note_tables(rows: Iterable[ContextRow]) -> None:
     for row, message in made:
         count = counts.count(message, _TOKENIZER, new=row.fresh)
         if count.tokens < row.tokens:
-            table = row.with_(
-                message=message,
-                tokens=count.tokens,
-                tokens_exact=count.exact,
-                tokens_margin=count.margin,
-                encoding=ENCODING,
-            )
-            table.note_table(False)
-            row.note_table(table)
+            table = row.with_(**counted(message, count, ENCODING))
+            table.note("table", False)
+            row.note("table", table)
 
 
 def _message(row: ContextRow) -> dict[str, object] | None:

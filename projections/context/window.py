@@ -6,17 +6,13 @@ How large a model's window is tells the data that `genai_prices` carries along.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from functools import lru_cache
 
 from eventstore.log import get_logger
 from projections.context.options import Asked
 from projections.context.settings import ContextSettings
 from projections.context.view import ContextView
-from projections.tokens.text import names_of
-
-if TYPE_CHECKING:
-    from genai_prices.data_snapshot import DataSnapshot
+from projections.tokens.text import listed_models, names_of
 
 __all__ = ["Allowed", "budget_of", "window_of"]
 
@@ -38,21 +34,12 @@ def window_of(model: str, provider: str | None = None) -> int | None:
     asked += [(name, first) for name in (rest, *names) if rest]
     for name, seller in asked:
         try:
-            _, found = _listed().find_provider_model(name, None, seller, None)
+            _, found = listed_models().find_provider_model(name, None, seller, None)
         except LookupError:
             continue
         if found.context_window:
             return int(found.context_window)
     return None
-
-
-@cache
-def _listed() -> DataSnapshot:
-    # Not the package's current snapshot: a program may have set one that updates itself.
-    from genai_prices.data import providers  # takes a while
-    from genai_prices.data_snapshot import DataSnapshot
-
-    return DataSnapshot(providers=providers, from_auto_update=False)
 
 
 _log = get_logger(__name__)

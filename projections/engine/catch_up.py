@@ -93,8 +93,11 @@ class CatchUp:
         done: Whether the conversation has been caught up to its end.
         version: Of the last event that was folded.
         erasures: How often the conversation had been erased by then.
+        pending: How many events have been folded and not been saved.
         counts: What was counted since; who reads on in the same transaction may count more.
         stood: Version and chain of the heads that `save` is to find, by generation.
+        ahead: With ``last``, the head that `save` is to write, with the rows that the tables lack
+            until then; None unless all was folded, and has only made new rows of the first table.
     """
 
     def __init__(
@@ -124,10 +127,10 @@ class CatchUp:
         self._bound: BoundFolds | None = None
         self._bound_counts: BoundCounts | None = None
         self.stood: list[tuple[int, bytes | None]] = []
-        self._count = self._missed = 0
+        self.pending = self._missed = 0
         self._most, self._at_end = PIECE, False
         self._last = last
-        self._ahead: Head | None = None
+        self.ahead: Head | None = None
         self._chain: bytes | None = None
 
     def fold(self, connection: AnyConnection, most: int = PIECE, new: Kept | None = None) -> int:
@@ -155,9 +158,9 @@ class CatchUp:
                     fold.feed(page)
                     fold.fill(self.counts, stream)
             self._most, self._at_end, self.done = most, len(page) < most, not page
-            self._count = self.version - min(version for version, _ in self.stood)
-            self._ahead = self._folded(found[0]) if self._last is not None else None
-            if self._count and self._ahead is None:
+            self.pending = self.version - min(version for version, _ in self.stood)
+            self.ahead = self._folded(found[0]) if self._last is not None else None
+            if self.pending and self.ahead is None:
                 self.bind(connection)
             caught_up.note(version=self.version, events=len(page))
         return len(page)
@@ -176,13 +179,13 @@ class CatchUp:
                 must be rolled back, and this object not used again. Where statements are pipelined,
                 it may come as the driver's error, and later.
         """
-        if self._count and not self._stands(connection):
+        if self.pending and not self._stands(connection):
             self._missed += 1
             if self._missed < _ATTEMPTS:
                 return
             self._last = None
             self.fold(connection, self._most)
-        if self._count:
+        if self.pending:
             assert self._bound is not None  # noqa: S101 - where it was folded
             assert self._bound_counts is not None  # noqa: S101 - likewise
             self._bound.write(connection)
@@ -205,18 +208,9 @@ class CatchUp:
         self.fold(connection)
         self.save(connection)
 
-    @property
-    def ahead(self) -> Head | None:
-        """The head that `save` is to write, with the rows that the tables lack until then.
-
-        With ``last``, if it has been folded to the end, and has only made new rows of the first
-        table; otherwise None.
-        """
-        return self._ahead
-
     def _folded(self, found: Head) -> Head | None:
         fold, saved = self._folds[0], self.stood[0]
-        if not (saved[0] and self._count and self._at_end):
+        if not (saved[0] and self.pending and self._at_end):
             return None
         new = fold.buffer.only_new(fold.generation.projection.tables[0].name, saved[0])
         if new is None:
@@ -230,11 +224,6 @@ class CatchUp:
             heads.Unsaved(saved, new, self.counts.new),
             self.erasures,
         )
-
-    @property
-    def pending(self) -> int:
-        """How many events have been folded and not been saved."""
-        return self._count
 
     @contextmanager
     def blamed(self) -> Iterator[None]:

@@ -14,11 +14,12 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import Connection, Table, exists, func, not_, select
+from sqlalchemy import Connection, Table, exists, not_, select
 
 from eventstore import EventStore
 from eventstore.events.codec import dumps, loads
 from eventstore.sql.schema import metadata_for
+from eventstore.sql.streams import count_events
 from projections.engine import tables
 from projections.engine.catch_up import fold_anew
 from projections.engine.folds import Fold
@@ -77,7 +78,7 @@ def compare(
         found = [find_live(connection, projection) for projection in chosen]
         live = [generation for generation in found if generation is not None]
         everywhere = conversations is None
-        total = _events(connection) if everywhere else 0
+        total = count_events(connection) if everywhere else 0
         strays = [stray for each in live if everywhere for stray in _strays(connection, each)]
     compared = events = 0
     rows, differences = len(strays), strays
@@ -89,13 +90,6 @@ def compare(
         if on_progress is not None:
             on_progress(events, max(total, events))
     return DiffReport(compared, rows, tuple(differences))
-
-
-def _events(connection: Connection) -> int:
-    streams = metadata_for(connection.dialect.name).tables["conversations"]
-    return int(
-        connection.execute(select(func.coalesce(func.sum(streams.c.version), 0))).scalar_one()
-    )
 
 
 def _all(store: EventStore) -> Iterator[UUID]:

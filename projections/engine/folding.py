@@ -8,7 +8,7 @@ the order of its keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -58,11 +58,14 @@ __all__ = [
     "retracted",
     "run",
     "sections_text",
+    "spoken",
     "switch",
     "text_of",
+    "up_to",
     "where",
     "withdraw",
     "within",
+    "without",
 ]
 
 OPEN_LIMIT = 256  # entries; open calls, turns, runs ... of one kind that a state remembers
@@ -241,6 +244,11 @@ def text_of(parts: Iterable[ContentPart], *, joint: str = "\n") -> str:
     return joint.join([part.text if type(part) is TextPart else _part_text(part) for part in parts])
 
 
+def spoken(parts: Iterable[ContentPart], *, joint: str = "\n") -> str:
+    """Return the texts among parts; what else there is, reasoning too, is passed over."""
+    return joint.join(part.text for part in parts if isinstance(part, TextPart))
+
+
 def answer_text(parts: Iterable[ContentPart]) -> str:
     """Return what an answer said, without its reasoning.
 
@@ -278,17 +286,23 @@ def result_text(result: ToolResult) -> str | None:
     return result.preview if result.preview is not None else sections_text(result.sections) or None
 
 
-def retracted(retraction: Retraction, event: RecordedEvent) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of versions that a retraction withdraws, as far as they lie before it."""
+def retracted(retraction: Retraction, event: RecordedEvent) -> list[tuple[int, int]]:
+    """Return the ranges of versions that a retraction withdraws, as far as they lie before it."""
     return before(retraction.versions, event)
 
 
-def before(versions: Iterable[VersionRange], event: RecordedEvent) -> Iterator[tuple[int, int]]:
-    """Yield ranges of versions, as far as they lie before an event."""
-    for item in versions:
-        last = min(item.last, event.version - 1)
-        if item.first <= last:
-            yield item.first, last
+def before(versions: Iterable[VersionRange], event: RecordedEvent) -> list[tuple[int, int]]:
+    """Return ranges of versions, as far as they lie before an event."""
+    return up_to(versions, event.version - 1)
+
+
+def up_to(versions: Iterable[VersionRange], head: int) -> list[tuple[int, int]]:
+    """Return ranges of versions, as far as they do not lie beyond a version."""
+    return [
+        (item.first, min(item.last, head))
+        for item in versions
+        if item.first <= min(item.last, head)
+    ]
 
 
 def within(ranges: Iterable[tuple[int, int]], version: int) -> bool:
@@ -325,18 +339,29 @@ def not_yet_within(
     Both ends are included. Known ranges are apart from each other, in order, and as many as are
     remembered: what was forgotten is new once more.
     """
-    new: list[tuple[int, int]] = []
-    for first, last in joined(ranges):
-        place = first
-        for low, high in known:
-            if high >= place and low <= last:
-                if low > place:
-                    new.append((place, low - 1))
-                place = high + 1
-        if place <= last:
-            new.append((place, last))
-    before = ((low, high) for low, high in known)
+    before = [(low, high) for low, high in known]
+    new = without(joined(ranges), before)
     return new, [list(each) for each in joined([*before, *new])][-WITHDRAWN_LIMIT:]
+
+
+def without(
+    ranges: Iterable[tuple[int, int]], others: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return what of ranges is in none of the others; both are in order, and apart."""
+    found: list[tuple[int, int]] = []
+    for first, last in ranges:
+        place = first
+        for low, high in others:
+            if low > last:
+                break
+            if high < place:
+                continue
+            if low > place:
+                found.append((place, low - 1))
+            place = high + 1
+        if place <= last:
+            found.append((place, last))
+    return found
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 
 from eventstore.errors import RowDamaged, StatementRefused
 from eventstore.events.codec import dumps, loads
-from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor
+from eventstore.sql.backend import AnyConnection, Statement
 from eventstore.sql.schema import metadata_for
 from projections.engine import tables
 from projections.engine.projection import Projection
@@ -136,10 +136,7 @@ def find_all_live(
     connection: AnyConnection, projections: Sequence[Projection]
 ) -> list[Generation | None]:
     """Return what `find_live` does for each of these projections, in one query."""
-    run = cursor(connection)
-    run.execute(_LIVE.on(backend_of(connection)))
-    rows = [tuple(row) for row in run.fetchall()]
-    run.close()
+    rows = [tuple(row) for row in _LIVE.rows(connection)]
     return [newest(rows, projection) for projection in projections]
 
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from eventstore.erasure import ERASURES, erasure_count
 from eventstore.errors import InvalidEvent
 from eventstore.events.codec import dumps_json, loads_json
-from eventstore.sql.backend import AnyConnection, Backend, Bound, Statement, backend_of, cursor
+from eventstore.sql.backend import AnyConnection, Backend, Bound, Statement, backend_of, fetch
 from eventstore.sql.read import chain_at
 from projections.engine.generations import Generation, LiveRow, newest
 from projections.engine.projection import Projection, State
@@ -151,17 +151,8 @@ def standing(
 
     One query for all of them.
     """
-    backend, run = backend_of(connection), cursor(connection)
     names = [projection.name for projection in projections]
-    run.execute(
-        _STANDING.on(backend),
-        {
-            "conversation_id": backend.from_id(conversation_id),
-            "names": backend.array(names),
-        },
-    )
-    rows = run.fetchall()
-    run.close()
+    rows = _STANDING.rows(connection, conversation_id=conversation_id, names=names)
     if not rows:
         return None
     live: list[LiveRow] = [tuple(row[:4]) for row in rows]
@@ -181,11 +172,8 @@ def behind(
     """
     if not conversations:
         return {}
-    backend, run = backend_of(connection), cursor(connection)
-    ids = [backend.from_id(each) for each in conversations]
-    run.execute(_CURRENT.on(backend), {"ids": backend.array(ids)})
-    current = {(backend.to_id(owner), name, number) for owner, name, number in run.fetchall()}
-    run.close()
+    rows, to_id = _CURRENT.rows(connection, ids=list(conversations)), backend_of(connection).to_id
+    current = {(to_id(owner), name, number) for owner, name, number in rows}
     lacking = (
         (stream, [each for each in generations if (stream, *_key(each)) not in current])
         for stream in conversations
@@ -209,14 +197,9 @@ def read(
 
 def reached(connection: AnyConnection, generation: Generation, conversation_id: UUID) -> int:
     """Return the version that a generation has folded, whatever its state holds; 0 for none."""
-    run = cursor(connection)
-    backend = backend_of(connection)
-    owner = {"conversation_id": backend.from_id(conversation_id)}
     key = dict(zip(("projection", "generation"), _key(generation), strict=True))
-    run.execute(_REACHED.on(backend), owner | key)
-    row = run.fetchone()
-    run.close()
-    return 0 if row is None else int(row[0])
+    rows = _REACHED.rows(connection, conversation_id=conversation_id, **key)
+    return int(rows[0][0]) if rows else 0
 
 
 def lock(
@@ -305,16 +288,13 @@ def _select(
     locked_at: int | None = None,
 ) -> tuple[dict[_Key, Head], bytes | None]:
     """Return heads, and the chain at ``locked_at`` if they are to be locked and there are any."""
-    backend, run = backend_of(connection), cursor(connection)
+    backend = backend_of(connection)
     by_key = {_key(each): each for each in generations}
     wanted = [part for key in by_key for part in key]
     locked = locked_at is not None
     at = [locked_at] if locked else []
-    run.execute(
-        _heads_query(backend, len(by_key), locked), [*at, backend.from_id(conversation_id), *wanted]
-    )
-    rows = run.fetchall()
-    run.close()
+    query = _heads_query(backend, len(by_key), locked)
+    rows = fetch(connection, query, [*at, backend.from_id(conversation_id), *wanted])
     found = {}
     for name, number, version, text, chain, erasures, _ in rows:
         try:

@@ -22,11 +22,9 @@ from eventstore.events import RecordedEvent
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
     AnyConnection,
-    Backend,
     DriverConnection,
     Statement,
     backend_of,
-    cursor,
     keys_of,
     raw_of,
 )
@@ -91,9 +89,8 @@ def kept_and_since(
     backend = backend_of(connection)
     run = backend.reading(connection)
     try:
-        run.execute(
-            _KEPT_AND_SINCE.on(backend), _place(backend, head, conversation_id) | {"most": most}
-        )
+        wanted = {"conversation_id": backend.from_id(conversation_id), "most": most}
+        run.execute(_KEPT_AND_SINCE.on(backend), _place(head, conversation_id) | wanted)
         found = run.fetchall()
         now = _as_it_was(head, *found[0][-3:]) if found else None
         rows = [row[:-3] for row in found if row[0] is not None]
@@ -163,18 +160,15 @@ class _Later(DriverConnection):
 
 
 def _looked_up(connection: AnyConnection, head: Head, conversation_id: UUID) -> Head | None:
-    backend, run = backend_of(connection), cursor(connection)
-    run.execute(_KEPT.on(backend), _place(backend, head, conversation_id))
-    row = run.fetchone()
-    run.close()
-    if row is None:
+    rows = _KEPT.rows(connection, **_place(head, conversation_id))
+    if not rows:
         raise GenerationGone(head.generation.projection.name)
-    return _as_it_was(head, *row)
+    return _as_it_was(head, *rows[0])
 
 
-def _place(backend: Backend, head: Head, conversation_id: UUID) -> dict[str, Any]:
+def _place(head: Head, conversation_id: UUID) -> dict[str, Any]:
     return {
-        "conversation_id": backend.from_id(conversation_id),
+        "conversation_id": conversation_id,
         "projection": head.generation.projection.name,
         "generation": head.generation.number,
         "version": head.version,

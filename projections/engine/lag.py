@@ -17,7 +17,7 @@ from eventstore import EventStore
 from eventstore.errors import StatementRefused, StoreUnavailable
 from eventstore.gauges import Measurement
 from eventstore.sql import feed
-from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor
+from eventstore.sql.backend import AnyConnection, Statement, backend_of
 from eventstore.sql.feed import held_back
 from eventstore.sql.schema import metadata_for
 from projections.engine import generations
@@ -90,21 +90,15 @@ def _lag(
 ) -> Lag:
     if not conversations:
         return Lag(0, 0.0)
-    backend, run = backend_of(connection), cursor(connection)
-    ids = [backend.from_id(each) for each in conversations]
-    run.execute(
-        _LAG.on(backend),
-        {
-            "ids": backend.array(ids),
-            "projection": generation.projection.name if generation else "",
-            "generation": generation.number if generation else 0,
-        },
+    [(events, oldest)] = _LAG.rows(
+        connection,
+        ids=list(conversations),
+        projection=generation.projection.name if generation else "",
+        generation=generation.number if generation else 0,
     )
-    [(events, oldest)] = run.fetchall()
-    run.close()
     if oldest is None:
         return Lag(0, 0.0)
-    age = datetime.now(UTC) - backend.to_time(oldest)
+    age = datetime.now(UTC) - backend_of(connection).to_time(oldest)
     return Lag(events, max(0.0, round(age.total_seconds(), 3)))
 
 

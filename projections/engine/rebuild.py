@@ -33,7 +33,6 @@ from eventstore.telemetry import operation
 from projections.engine import generations, tables
 from projections.engine import set_aside as failures
 from projections.engine.catch_up import Begin, CatchUp, in_pieces
-from projections.engine.fold_whole import fold_whole
 from projections.engine.folds import is_own_fault
 from projections.engine.generations import Generation
 from projections.engine.projection import Projection, named
@@ -45,6 +44,7 @@ from projections.engine.rebuild_pages import (
     Pending,
     Turn,
     few_collections,
+    fold_whole,
     in_processes,
 )
 from projections.engine.set_aside import Failure

@@ -18,7 +18,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.synchronize import Lock
@@ -28,17 +28,23 @@ from uuid import UUID
 from sqlalchemy import Connection, Table
 
 from eventstore import EventStore, KeyProvider
+from eventstore.erasure import erasure_count
+from eventstore.events import RecordedEvent
 from eventstore.sql.at_hand import TURN_S
 from eventstore.sql.backend import Backend, backend_named
 from eventstore.sql.engines import open_engine
 from eventstore.sql.pools import may_fork
+from eventstore.sql.read import WholeStreams
 from projections.engine import heads
 from projections.engine import rows as row_statements
-from projections.engine.folds import Fold
+from projections.engine.catch_up import fold_anew
+from projections.engine.folds import Fold, begin
 from projections.engine.generations import Generation
 from projections.engine.heads import BoundHead, Head
+from projections.engine.pages import DAMAGED
 from projections.engine.projection import Projection
 from projections.engine.set_aside import Failure
+from projections.tokens.counts import TokenCounts, known_of
 
 __all__ = [
     "ALONE",
@@ -49,6 +55,7 @@ __all__ = [
     "Pending",
     "Turn",
     "few_collections",
+    "fold_whole",
     "in_processes",
 ]
 
@@ -126,6 +133,75 @@ class FoldedPage:
             raise AlreadyFolded
         for table, rows in self._rows.items():
             row_statements.load(connection, table, rows)
+
+
+def fold_whole(
+    store: EventStore, generations: Sequence[Generation], ids: Sequence[UUID]
+) -> tuple[int, Mapping[UUID, TokenCounts], Mapping[UUID, list[Fold]]]:
+    """Return how often these had been erased, what was counted of each, and the folds of each.
+
+    Most are folded outside any transaction: SQLite's write-ahead log begins anew only where nobody
+    reads what is in it, and would grow for as long as the rebuild takes.
+
+    Raises:
+        ProjectionFailed: A fold raised, or an event cannot be read.
+    """
+    with store.reading() as connection:
+        erasures = erasure_count(connection, ids)
+        counts = known_of(connection, ids)
+        streams = WholeStreams.read(connection, ids)
+    folded: dict[UUID, list[Fold]] = {}
+    others: list[UUID] = []
+    for each, known in counts.items():
+        events = None if known.looks else _taken(streams, each)
+        if events is None:
+            others.append(each)
+        else:
+            folded[each] = _folded(generations, each, events, known)
+    if others:
+        with store.reading() as connection:
+            folded.update(_fold_others(connection, generations, streams, counts, others))
+    return erasures, counts, {each: folded[each] for each in counts}
+
+
+def _fold_others(
+    connection: Connection,
+    generations: Sequence[Generation],
+    streams: WholeStreams,
+    counts: Mapping[UUID, TokenCounts],
+    ids: Sequence[UUID],
+) -> Iterator[tuple[UUID, list[Fold]]]:
+    """Yield the folds of those that are sealed, in blobs, forked, damaged, or have many counts."""
+    for each in ids:
+        known = counts[each]
+        known.go_on_in(connection)
+        events = _taken(streams, each, connection)
+        if events is None:
+            yield each, fold_anew(connection, generations, each, counts=known)
+        else:
+            yield each, _folded(generations, each, events, known)
+
+
+def _taken(
+    streams: WholeStreams, conversation_id: UUID, connection: Connection | None = None
+) -> list[RecordedEvent] | None:
+    with suppress(*DAMAGED):  # Read once more, it is told which event it is.
+        return streams.take(conversation_id, connection)
+    return None
+
+
+def _folded(
+    generations: Sequence[Generation],
+    conversation_id: UUID,
+    events: Sequence[RecordedEvent],
+    counts: TokenCounts,
+) -> list[Fold]:
+    folds = [begin(generation) for generation in generations]
+    counts.read_ahead()
+    for fold in folds:
+        fold.feed(events)
+        fold.fill(counts, conversation_id)
+    return folds
 
 
 def in_processes(

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Boolean, Double, Table
 from sqlalchemy.types import TypeEngine
 
-from eventstore.sql.backend import AnyConnection, Backend, Bound, backend_of, cursor
+from eventstore.sql.backend import AnyConnection, Backend, Bound, backend_of, cursor, fetch
 from eventstore.sql.types import (
     Id,
     IndexedText,
@@ -204,20 +204,17 @@ def columns_of(
     connection: AnyConnection, table: Table, owner: Any, columns: Sequence[str]
 ) -> list[tuple[Any, ...]]:
     """Return some columns of all rows of a conversation, in the caller's transaction."""
-    backend, run = backend_of(connection), cursor(connection)
+    backend = backend_of(connection)
     names = ", ".join(_quoted(columns))
     chosen = f'SELECT {names} FROM "{table.name}" WHERE {_OWNER} = {backend.mark}'  # noqa: S608
-    run.execute(chosen, [backend.from_id(owner)])
     texts = [isinstance(table.c[name].type, SafeText) for name in columns]
-    rows = [
+    return [
         tuple(
             unescape(value) if text and value is not None else value
             for value, text in zip(row, texts, strict=True)
         )
-        for row in run.fetchall()
+        for row in fetch(connection, chosen, [backend.from_id(owner)])
     ]
-    run.close()
-    return rows
 
 
 def _convert_texts(convert: Convert, column: list[Any]) -> list[Any]:

@@ -197,7 +197,7 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
                 after["titled"] = event.version
                 after["titles"] = [*after["titles"], [event.version, values["title"]]][-_RECENT:]
         case Retraction() as retraction:
-            _withdraw(after, values, list(folding.retracted(retraction, event)))
+            _withdraw(after, values, folding.retracted(retraction, event))
         case BranchSwitch() as switched:
             _switch(after, values, event, switched)
         case ConversationStart() as start:
@@ -241,12 +241,9 @@ def _say(after: State, event: RecordedEvent, values: dict[str, Any], role: str, 
 
 
 def _withdraw(after: State, values: dict[str, Any], gone: Sequence[tuple[int, int]]) -> None:
-    def stays(version: int) -> bool:
-        return not any(first <= version <= last for first, last in gone)
-
-    after["recent"] = [said for said in after["recent"] if stays(said[0])]
+    after["recent"] = [said for said in after["recent"] if not folding.within(gone, said[0])]
     _show_last(after, values)
-    if not stays(after["titled"]):
+    if folding.within(gone, after["titled"]):
         after["titled"] = 0  # The message that comes in its place gives the title.
 
 
@@ -255,8 +252,8 @@ def _switch(
 ) -> None:
     """Show what the active branch says last, and its title."""
     said = after["recent"]
-    gone = list(folding.before(switched.withdrawn, event))
-    back = list(folding.before(switched.restored, event))
+    gone = folding.before(switched.withdrawn, event)
+    back = folding.before(switched.restored, event)
     returned = [each for each in after["aside"] if folding.within(back, each[0])]
     _withdraw(after, values, gone)
     aside = [each for each in after["aside"] if each not in returned]

@@ -222,7 +222,7 @@ def _retraction(draft: Draft, retraction: Retraction) -> None:
     for memory, closed in _MEMORIES:
         for own_id, entry in draft.state[memory].items():
             ranges = folding.retracted(retraction, draft.event)
-            if any(first <= entry["version"] <= last for first, last in ranges):
+            if folding.within(ranges, entry["version"]):
                 draft.drop(memory, own_id)
                 draft.keep(closed, own_id, _WITHDRAWN, CLOSED_LIMIT)
 

@@ -13,11 +13,11 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from eventstore.events import TokenUsage
+from projections.tokens.text import listed_models
 
 __all__ = ["cost_usd"]
 
 if TYPE_CHECKING:
-    from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelInfo, ModelPrice, Provider
 
 
@@ -108,19 +108,9 @@ def _by_the_list(
 @lru_cache(maxsize=1024)
 def _model_prices(provider: str | None, model: str) -> tuple[Provider, ModelInfo] | None:
     try:
-        return _price_list().find_provider_model(model, None, provider, None)
+        return listed_models().find_provider_model(model, None, provider, None)
     except LookupError:
         return None
-
-
-@cache
-def _price_list() -> DataSnapshot:
-    # Not the package's current snapshot: a program may have set one that updates itself, and then
-    # a rebuild would not give what was there.
-    from genai_prices.data import providers
-    from genai_prices.data_snapshot import DataSnapshot
-
-    return DataSnapshot(providers=providers, from_auto_update=False)
 
 
 @cache

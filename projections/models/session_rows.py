@@ -19,13 +19,12 @@ from eventstore.events import (
     RecordedEvent,
     SessionEnd,
     SessionStart,
-    TextPart,
     TokenUsage,
     TurnEnd,
     TurnStart,
 )
 from projections.engine import folding
-from projections.engine.folding import Draft, Row
+from projections.engine.folding import Draft, Row, spoken
 from projections.engine.projection import Change, ReadTable, State
 from projections.engine.quoting import PLACE, QuotedText, place_of
 
@@ -233,7 +232,7 @@ def _asked(draft: Draft, request: LlmRequest) -> None:
 
 def _answered(draft: Draft, message: AssistantMessage) -> None:
     event, key = draft.event, _step(draft.event)
-    text = "".join(part.text for part in message.parts if isinstance(part, TextPart))
+    text = spoken(message.parts, joint="")
     final = None if message.tool_calls else _final(message, text)
     if final is not None and event.meta.turn is not None:
         draft.put("turns", (event.meta.turn,), {"final_text": final} | _place(event, final))

@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from eventstore.events import ConversationFork, RecordedEvent, TaskEnd, TaskEnqueue, TaskStart
 from projections.engine import folding
 from projections.engine.folding import Draft, Row
 from projections.engine.projection import Change, Patch, ReadTable, State
 
-__all__ = ["TASKS", "TaskRow", "TaskStatus", "TasksProjection"]
+__all__ = ["TASKS", "TaskRow", "TasksProjection"]
 
 _TABLE = "tasks"
-
-TaskStatus = Literal["pending", "running", "complete", "failed", "aborted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ from eventstore.sql.backend import (
     Bound,
     Statement,
     backend_of,
-    cursor,
+    fetch,
     has_table,
 )
 from eventstore.sql.types import Digest, Id
@@ -161,7 +161,7 @@ class TokenCounts:
 
     def count_text(self, text: str, tokenizer: Tokenizer) -> Count:
         """Return the tokens of a text alone."""
-        return self._count(text, tokenizer, _plain_text)
+        return self._count(text, tokenizer, lambda text, plain: plain.count(text))
 
     def recall(self, messages: Sequence[Message], tokenizer: Tokenizer) -> None:
         """Look for the counts of many messages at once; those that follow need no query."""
@@ -239,11 +239,9 @@ class TokenCounts:
         """Read counts into what is known; in ``rest`` a pair of braces stands for each value."""
         if self._conversation_id is None:
             return 0
-        backend, run = backend_of(connection), cursor(connection)
+        backend = backend_of(connection)
         query = (_OF_ONE + rest).replace("{}", backend.mark)
-        run.execute(query, [backend.from_id(self._conversation_id), *values])
-        rows = run.fetchall()
-        run.close()
+        rows = fetch(connection, query, [backend.from_id(self._conversation_id), *values])
         self._know(backend, rows)
         return len(rows)
 
@@ -267,11 +265,8 @@ def known_of(connection: AnyConnection, ids: Sequence[UUID]) -> dict[UUID, Token
     Where that is too much to be held at once, each reads its own when it is asked.
     """
     several = {each: TokenCounts(each, connection) for each in ids}
-    backend, run = backend_of(connection), cursor(connection)
-    wanted = {"ids": backend.array([backend.from_id(each) for each in ids]), "most": _MOST_LOADED}
-    run.execute(_OF_SEVERAL.on(backend), wanted)
-    rows = run.fetchall()
-    run.close()
+    backend = backend_of(connection)
+    rows = _OF_SEVERAL.rows(connection, ids=list(ids), most=_MOST_LOADED)
     if len(rows) < _MOST_LOADED:
         for owner, own in groupby(rows, itemgetter(0)):
             several[backend.to_id(owner)]._know(backend, (row[1:] for row in own))
@@ -367,7 +362,3 @@ def canonical(content: Any) -> bytes:
         return to_json(sorted(content.items()) if isinstance(content, dict) else content)
     except PydanticSerializationError:  # lone surrogates, or something that is not JSON
         return _sorted(content).encode("ascii")
-
-
-def _plain_text(text: str, tokenizer: Tokenizer) -> Count:
-    return tokenizer.count(text)

@@ -15,13 +15,16 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tiktoken.model import MODEL_PREFIX_TO_ENCODING, MODEL_TO_ENCODING, encoding_name_for_model
 
 from projections.errors import EncodingNotBundled
 from projections.tokens.ranks import BUNDLED, encoding
+
+if TYPE_CHECKING:
+    from genai_prices.data_snapshot import DataSnapshot
 
 ESTIMATING_ENCODING = "o200k_base"
 
@@ -123,6 +126,19 @@ def _encoding_in_tiktoken(model: str) -> str | None:
         except KeyError:
             continue
     return None
+
+
+@cache
+def listed_models() -> DataSnapshot:
+    """Return the models, windows and prices that `genai_prices` carries along.
+
+    Not its current snapshot: a program may have set one that updates itself, and then a rebuild
+    would not give what was there.
+    """
+    from genai_prices.data import providers  # takes a while
+    from genai_prices.data_snapshot import DataSnapshot
+
+    return DataSnapshot(providers=providers, from_auto_update=False)
 
 
 def names_of(model: str) -> list[str]:

@@ -237,7 +237,7 @@ def test_a_directory_needs_its_format(sqlite_url: str, project: Path) -> None:
     for arguments, said in (
         (
             (str(project), "--format", "openai"),
-            "only --format claude-code, codex and project read one",
+            "only --format claude-code, codex, copilot-cli, gemini-cli and project read one",
         ),
         ((str(project / "conversations" / "a"),), "is not a project"),
         (
@@ -320,7 +320,8 @@ def test_a_directory_of_sessions(sqlite_url: str, tmp_path: Path) -> None:
     refused = run("import", str(tmp_path / "old.jsonl.zst"), url=sqlite_url)
     assert (1, True) == (refused.status, "compressed with zstd: decompress it first" in refused.err)
     empty = run("import", str(tmp_path / "x" / "subagents"), url=sqlite_url)
-    assert (2, True) == (empty.status, "no session file of Claude Code or Codex" in empty.err)
+    agents = "Claude Code, Codex, Copilot CLI or Gemini CLI"
+    assert (2, True) == (empty.status, f"no session file of {agents}" in empty.err)
 
 
 def test_the_events_of_a_subagent_name_its_session(sqlite_url: str, tmp_path: Path) -> None:

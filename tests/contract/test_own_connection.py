@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from uuid import UUID
 
 import psycopg
@@ -17,6 +17,7 @@ from eventstore import AsyncEventStore, EventStore, NewEvent, new_id
 from eventstore.errors import StatementRefused, UnsafeTransaction, WrongExpectedVersion
 from eventstore.events import ToolResult
 from tests.contract.facade import say, texts
+from tests.postgres import fresh_database
 
 
 @pytest.fixture
@@ -188,6 +189,25 @@ def test_commits_that_do_not_wait_are_refused(sqlite_url: str, cid: UUID) -> Non
                 store.append(cid, say("1"), connection=connection)
 
         assert [] == list(store.read(cid))
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_connection_to_another_database_is_refused(
+    backend: str, sqlite_url: str, postgres_server_url: str, postgres_url: str, cid: UUID
+) -> None:
+    """Where that one is a store too, the event would stand there without a word."""
+    with ExitStack() as stack:
+        url, other = sqlite_url, f"{sqlite_url}.other"
+        if backend == "postgresql":
+            url, other = postgres_url, stack.enter_context(fresh_database(postgres_server_url))
+        store = stack.enter_context(EventStore.open(url))
+        wrong = stack.enter_context(EventStore.open(other))
+        with wrong.transaction() as connection:
+            with pytest.raises(UnsafeTransaction, match="and the store is in"):
+                store.append(cid, say("1"), connection=connection)
+            wrong.append(cid, say("2"), connection=connection)
+
+        assert ["2"] == texts(wrong.read(cid))
 
 
 def test_connection_without_a_transaction_is_refused(own: EventStore, cid: UUID) -> None:

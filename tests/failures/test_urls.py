@@ -54,6 +54,7 @@ def test_another_driver(url: str, instead: str) -> None:
         "sqlite://agent.db",
         "sqlite:///",
         "sqlite:///?timeout=5",
+        "sqlite:///what?.db",
         "sqlite:///agent\0.db",
         "sqlite:///\udcff.db",
         "postgresql://h/d?nonsense=1",

@@ -83,6 +83,7 @@ class ThreadProduct:
         self.surface = surface
         self.options: dict[str, Any] = {"api_key": "test", "max_retries": 0}
         self.recorded: dict[str, Any] = {}
+        self.hooks: list[Any] = []
         self.chunks: list[Any] = []
         self.store = store
         self._session = Conversation.start(store)
@@ -171,7 +172,7 @@ class ThreadProduct:
             return work(client)
 
     def _client(self) -> Any:
-        http = httpx2.Client(verify=TLS)
+        http = httpx2.Client(verify=TLS, event_hooks={"response": self.hooks})
         if self.surface.specification == "anthropic_messages":
             own = Anthropic(base_url=self._url, http_client=http, **self.options)
             return clients.record(own, **self.recorded)
@@ -186,6 +187,7 @@ class AsyncProduct:
         self.surface = surface
         self.options: dict[str, Any] = {"api_key": "test", "max_retries": 0}
         self.recorded: dict[str, Any] = {}
+        self.hooks: list[Any] = []
         self.chunks: list[Any] = []
         self.store = store
         self._session = Conversation.start(store)
@@ -287,7 +289,7 @@ class AsyncProduct:
         return asyncio.run(run())
 
     def _client(self) -> Any:
-        http = httpx2.AsyncClient(verify=TLS)
+        http = httpx2.AsyncClient(verify=TLS, event_hooks={"response": self.hooks})
         if self.surface.specification == "anthropic_messages":
             own = AsyncAnthropic(base_url=self._url, http_client=http, **self.options)
             return clients.record(own, **self.recorded)

@@ -95,6 +95,21 @@ def test_lines_of_a_stream(server: ReplayServer, surface: Surface, product: Prod
     assert log.streamed == text_of(log.message())
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("way", ["raw", "piped"])
+def test_body_read_by_a_hook(
+    server: ReplayServer, surface: Surface, product: Product, way: str, stream: bool
+) -> None:
+    """A body that a hook has read before the response is handed out is recorded whole."""
+    threads = isinstance(product, ThreadProduct)
+    product.hooks.append(httpx2.Response.read if threads else httpx2.Response.aread)
+    server.will(Streamed(surface.stream) if stream else Whole(WHOLE[surface.specification]))
+    getattr(product, way)(**({"stream": True} if stream else {}))
+    wanted = text_of(fed(chunks_of(surface.stream)).message()) if stream else SAID
+
+    assert wanted == text_of(Log(product).message())
+
+
 def test_lines_that_are_left(server: ReplayServer, surface: Surface, product: Product) -> None:
     """Leaving the response early is a cancelled call, with what had passed."""
     server.will(Streamed(surface.stream, "stall", after=6))

@@ -129,6 +129,32 @@ def test_no_client() -> None:
         record(object())
 
 
+def test_library_around_a_client() -> None:
+    """Instructor's objects answer to the same names with objects of their own: they are refused."""
+
+    class Instructor:
+        chat = completions = messages = responses = property(lambda self: self)
+
+    with pytest.raises(TypeError, match="Instructor stands around a client"):
+        record(Instructor())
+
+
+def test_client_of_both_shapes(
+    shared_store: EventStore, conversation: Conversation, server: ReplayServer
+) -> None:
+    """A gateway's client with methods of OpenAI's and of Anthropic's is recorded in both."""
+
+    class Gateway(OpenAI):
+        messages = None
+
+    server.will(answer())
+    client = record(Gateway(base_url=server.url, api_key="test"))
+    with conversation.turn("hello"):
+        ask(client)
+
+    assert 1 == len(payloads(shared_store, conversation, e.AssistantMessage))
+
+
 def test_everything_else_is_the_clients(server: ReplayServer) -> None:
     """Attributes are read from the client and written to it; other methods are untouched."""
     plain = OpenAI(base_url=server.url, api_key="test")

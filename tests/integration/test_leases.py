@@ -70,7 +70,7 @@ class TestTwoSessions:
         """It is told who has it, and since when; nothing of the first is touched."""
         with recording.start() as first:
             with first.turn("Hi") as turn:
-                with pytest.raises(ConversationInUse, match="in use by process") as caught:
+                with pytest.raises(ConversationInUse, match="in use by this process") as caught:
                     recording.open(first.id)
                 ask(turn)
 

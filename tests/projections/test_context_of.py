@@ -12,10 +12,11 @@ from eventstore import EventStore
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound
 from projections import Views
-from projections.context import ContextSettings, ContextView, ListRowSource, build
+from projections.context import ContextSettings, ContextView, build
 from projections.context.compression import KeyMessages, LlmSummary, strategies
 from projections.context.formats import FORMATS
 from projections.errors import RequestNotReproducible, UnknownStrategy
+from tests.listed_rows import ListRowSource
 from tests.projections.support import converse, turn
 from tests.run_story import story
 from tests.unit.context.log import Log

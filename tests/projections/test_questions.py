@@ -18,11 +18,12 @@ from projections import Views
 from projections.catalogue import PROJECTIONS
 from projections.context import CONTEXT, build
 from projections.context.rows import ContextRow
-from projections.context.source import ListRowSource, RowSource, SqlRowSource
+from projections.context.source import RowSource, SqlRowSource
 from projections.context.view import ContextView
 from projections.errors import BudgetInfeasible
 from projections.models.timeline import TIMELINE
 from tests.few import few
+from tests.listed_rows import ListRowSource
 from tests.projections.support import converse, expected, live_of, turn
 from tests.properties.histories import histories, metas, payloads
 

@@ -7,8 +7,7 @@ import pytest
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import EventDamaged
-from eventstore.sql.read import read_page
-from eventstore.sql.read_whole import WholeStreams
+from eventstore.sql.read import WholeStreams, read_page
 from projections import Views
 from projections.errors import ProjectionFailed
 from projections.tokens import Tokenizer

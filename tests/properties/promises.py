@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from projections.context import ContextRow, ContextSettings, ContextView, ListRowSource, build
+from projections.context import ContextRow, ContextSettings, ContextView, build
 from projections.context.compression import strategies, strategy_of
 from projections.context.formats import FORMATS
 from projections.context.levels import lower
@@ -25,6 +25,7 @@ from projections.context.view import LedgerEntry
 from projections.errors import BudgetInfeasible
 from projections.tokens import count_messages, tokenizer_for
 from tests.checkers import CHECKERS
+from tests.listed_rows import ListRowSource
 
 __all__ = [
     "FORMATS",

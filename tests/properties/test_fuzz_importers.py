@@ -27,10 +27,13 @@ from tests.integration.test_chatgpt import spoken
 from tests.properties.hostile import HOSTILE, changed_bytes, changed_json, jsons
 from tests.unit.importers.reading import TAU_BENCH
 from tests.unit.importers.test_atif import TRAJECTORY
+from tests.unit.importers.test_copilot_cli import LINES as COPILOT
+from tests.unit.importers.test_gemini_cli import SESSION
+from tests.unit.importers.test_opencode import SESSION as OPENCODE
 from tests.unit.importers.test_openhands import EVENTS
 from tests.unit.importers.test_sharegpt import TURNS
 
-BY_LINE = ("session-jsonl", "messages-jsonl", "claude-code", "codex")
+BY_LINE = ("session-jsonl", "messages-jsonl", "claude-code", "codex", "copilot-cli")
 _FORMATS = st.sampled_from([None, *FORMATS])
 _LINES = [
     {"type": "session_start", "session_id": "s", "ts": "2024-05-10T12:00:00Z", "meta": {}},
@@ -110,6 +113,9 @@ def _documents() -> dict[str, list[Any]]:
     found["sharegpt"] = [{"id": "a", "conversations": TURNS}]
     found["openhands"] = EVENTS
     found["atif"] = [TRAJECTORY]
+    found["copilot-cli"] = COPILOT
+    found["gemini-cli"] = [SESSION]
+    found["opencode"] = [OPENCODE]
     found["langchain"] = _DUMP
     real = json.loads(TAU_BENCH.read_text("utf-8"))
     shortest = sorted(real, key=lambda each: len(json.dumps(each)))[:2]

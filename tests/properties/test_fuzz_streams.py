@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_eventstore import Conversation
-from agent_eventstore.providers import classify, from_response, parser_for
+from agent_eventstore.providers import classify, parser_for, read_response
 from agent_eventstore.providers.base import plain
 from eventstore import EventStore
 from eventstore.events import AssistantChunk, AssistantMessage, LlmError
@@ -254,14 +254,14 @@ def test_wrong_types_never_raise(chunks: list[Any]) -> None:
 @given(_chat | _responses | _anthropic | _item | _block)
 def test_wrong_types_in_a_response_never_raise(response: Any) -> None:
     """Nor in a response that was not streamed."""
-    _keeps(from_response(response))
+    _keeps(read_response(response).message())
 
 
 @pytest.mark.parametrize("number", range(len(_LARGE)))
 def test_strange_objects_never_raise(number: int) -> None:
     """Too large, too deep, in a circle, or unwilling: by itself and within every real stream."""
     _survives([_LARGE[number]] * 3)
-    _keeps(from_response(_LARGE[number]))
+    _keeps(read_response(_LARGE[number]).message())
     for name in NAMES:
         _survives([*chunks_of(name)[:3], _LARGE[number], *chunks_of(name)[3:6]])
 

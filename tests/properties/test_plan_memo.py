@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore.events import AssistantMessage, Erasure, NewEvent, ToolResult, UserMessage
-from projections.context import ListRowSource, build
+from projections.context import build
 from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent, touch
 from projections.context.plans import Plan, Step
 from projections.errors import BudgetInfeasible
 from tests.exhaustive import partly
+from tests.listed_rows import ListRowSource
 from tests.properties.dense import dense_histories
 from tests.unit.context import test_compacted as compacted
 from tests.unit.context.log import Log

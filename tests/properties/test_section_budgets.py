@@ -24,12 +24,13 @@ from eventstore.events import (
     ToolResult,
     UserMessage,
 )
-from projections.context import ContextRow, ContextSettings, ContextView, ListRowSource, build
+from projections.context import ContextRow, ContextSettings, ContextView, build
 from projections.context.compression import strategy_of
 from projections.context.section_budgets import SECTIONS
 from projections.errors import BudgetInfeasible
 from projections.tokens import count_messages, tokenizer_for
 from tests.exhaustive import partly
+from tests.listed_rows import ListRowSource
 from tests.properties.dense import dense_histories
 from tests.properties.promises import (
     FORMATS,

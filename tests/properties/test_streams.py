@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent_eventstore.providers import Delta, StreamParser, from_response, parser_for
+from agent_eventstore.providers import Delta, StreamParser, parser_for, read_response
 from eventstore.events import AssistantChunk, AssistantMessage
 from eventstore.events.codec import decode, encode
 from tests.properties.hostile import places_in
@@ -149,7 +149,7 @@ def test_garbage_in_a_stream_never_raises(name: str, garbage: list[Any]) -> None
 @example({"type": "message", "content": [3, {"type": "text", "text": 4}]})
 def test_a_response_of_garbage_never_raises(response: Any) -> None:
     """What is not a response at all is kept as it came."""
-    _keeps(from_response(response))
+    _keeps(read_response(response).message())
 
 
 @given(st.sampled_from(_SHORT), st.integers(0, 60))

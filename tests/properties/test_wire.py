@@ -33,9 +33,10 @@ from eventstore.events import (
     UserMessage,
     VersionRange,
 )
-from projections.context import ContextRow, ListRowSource
+from projections.context import ContextRow
 from projections.context.formats import FORMATS
 from tests.checkers import CHECKERS
+from tests.listed_rows import ListRowSource
 from tests.properties.test_context import as_events, transcripts
 from tests.unit.context.log import Log
 

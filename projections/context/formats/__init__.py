@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from projections.context.formats import anthropic, chat_notes, neutral, openai_responses
+from projections.context.formats import anthropic, chat, neutral, openai_responses
 from projections.context.formats.base import Additions, Format, Wire
 from projections.context.formats.chat import openai_chat
-from projections.context.formats.chat import wire as _openai_chat
 
 __all__ = ["FORMATS", "Format", "Wire", "format_named", "openai_chat", "writer_of"]
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
-        "openai_chat": _openai_chat,
+        "openai_chat": chat.wire,
         "openai_responses": openai_responses.wire,
         "anthropic_messages": anthropic.wire,
         "neutral": neutral.wire,
@@ -53,8 +52,8 @@ def writer_of(name: str, provider: str | None, system_notes: bool) -> tuple[Form
         ValueError: There is no format of that name.
     """
     written = format_named(name)
-    if name == "openai_chat" and (system_notes or provider in chat_notes.FILL_IN_TEMPLATES):
-        return chat_notes.wire, chat_notes.ADDITIONS
+    if name == "openai_chat" and (system_notes or provider in chat.FILL_IN_TEMPLATES):
+        return chat.wire_with_notes, chat.ADDITIONS
     return written, _ADDITIONS.get(name, Additions())
 
 

@@ -38,7 +38,6 @@ __all__ = [
     "OUTCOMES",
     "Additions",
     "Format",
-    "IdRule",
     "Json",
     "Wire",
     "arguments_of",
@@ -86,22 +85,16 @@ _SELLERS_OF_CLAUDE = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class IdRule:
-    """Which ids a provider takes: those that match the pattern as a whole."""
-
-    pattern: re.Pattern[str]
-
-
+# Which ids a provider takes: those that match the pattern as a whole.
 # OpenAI's chat endpoint answers "string_above_max_length" beyond 40 (observed, 2024 and 2025).
-OPENAI_CHAT = IdRule(re.compile(r"[A-Za-z0-9_-]{1,40}"))
+OPENAI_CHAT = re.compile(r"[A-Za-z0-9_-]{1,40}")
 # OpenAI, API reference "Create a model response" (2025): call_id has 1 to 64 characters.
-OPENAI_RESPONSES = IdRule(re.compile(r"[A-Za-z0-9_-]{1,64}"))
+OPENAI_RESPONSES = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # Anthropic, API reference "Create a Message" (2025): ^[a-zA-Z0-9_-]+$; ours end at 64.
-ANTHROPIC = IdRule(re.compile(r"[A-Za-z0-9_-]{1,64}"))
+ANTHROPIC = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def call_ids(rows: Sequence[ContextRow], rule: IdRule) -> list[tuple[str, ...]]:
+def call_ids(rows: Sequence[ContextRow], rule: re.Pattern[str]) -> list[tuple[str, ...]]:
     """Return for each row the ids on the wire: of its calls, or of the call that it answers.
 
     Raises:
@@ -110,7 +103,7 @@ def call_ids(rows: Sequence[ContextRow], rule: IdRule) -> list[tuple[str, ...]]:
     used: set[str] = set()
     open_ids: tuple[str, ...] = ()
     found: list[tuple[str, ...]] = []
-    accepted = rule.pattern.fullmatch
+    accepted = rule.fullmatch
     for row in rows:
         if row.kind == "tool":
             if not 0 < row.part <= len(open_ids):

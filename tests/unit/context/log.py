@@ -14,12 +14,12 @@ from projections.context import (
     ContextProjection,
     ContextRow,
     ContextView,
-    ListRowSource,
     build,
 )
 from projections.context.counting import CountedMessages
 from projections.engine.projection import Change, Patch, Put, State
 from projections.tokens.counts import TokenCounts
+from tests.listed_rows import ListRowSource
 
 Entry = Payload | UnknownEvent | NewEvent | None
 _COLUMNS = tuple(column.name for column in CONTEXT_MESSAGES.columns)

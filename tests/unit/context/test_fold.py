@@ -25,9 +25,10 @@ from eventstore.events import (
     UserMessage,
     VersionRange,
 )
-from projections.context import ContextProjection, ListRowSource, build, prompts
+from projections.context import ContextProjection, build, prompts
 from projections.tokens import count_message, tokenizer_for
 from tests.checkers import check_openai_messages
+from tests.listed_rows import ListRowSource
 from tests.unit.context.log import Log, recorded
 
 

@@ -8,7 +8,7 @@ import pytest
 from openai.types.responses import ResponseInputItemParam
 from typing_extensions import get_type_hints
 
-from agent_eventstore.providers import from_response
+from agent_eventstore.providers import read_response
 from eventstore.events import AssistantMessage, Payload, ToolResult, UserMessage
 from projections.context.formats import FORMATS, Wire
 from projections.context.formats.item_pairs import OUTPUTS
@@ -154,7 +154,7 @@ def test_every_block_goes_back_to_anthropic_as_it_came(name: str) -> None:
 def test_a_stream_and_a_whole_response_go_back_alike(name: str) -> None:
     """Nothing depends on whether an answer was streamed."""
     chunks = STREAMS[f"gpt-{name}"]
-    whole = from_response(chunks[-1]["response"])
+    whole = read_response(chunks[-1]["response"]).message()
     for target in FORMATS:
         streamed = sent(target, [HI, ANSWERS[f"gpt-{name}"], HI])
         assert streamed.messages == sent(target, [HI, whole, HI]).messages

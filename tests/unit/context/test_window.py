@@ -9,8 +9,9 @@ import pytest
 from projections.context import ContextSettings
 from projections.context.options import Asked
 from projections.context.settings import settings_of
-from projections.context.window import _listed, budget_of, window_of
+from projections.context.window import budget_of, window_of
 from projections.tokens import tokenizer_for
+from projections.tokens.text import listed_models
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_a_router_knows_a_model_by_another_name(model: str, window: int) -> None
     """What it calls the seller says whose name of the model that is."""
     seller, _, name = model.lower().partition("/")
     try:
-        found = _listed().find_provider_model(name, None, seller, None)[1].context_window
+        found = listed_models().find_provider_model(name, None, seller, None)[1].context_window
     except LookupError:
         found = None
     if found is None:

@@ -13,9 +13,9 @@ from eventstore.events import (
     TextPart,
     ToolCallRequest,
 )
-from projections.context import ListRowSource
 from projections.context.formats import FORMATS, Wire
 from tests.checkers import CHECKERS
+from tests.listed_rows import ListRowSource
 from tests.unit.context.log import Log
 
 CLAUDE = Invocation(provider="anthropic", specification="anthropic_messages", model="claude")

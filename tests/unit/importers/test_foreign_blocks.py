@@ -17,6 +17,7 @@ from eventstore.events import (
     OtherPart,
     TextPart,
     ToolResult,
+    UnknownEvent,
     UserMessage,
 )
 from tests.checkers import check_openai_messages
@@ -145,3 +146,13 @@ def test_files_of_converse(write: Write) -> None:
         FilePart(name="terms", url=f"data:{pdf};base64,aQ==", media_type=pdf),
         TextPart(text="Is it so?"),
     ) == asked.parts
+
+
+@pytest.mark.parametrize("content", [{"role": ["user"], "parts": [{"text": "a"}]}, {"parts": []}])
+def test_contents_that_say_nothing(write: Write, content: dict[str, Any]) -> None:
+    """A content of no part, and one whose role is no text, hide nothing of the others."""
+    said = {"role": "user", "parts": [{"text": "hello"}]}
+    first, second = payloads(only(write({"contents": [said, content]}), "openai"))
+    assert isinstance(first, UserMessage)
+    assert (TextPart(text="hello"),) == first.parts
+    assert isinstance(second, UserMessage | UnknownEvent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -136,3 +137,38 @@ def test_another_archive_is_refused(tmp_path: Path) -> None:
     transcripts, failures = found(archive(tmp_path / "a.zip", other=[]))
     assert ([], 1) == (transcripts, len(failures))
     assert "compressed with zip" in failures[0]
+
+
+def test_a_damaged_archive_is_told(tmp_path: Path) -> None:
+    """Wherever a byte is wrong, what can be read is, and nothing but a report is raised."""
+    whole = archive(tmp_path / "a.eval", header={"eval": ABOUT}, samples__1_epoch_1=sample(1))
+    content, seen = whole.read_bytes(), set[tuple[int, int]]()
+    for place in range(0, len(content), 5):
+        damaged = tmp_path / "damaged.eval"
+        damaged.write_bytes(content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :])
+        transcripts, failures = found(damaged)
+        assert transcripts or failures
+        seen.add((len(transcripts), len(failures)))
+    assert {(1, 0), (0, 1)} < seen
+
+
+def test_an_archive_of_a_newer_version_is_told(tmp_path: Path) -> None:
+    """An archive that asks for more than is known of archives is reported."""
+    whole = archive(tmp_path / "a.eval", samples__1_epoch_1=sample(1))
+    content = bytearray(whole.read_bytes())
+    content[content.rindex(b"PK\x01\x02") + 6] = 0xA0
+    whole.write_bytes(content)
+    assert ([], 1) == ((told := found(whole))[0], len(told[1]))
+
+
+def test_what_is_not_read_of_an_archive_is_told(tmp_path: Path) -> None:
+    """A header that is broken, and a sample that stands twice, are reported; the last is read."""
+    path = archive(tmp_path / "a.eval", header="{", samples__1_epoch_1=sample(1))
+    with warnings.catch_warnings(action="ignore"), ZipFile(path, "a") as more:
+        again = {**sample(1), "messages": [{"role": "user", "content": "Again."}]}
+        more.writestr("samples/1_epoch_1.json", json.dumps(again))
+    transcripts, failures = found(path)
+    assert [2] == [len(each.events) for each in transcripts]
+    assert 2 == len(failures)
+    assert "1 names stand twice in the archive: the last is read" in failures[0]
+    assert "header.json" in failures[1]

@@ -11,13 +11,14 @@ from genai_prices.types import ModelInfo, Provider
 from eventstore.events import TokenUsage
 from projections.models import prices
 from projections.models.prices import cost_usd
+from projections.tokens.text import listed_models
 
 TIMES = (datetime(2025, 1, 1, 3, tzinfo=UTC), datetime(2026, 6, 1, 18, 30, tzinfo=UTC))
 
 
 def models() -> Iterator[tuple[str, str, Provider, ModelInfo]]:
     """Yield the models that are found by their names, and how they are called."""
-    for provider in prices._price_list().providers:
+    for provider in listed_models().providers:
         for model in provider.models:
             found = prices._model_prices(provider.id, model.id)
             if found is not None:

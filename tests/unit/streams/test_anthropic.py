@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.providers import Delta, from_response
+from agent_eventstore.providers import Delta, read_response
 from eventstore.events import OtherPart, ReasoningPart, TextPart
 from tests.unit.streams.recorded import fed, fed_deltas, text_of
 
@@ -167,7 +167,9 @@ def test_a_whole_message_is_read() -> None:
     """A message that was not streamed is the stream of the same blocks."""
     content = [{"type": "text", "text": "I look"}, {"type": "tool_use", "id": "t", "name": "f"}]
     body = {"type": "message", "id": "m", "model": "claude", "content": content}
-    message = from_response(body | {"stop_reason": "tool_use", "usage": {"output_tokens": 4}})
+    message = read_response(
+        body | {"stop_reason": "tool_use", "usage": {"output_tokens": 4}}
+    ).message()
     assert (("I look",), "{}") == (
         tuple(part.text for part in message.parts if isinstance(part, TextPart)),
         message.tool_calls[0].arguments_text,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.providers import Delta, from_response, parser_for, read_response
+from agent_eventstore.providers import Delta, parser_for, read_response
 from tests.unit.streams.recorded import NAMES, as_sdk_object, chunks_of, fed, text_of
 
 CHAT = {"choices": [{"delta": {"content": "a"}}]}
@@ -75,7 +75,7 @@ def test_the_caller_may_name_the_provider() -> None:
 
 def test_a_response_that_is_none_is_kept() -> None:
     """What nobody knows is the message's ``raw``."""
-    assert [{"surprise": 1}] == from_response({"surprise": 1}).raw
+    assert [{"surprise": 1}] == read_response({"surprise": 1}).message().raw
 
 
 def test_a_response_that_is_an_error_is_told() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.providers import Delta, from_response
+from agent_eventstore.providers import Delta, read_response
 from tests.unit.streams.recorded import fed, fed_deltas, text_of
 
 
@@ -186,7 +186,7 @@ def test_a_whole_response_is_read() -> None:
     message = {"role": "assistant", "content": "yes", "tool_calls": calls}
     first = {"index": 0, "message": message, "finish_reason": "tool_calls"}
     other = {"index": 1, "message": {"content": "no"}}
-    found = from_response({"id": "r", "choices": [first, other], "usage": USAGE})
+    found = read_response({"id": "r", "choices": [first, other], "usage": USAGE}).message()
     assert ["f", "g"] == [call.name for call in found.tool_calls]
     assert ("r", {"response": {"choices": [other]}}) == (found.response_id, found.raw)
 
@@ -200,7 +200,9 @@ def test_the_caller_may_say_more() -> None:
 def test_an_answer_by_a_schema_may_be_an_object() -> None:
     """Some servers send a structured answer as an object: it is the text that others send."""
     said = {"role": "assistant", "content": {"title": "Más", "pages": 3}}
-    message = from_response({"choices": [{"index": 0, "message": said, "finish_reason": "stop"}]})
+    message = read_response(
+        {"choices": [{"index": 0, "message": said, "finish_reason": "stop"}]}
+    ).message()
     assert ["text"] == [part.kind for part in message.parts]
     assert '{"title": "Más", "pages": 3}' == message.parts[0].text  # type: ignore[union-attr]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.providers import Delta, from_response
+from agent_eventstore.providers import Delta, read_response
 from eventstore.events import OtherPart, ReasoningPart, TextPart
 from tests.unit.streams.recorded import fed, fed_deltas, text_of
 
@@ -276,7 +276,7 @@ def test_a_failure_in_the_stream_is_told(failure: Any, expected: tuple[Any, ...]
 def test_a_whole_response_is_read() -> None:
     """A response that was not streamed gives its text, its calls and its output."""
     output = [spoken("yes"), {**CALL, "arguments": '{"a": 1}'}]
-    message = from_response({"object": "response", "id": "r", "output": output})
+    message = read_response({"object": "response", "id": "r", "output": output}).message()
     assert ((TextPart(text="yes"),), {"a": 1}) == (message.parts, message.tool_calls[0].arguments)
     assert ("r", {"output": output}) == (message.response_id, message.raw)
 
@@ -286,5 +286,7 @@ def test_what_a_response_says_beside_its_output_is_kept(streamed: bool) -> None:
     """The tier that is paid for and what a server adds are kept, but not what was asked."""
     beside = {"service_tier": "flex", "content_filters": [{"blocked": False}]}
     last = completed(spoken("a"), **beside, instructions="Be brief.", metadata={}, usage=None)
-    message = fed([CREATED, last]).message() if streamed else from_response(last["response"])
+    message = (
+        fed([CREATED, last]).message() if streamed else read_response(last["response"]).message()
+    )
     assert {"output": [spoken("a")], "response": beside} == message.raw

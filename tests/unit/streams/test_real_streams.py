@@ -10,7 +10,7 @@ from openai import omit
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.lib.streaming.responses._responses import ResponseStreamState
 
-from agent_eventstore.providers import StreamParser, from_response
+from agent_eventstore.providers import StreamParser, read_response
 from eventstore.events import AssistantMessage, TokenUsage
 from tests.unit.streams.recorded import NAMES, as_sdk_object, chunks_of, fed, text_of
 
@@ -162,7 +162,7 @@ def test_objects_and_dicts_give_the_same(name: str) -> None:
 def test_the_accumulated_response_gives_the_same_message(name: str, accumulated: Any) -> None:
     """A response that was not streamed is read as the stream of the same answer is."""
     streamed = fed(chunks_of(name)).message()
-    whole = from_response(accumulated(name))
+    whole = read_response(accumulated(name)).message()
     for field in ("finish_reason", "tool_calls", "response_id"):
         if name != "openai-chat-azure-router" or field != "response_id":
             assert getattr(streamed, field) == getattr(whole, field)

@@ -1,6 +1,7 @@
-"""Whether anything is new in a conversation that an adapter keeps in memory: one row tells.
+"""A conversation's events, as adapters read them: by pages, or those alone that are new.
 
-And appending to it, again if somebody else was faster.
+One row tells whether anything is new; a page is a transaction of its own. And appending to it,
+again if somebody else was faster.
 """
 
 from __future__ import annotations
@@ -13,10 +14,20 @@ from uuid import UUID
 from eventstore import EventStore, RecordedEvent
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import Erasure
-from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor
-from eventstore.sql.read import EventText, chain_at, read_texts
+from eventstore.sql.backend import AnyConnection, Statement
+from eventstore.sql.read import END, EventText, chain_at, read_texts
 
-__all__ = ["NO_HEAD", "Head", "attempts", "followed", "head_of", "news_of"]
+__all__ = [
+    "NO_HEAD",
+    "Head",
+    "attempts",
+    "events_after",
+    "events_before",
+    "followed",
+    "head_of",
+    "newest_events",
+    "news_of",
+]
 
 _MOST_ATTEMPTS = 50
 _FURTHEST = 1_000  # events that are read on; if there are more, all is read again
@@ -42,11 +53,9 @@ NO_HEAD = Head(0, b"")
 
 def head_of(connection: AnyConnection, stream: UUID) -> Head:
     """Return a conversation's head, in the caller's transaction; `NO_HEAD` if there is none."""
-    backend, cur = backend_of(connection), cursor(connection)
-    cur.execute(_HEAD.on(backend), {"conversation_id": backend.from_id(stream)})
-    row = cur.fetchone()
-    cur.close()
-    return NO_HEAD if row is None else Head(row[0], bytes(row[1]), bool(row[2]))
+    for version, chain, is_fork in _HEAD.rows(connection, conversation_id=stream):
+        return Head(version, bytes(chain), bool(is_fork))
+    return NO_HEAD
 
 
 def news_of(
@@ -107,3 +116,37 @@ def followed(store: EventStore, stream: UUID, known: _F) -> _F:
     for event in store.read(stream, after=known.version, before=head.version + 1):
         known.fold(event)
     return known
+
+
+_PAGE = 1_000
+
+
+def newest_events(
+    store: EventStore, stream: UUID, limit: int, *, before: int = END
+) -> list[EventText]:
+    """Return the newest events before a version, newest first, in one transaction."""
+    with store._on_driver() as connection:
+        return read_texts(connection, stream, before=before, backward=True, limit=limit)
+
+
+def events_after(
+    store: EventStore, stream: UUID, after: int, *, before: int = END
+) -> Iterator[EventText]:
+    """Yield the events after a version, and before another."""
+    while after < before - 1:
+        with store._on_driver() as connection:
+            page = read_texts(connection, stream, after=after, before=before, limit=_PAGE)
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1].version
+
+
+def events_before(
+    store: EventStore, stream: UUID, before: int = END, *, first: int | None = None
+) -> Iterator[EventText]:
+    """Yield the events before a version, newest first; ``first`` are in the first page."""
+    size = first or _PAGE
+    while before > 1 and (page := newest_events(store, stream, size, before=before)):
+        yield from page
+        before, size = page[-1].version, _PAGE

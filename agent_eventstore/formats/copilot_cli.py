@@ -1,0 +1,189 @@
+"""Session files of GitHub Copilot's CLI: ``~/.copilot/session-state/<session>/events.jsonl``.
+
+A line is an event, ``{"type": "user.message", "data": {...}, "id", "timestamp"}``. What was said,
+calls, results, failures, summaries of a compaction and titles are read; what a subagent said (with
+a ``parentToolCallId``) is recorded beside the conversation, out of the context. Every other event
+is passed over, and counted. What else a message or a result has is kept under
+``raw["copilot_cli"]``. Nothing is written in this format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.agent_session import (
+    SessionFile,
+    SessionLog,
+    object_in,
+    text_at,
+    whole_at,
+)
+from agent_eventstore.formats.claude_code_lines import failure_kind
+from agent_eventstore.formats.left_out import LeftOut
+from agent_eventstore.formats.openai_wire import request_of
+from agent_eventstore.formats.source import Record, Source
+from agent_eventstore.formats.transcript import Transcript, identify, moment_of
+from eventstore.events import (
+    ConversationStart,
+    ConversationUpdate,
+    Invocation,
+    LlmError,
+    ReasoningPart,
+    SystemInstruction,
+    TextPart,
+    TokenUsage,
+    ToolResult,
+    UserMessage,
+)
+from eventstore.events.codec import dumps
+
+__all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
+
+FORMAT = "copilot-cli"
+ORIGINAL = "copilot_cli"
+"""The key in ``raw`` of what an event has besides what its event of the log says."""
+
+_LOOK_AHEAD = 200
+_KINDS = frozenset("session user assistant tool".split())
+_CHANGING = ("session.snapshot_rewind", "session.truncation", "session.handoff")
+_SAID = frozenset("content messageId reasoningText toolRequests outputTokens".split())
+_RUN = frozenset("toolCallId success result error".split())
+_DENIED = ("denied", "rejected")
+
+
+def recognises(value: Any) -> bool:
+    """Whether a value is an event of such a file."""
+    if not isinstance(value, dict) or not isinstance(value.get("data"), dict):
+        return False
+    kind, _, name = (text_at(value, "type") or "").partition(".")
+    return kind in _KINDS and name != "" and {"id", "timestamp"} <= value.keys()
+
+
+def read(source: Source) -> Iterator[Transcript | ImportFailed]:
+    """Give the file's session, whose events are read when they are asked for."""
+    named: tuple[str, int] | None = None
+    for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
+        if isinstance(item, Record) and recognises(item.value):
+            stated = text_at(item.value["data"], "sessionId")
+            starts = item.value["type"] == "session.start" and stated
+            if starts or named is None:
+                named = (str(stated if starts else item.value["id"]), item.line)
+            if starts:
+                break
+    if named is None:
+        yield source.failed(1, f"none of the first {_LOOK_AHEAD} lines is an event of a session")
+        return
+    place, line = named
+    stream = SessionFile(source, _Session)
+    yield Transcript(identify(FORMAT, place), file=source.file, line=line, stream=stream)
+
+
+class _Session:
+    """The lines of one session, on their way to events."""
+
+    def __init__(self, source: Source, log: SessionLog, left_out: LeftOut) -> None:
+        self.log = log
+        self._source, self._left_out = source, left_out
+        self._model: str | None = None
+
+    def line(self, record: Record) -> ImportFailed | None:
+        """Take in a line; return why it cannot be used, if so."""
+        line = record.value
+        kind = text_at(line, "type")
+        if not isinstance(line, dict) or kind is None or not isinstance(line.get("data"), dict):
+            return self._source.failed(record.line, "a line must be an event with a type and data")
+        data, meta = line["data"], {"occurred_at": moment_of(line)}
+        if self.log.last == 0:
+            about = data if kind == "session.start" else {}
+            self.log.add(ConversationStart(raw={ORIGINAL: about} if about else None), **meta)
+        self._model = text_at(data, "newModel") or text_at(data, "selectedModel") or self._model
+        self._event(kind, data, meta)
+        return None
+
+    def _event(self, kind: str, data: dict[str, Any], meta: dict[str, Any]) -> None:
+        aside = text_at(data, "parentToolCallId")
+        if aside:
+            meta = {**meta, "agent_id": aside[:200], "in_context": False}
+        text = text_at(data, "content") or ""
+        match kind:
+            case "session.start":
+                self.log.close()
+            case "user.message":
+                user = UserMessage(parts=(TextPart(text=text),), raw=_rest(data, _SAID))
+                add = self.log.add if aside else self.log.prompt
+                add(user, **meta)
+            case "system.message":
+                begun = {"in_context": False} if self.log.has_prompt(0) else {}
+                self.log.add(SystemInstruction(text=text), **{**meta, **begun})
+            case "assistant.message":
+                self._answered(data, text, meta)
+            case "assistant.usage" if self.log.open is not None:
+                self.log.open.usage = _tokens(data)
+            case "tool.execution_complete":
+                self.log.result(_result(data), **meta)
+            case "session.error":
+                status, told = whole_at(data, "statusCode"), text_at(data, "message") or ""
+                error = LlmError(kind=failure_kind(status, told), message=told, status_code=status)
+                self.log.add(error, **meta)
+            case "session.compaction_complete" if text_at(data, "summaryContent"):
+                self.log.summary(data["summaryContent"], FORMAT, frozenset(), **meta)
+            case "session.title_changed" if text_at(data, "title"):
+                self.log.add(ConversationUpdate(title=data["title"][:500]), **meta)
+            case _:
+                self._left_out.note(kind, known=kind not in _CHANGING)
+
+    def _answered(self, data: dict[str, Any], text: str, meta: dict[str, Any]) -> None:
+        self.log.close()
+        key = text_at(data, "messageId") or f"copilot-{self.log.last}"
+        answer = self.log.answer(key[:200], **meta)
+        if thought := text_at(data, "reasoningText"):
+            answer.parts.append(ReasoningPart(text=thought))
+        if text:
+            answer.parts.append(TextPart(text=text))
+        asked = data.get("toolRequests")
+        for call in asked if isinstance(asked, list) else ():
+            given = call.get("arguments") if isinstance(call, dict) else call
+            told = given if isinstance(given, str) else dumps({} if given is None else given)
+            name, named = text_at(call, "name") or "", text_at(call, "toolCallId")
+            answer.calls.append(request_of(name, told, named))
+        if (said := whole_at(data, "outputTokens")) is not None:
+            answer.usage = TokenUsage(completion_tokens=said)
+        answer.raw = _rest(data, _SAID)
+        answer.invocation = Invocation(model=text_at(data, "model") or self._model)
+
+
+def _result(data: dict[str, Any]) -> ToolResult:
+    told, error = data.get("result"), object_in(data, "error")
+    beside = _rest(object_in(data, "result"), frozenset({"content"})) or {}
+    rest = (_rest(data, _RUN) or {}).get(ORIGINAL, {}) | beside.get(ORIGINAL, {})
+    denied = text_at(error, "code") in _DENIED
+    failed = data.get("success") is False
+    return ToolResult(
+        call_id="",
+        status="denied" if failed and denied else "failed" if failed else "success",
+        content=told if isinstance(told, str) else text_at(told, "content"),
+        error=text_at(error, "message"),
+        provider_id=text_at(data, "toolCallId"),
+        raw={ORIGINAL: rest} if rest else None,
+    )
+
+
+def _rest(data: dict[str, Any], said: frozenset[str]) -> dict[str, Any] | None:
+    rest = {key: value for key, value in data.items() if key not in said}
+    return {ORIGINAL: rest} if rest else None
+
+
+def _tokens(data: dict[str, Any]) -> TokenUsage | None:
+    asked, said = whole_at(data, "inputTokens"), whole_at(data, "outputTokens")
+    if asked is None and said is None:
+        return None
+    return TokenUsage(
+        prompt_tokens=asked or 0,
+        completion_tokens=said or 0,
+        cached_prompt_tokens=whole_at(data, "cacheReadTokens"),
+        cache_write_tokens=whole_at(data, "cacheWriteTokens"),
+        raw=data,
+    )

@@ -1,0 +1,234 @@
+"""Sessions of OpenCode: what ``opencode export`` prints, ``{"info": ..., "messages": [...]}``.
+
+A message is ``info`` (who, when, tokens, model) and ``parts``. One of the assistant is an answer,
+or several, each from a ``step-start``; its tools have their results with them. A message of the
+assistant that is a ``summary`` stands for what came before. Parts of another type are passed over,
+and counted. What else a message's ``info``, or a tool's ``state``, says is kept under
+``raw["opencode"]``. Nothing is written in this format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.agent_session import SessionLog, object_in, text_at, whole_at
+from agent_eventstore.formats.claude_code_lines import failure_kind
+from agent_eventstore.formats.left_out import LeftOut
+from agent_eventstore.formats.openai_wire import request_of
+from agent_eventstore.formats.source import Record, Source
+from agent_eventstore.formats.transcript import Transcript, identify, moment_of, title_of
+from eventstore.events import (
+    ContentPart,
+    ConversationStart,
+    FilePart,
+    ImagePart,
+    Invocation,
+    LlmError,
+    ReasoningPart,
+    TextPart,
+    TokenUsage,
+    ToolResult,
+    UserMessage,
+)
+from eventstore.events.codec import dumps
+from eventstore.events.values import ToolStatus
+
+__all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
+
+FORMAT = "opencode"
+ORIGINAL = "opencode"
+"""The key in ``raw`` of what a message's ``info`` says besides what its event does."""
+
+_SILENT = frozenset("step-start step-finish snapshot patch agent compaction".split())
+_TOLD = frozenset("id sessionID role tokens modelID providerID".split())
+_RUN = frozenset("input output attachments".split())
+_REJECTED = "The user rejected permission"
+
+
+def recognises(value: Any) -> bool:
+    """Whether a value is a session."""
+    listed = value.get("messages") if isinstance(value, dict) else None
+    return isinstance(listed, list) and bool(listed) and _is_message(listed[0])
+
+
+def _is_message(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("info"), dict):
+        return False
+    parts = value.get("parts")
+    return isinstance(parts, list) and all(isinstance(part, dict) for part in parts)
+
+
+def read(source: Source) -> Iterator[Transcript | ImportFailed]:
+    """Give the file's sessions; one broken message leaves all of its session out."""
+    for found in source.lists("messages"):
+        if isinstance(found, ImportFailed):
+            yield found
+            continue
+        about, messages = found
+        wrong = next((n for n, each in enumerate(messages, 1) if not _is_message(each.value)), 0)
+        if wrong:
+            reason = f"message {wrong} is not an object with info and a list of parts"
+            yield source.failed(messages[0].line, reason)
+        else:
+            yield _transcript(source, about, messages)
+
+
+def _transcript(source: Source, about: dict[str, Any], messages: list[Record]) -> Transcript:
+    info, reader = object_in(about, "info"), _Reader()
+    begun = _moment(info, "created") or _moment(messages[0].value["info"], "created")
+    reader.log.add(ConversationStart(title=title_of(info), raw=about or None), occurred_at=begun)
+    for record in messages:
+        reader.take(record.value["info"], record.value["parts"])
+    reader.log.close()
+    if "revert" in info:
+        reader.left_out.note("revert: what was taken back stays", known=False)
+    parent = text_at(info, "parentID")
+    return Transcript(
+        identify(FORMAT, text_at(info, "id"), (record.value for record in messages)),
+        tuple(reader.log.take()),
+        file=source.file,
+        line=messages[0].line,
+        parent=None if parent is None else identify(FORMAT, parent),
+        left_out=reader.left_out,
+    )
+
+
+class _Reader:
+    """Makes events of one session's messages."""
+
+    def __init__(self) -> None:
+        self.log, self.left_out = SessionLog({}), LeftOut()
+
+    def take(self, info: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+        """Take in a message."""
+        meta = {"occurred_at": _moment(info, "created")}
+        raw = {ORIGINAL: {key: value for key, value in info.items() if key not in _TOLD}}
+        if info.get("role") == "user":
+            if said := self._said(parts):
+                self.log.prompt(UserMessage(parts=said, raw=raw), **meta)
+        elif info.get("role") != "assistant":
+            self.left_out.note(f"message of role {info.get('role')}", known=False)
+        else:
+            texts = [part for part in parts if part.get("type") == "text"]
+            summed = texts if info.get("summary") is True else []
+            for number, step in enumerate(_steps(parts)):
+                self._answered(info, step, f"{info.get('id')}/{number}", raw)
+            if text := "\n".join(filter(None, (text_at(each, "text") for each in summed))):
+                self.log.summary(text, FORMAT, occurred_at=meta["occurred_at"])
+            if error := object_in(info, "error"):
+                self.log.add(_failure(error), **meta)
+
+    def _said(self, parts: list[dict[str, Any]]) -> tuple[ContentPart, ...]:
+        found: list[ContentPart] = []
+        for part in parts:
+            match part:
+                case {"type": "text", "text": str(text)} if part.get("ignored") is not True:
+                    found.append(TextPart(text=text))
+                case {"type": "reasoning", "text": str(text)}:
+                    found.append(ReasoningPart(text=text))
+                case {"type": "file", "url": str(url)}:
+                    found.append(_file(part, url))
+                case {"type": "tool"}:
+                    pass
+                case _:
+                    kind = part.get("type")
+                    self.left_out.note(f"part {kind}", known=kind in ("text", *_SILENT))
+        return tuple(found)
+
+    def _answered(self, info: dict[str, Any], step: list[Any], key: str, raw: Any) -> None:
+        said, tools = self._said(step), [part for part in step if part.get("type") == "tool"]
+        told = [part.get("tokens") for part in step if part.get("type") == "step-finish"]
+        spent = _tokens((told or [info.get("tokens")])[-1])
+        if (
+            not said
+            and not tools
+            and (spent is None or not spent.prompt_tokens + spent.completion_tokens)
+        ):
+            return
+        answer = self.log.answer(key[:200], occurred_at=_moment(info, "created"))
+        answer.parts += () if info.get("summary") is True else said
+        answer.usage, answer.raw = spent, raw
+        answer.finish_reason = text_at(info, "finish")
+        maker, model = text_at(info, "providerID"), text_at(info, "modelID")
+        answer.invocation = Invocation(provider=maker, model=model)
+        for number, part in enumerate(tools):
+            state = object_in(part, "state")
+            named = text_at(part, "callID") or f"{key}.{number}"
+            given = dumps({} if (asked := state.get("input")) is None else asked)
+            answer.calls.append(request_of(text_at(part, "tool") or "", given, named))
+            if state.get("status") in ("completed", "error"):
+                at = _moment(state, "end") or _moment(info, "created")
+                self.log.result(_result(state, named), occurred_at=at)
+        self.log.close()
+
+
+def _result(state: dict[str, Any], named: str) -> ToolResult:
+    error, listed = text_at(state, "error"), state.get("attachments")
+    content: Any = text_at(state, "output")
+    if isinstance(listed, list):
+        files = [_file(each, url) for each in listed if (url := text_at(each, "url"))]
+        content = (TextPart(text=content or ""), *files) if files else content
+    failed: ToolStatus = "denied" if (error or "").startswith(_REJECTED) else "failed"
+    return ToolResult(
+        call_id="",
+        status="success" if state["status"] == "completed" else failed,
+        content=content,
+        error=error,
+        provider_id=named,
+        raw={ORIGINAL: {key: value for key, value in state.items() if key not in _RUN}},
+    )
+
+
+def _failure(error: dict[str, Any]) -> LlmError:
+    data, named = object_in(error, "data"), text_at(error, "name") or "error"
+    text, status = text_at(data, "message") or named, whole_at(data, "statusCode")
+    return LlmError(
+        kind="cancelled" if "Abort" in named else failure_kind(status, text),
+        message=text,
+        retryable=data.get("isRetryable") is True,
+        status_code=status,
+    )
+
+
+def _moment(value: Mapping[str, Any], key: str) -> datetime | None:
+    return moment_of({"time": object_in(value, "time").get(key)})
+
+
+def _steps(parts: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return the parts of each model call of a message; what precedes the first is of it."""
+    starts = [place for place, part in enumerate(parts) if part.get("type") == "step-start"]
+    cuts = [0, *starts[1:], len(parts)]
+    return [parts[first:last] for first, last in pairwise(cuts)]
+
+
+def _file(part: Mapping[str, Any], url: str) -> ContentPart:
+    kind = text_at(part, "mime")
+    if (kind or "").startswith("image/") and url.startswith(("data:", "http")):
+        return ImagePart(url=url, media_type=kind)
+    return FilePart(name=text_at(part, "filename"), url=url, media_type=kind)
+
+
+def _tokens(told: Any) -> TokenUsage | None:
+    """Return the counts; the cache is counted apart from the input, reasoning from the output."""
+    counts = told if isinstance(told, dict) else {}
+    asked, said = whole_at(counts, "input"), whole_at(counts, "output")
+    cache, thought = object_in(counts, "cache"), whole_at(counts, "reasoning")
+    read, written = whole_at(cache, "read"), whole_at(cache, "write")
+    total = whole_at(counts, "total")
+    if asked is None and said is None:
+        return None
+    prompt, given = (asked or 0) + (read or 0) + (written or 0), said or 0
+    apart = total != prompt + given
+    return TokenUsage(
+        prompt_tokens=prompt,
+        completion_tokens=given + (thought or 0) * apart,
+        total_tokens=total,
+        cached_prompt_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=thought,
+        raw=counts,
+    )
