@@ -144,7 +144,7 @@ def facts_of_text(text: str) -> Iterator[Fact]:
             continue
         if not literal.isalpha() and _is_identifier(literal):
             yield Fact(literal, "identifier")
-        elif literal[0].isupper() and len(literal) > 2 and not _begins_sentence(text, found.start()):
+        elif literal[0].isupper() and len(literal) > 2 and not _begins_sentence(text, found):
             yield Fact(literal, "name")
     if text.isascii():
         return  # No quotation mark of these is.
@@ -248,7 +248,8 @@ def _is_identifier(literal: str) -> bool:
     return told and not _MEASURE.fullmatch(literal)
 
 
-def _begins_sentence(text: str, start: int) -> bool:
+def _begins_sentence(text: str, found: re.Match[str]) -> bool:
+    start = found.start()
     before = text[max(0, start - 4) : start]
     said = before.rstrip()
     if not said or said[-1] in _BEFORE_A_SENTENCE:
