@@ -200,7 +200,7 @@ def test_of_long_json_tool_status_and_both_ends_stay() -> None:
         ("short", True),
         ("x" * 160, True),
         ("x" * 161, False),
-        ('"' * 100, False),
+        ('"' * 161, False),
         ("\u2026 3 more", False),
     ],
 )
