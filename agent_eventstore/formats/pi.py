@@ -130,7 +130,7 @@ class _Session:
         answer = self.log.answer(f"pi-{self.log.last}", **meta)
         content = message.get("content")
         for block in content if isinstance(content, list) else [content]:
-            if text_at(block, "type") == "toolCall":
+            if isinstance(block, dict) and block.get("type") == "toolCall":
                 given = dumps({} if (told := block.get("arguments")) is None else told)
                 name, named = text_at(block, "name") or "", text_at(block, "id")
                 answer.calls.append(request_of(name, given, named))
