@@ -1,4 +1,4 @@
-"""``docs/recovery.md`` and ``docs/runs.md`` can be believed: their programs print what they show."""
+"""``docs/recovery.md`` and ``docs/runs.md`` can be believed: programs print what they show."""
 
 from __future__ import annotations
 
