@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from agent_eventstore.batching import AGAIN_S, BATCH_S, SELDOM_S, Stalls
 from agent_eventstore.current import CallBlock
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.machines import CLOSED, AnswerText, CallScript
+from agent_eventstore.session import JournalT
 from eventstore import NewEvent
 from eventstore.errors import ErrorType, Trace
 from eventstore.events import TokenUsage
@@ -21,7 +22,34 @@ from eventstore.threads import to_thread
 __all__ = ["AsyncLlmCall", "LlmCall"]
 
 
-class LlmCall(CallBlock):
+class _Call(CallBlock, Generic[JournalT]):
+    """What both recorders' model calls share."""
+
+    def __init__(
+        self,
+        journal: JournalT,
+        script: CallScript,
+        ended: Callable[[TokenUsage | None], None],
+        prepare: Callable[[CallScript], Any],
+        inside: Callable[[str], None],
+        going: Callable[[], None],
+    ) -> None:
+        self._journal: JournalT = journal
+        self._script = script
+        self._ended = ended
+        self._prepare = prepare
+        self._inside = inside
+        self._going = going
+        self._counted = False
+
+    def _count(self) -> None:
+        """Tell the turn what the call has used, once."""
+        if not self._counted:
+            self._counted = True
+            self._ended(self._script.usage)
+
+
+class LlmCall(_Call[Journal]):
     """A call of a model: its request, what streams back, its message or its error.
 
     Entering writes the request. Leaving writes the message, or the error with all that had
@@ -31,24 +59,10 @@ class LlmCall(CallBlock):
 
     form = "with turn.llm_call(...) as call:"
 
-    def __init__(
-        self,
-        journal: Journal,
-        script: CallScript,
-        ended: Callable[[TokenUsage | None], None],
-        prepare: Callable[[CallScript], None],
-        inside: Callable[[str], None],
-        going: Callable[[], None],
-    ) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, script: CallScript, *told: Any) -> None:
+        super().__init__(journal, script, *told)
         script.in_lines = journal.store.redact is not None
-        self._script = script
-        self._ended = ended
-        self._prepare = prepare
-        self._inside = inside
-        self._going = going
         self._stalls = Stalls(self._flush)
-        self._counted = False
 
     def __enter__(self) -> Self:
         """Write the request, and ahead of it the results of tools that it is the first to tell."""
@@ -156,9 +170,7 @@ class LlmCall(CallBlock):
         with self._stalls.lock:
             self._stalls.stop()
             events = self._script.end(time.monotonic(), error, cancelled=cancelled)
-            if not self._counted:
-                self._counted = True
-                self._ended(self._script.usage)
+            self._count()
             self._write(events)
         if error is None:
             self._stalls.check()
@@ -171,27 +183,14 @@ class LlmCall(CallBlock):
             self._journal.record(events, self._script.recorded)
 
 
-class AsyncLlmCall(CallBlock):
+class AsyncLlmCall(_Call[AsyncJournal]):
     """`LlmCall` for an event loop."""
 
     form = "async with turn.llm_call(...) as call:"
 
-    def __init__(
-        self,
-        journal: AsyncJournal,
-        script: CallScript,
-        ended: Callable[[TokenUsage | None], None],
-        prepare: Callable[[CallScript], Awaitable[None]],
-        inside: Callable[[str], None],
-        going: Callable[[], None],
-    ) -> None:
-        self._journal = journal
+    def __init__(self, journal: AsyncJournal, script: CallScript, *told: Any) -> None:
+        super().__init__(journal, script, *told)
         script.in_lines = journal.store.store.redact is not None
-        self._script = script
-        self._ended = ended
-        self._prepare = prepare
-        self._inside = inside
-        self._going = going
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -199,7 +198,6 @@ class AsyncLlmCall(CallBlock):
         self._again: float | None = None
         self._pause = AGAIN_S
         self._stopped = False
-        self._counted = False
 
     async def __aenter__(self) -> Self:
         """Write the request, and ahead of it the results of tools that it is the first to tell."""
@@ -289,9 +287,7 @@ class AsyncLlmCall(CallBlock):
             if self._script.unreported:
                 await to_thread(self._script.estimate)
             events = self._script.end(now, error, cancelled=cancelled)
-            if not self._counted:
-                self._counted = True
-                self._ended(self._script.usage)
+            self._count()
             await self._write(events)
         if self._flushing is not None:
             await asyncio.wait({self._flushing})

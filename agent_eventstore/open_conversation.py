@@ -25,7 +25,7 @@ from projections import Views
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-__all__ = ["OpenConversation"]
+__all__ = ["OpenConversation", "TurnT"]
 
 TurnT = TypeVar("TurnT", bound=OpenTurn[Any, Any, Any])
 

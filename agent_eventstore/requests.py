@@ -17,6 +17,7 @@ from typing import Any
 
 from agent_eventstore.providers import Partial
 from agent_eventstore.providers.base import plain
+from agent_eventstore.providers.parser import text
 from eventstore.events import (
     ContentPart,
     FilePart,
@@ -227,13 +228,13 @@ def sent_in(prompt: Any) -> list[Sent]:
 
 
 def _of(item: JsonObject) -> Iterator[Sent]:
-    kind, role = _text(item.get("type")), item.get("role")
+    kind, role = text(item.get("type")), item.get("role")
     if kind.endswith(_OUTPUT):
         yield from _result(_id(item, "call_id", "id"), item.get("output"), item.get("status"))
     elif kind.endswith("_call") and item.get("call_id"):
         arguments = next((item[key] for key in _ARGUMENTS if key in item), None)
-        name = _text(item.get("name")) or kind.removesuffix("_call")
-        yield SentCall(_text(item["call_id"]), _parsed(arguments), name)
+        name = text(item.get("name")) or kind.removesuffix("_call")
+        yield SentCall(text(item["call_id"]), _parsed(arguments), name)
     elif role in ("tool", "function"):
         yield from _result(_id(item, "tool_call_id", "name"), item.get("content"))
     elif role in ("assistant", "user"):
@@ -252,14 +253,14 @@ def _calls(message: JsonObject) -> Iterator[SentCall]:
     for call in listed:
         body = call.get("function", call.get("custom"))
         body = body if isinstance(body, dict) else {}
-        name = _text(body.get("name"))
-        if key := _text(call.get("id")) or name:
+        name = text(body.get("name"))
+        if key := text(call.get("id")) or name:
             yield SentCall(key, _parsed(body.get("arguments", body.get("input"))), name)
 
 
 def _block(block: JsonObject) -> Iterator[Sent]:
-    if block.get("type") == "tool_use" and _text(block.get("id")):
-        yield SentCall(_text(block.get("id")), block.get("input"), _text(block.get("name")))
+    if block.get("type") == "tool_use" and text(block.get("id")):
+        yield SentCall(text(block.get("id")), block.get("input"), text(block.get("name")))
     elif block.get("type") == "tool_result":
         status = "failed" if block.get("is_error") is True else None
         yield from _result(_id(block, "tool_use_id"), block.get("content"), status)
@@ -294,18 +295,18 @@ def _part(part: Any) -> ContentPart:
     if kind in ("image_url", "input_image", "computer_screenshot") and isinstance(image, str):
         return ImagePart(url=image)
     if kind == "image" and isinstance(source, dict) and (url := _url_of(source)):
-        return ImagePart(url=url, media_type=_text(source.get("media_type")) or None)
+        return ImagePart(url=url, media_type=text(source.get("media_type")) or None)
     if kind == "input_file" and (part.get("file_id") or part.get("filename")):
         data = part.get("file_data") or part.get("file_url")
-        name, file_id = _text(part.get("filename")), _text(part.get("file_id"))
-        return FilePart(name=name or None, file_id=file_id or None, url=_text(data) or None)
+        name, file_id = text(part.get("filename")), text(part.get("file_id"))
+        return FilePart(name=name or None, file_id=file_id or None, url=text(data) or None)
     return OtherPart(raw=part)
 
 
 def _url_of(source: JsonObject) -> str:
-    if _text(source.get("data")):
-        return f"data:{_text(source.get('media_type'))};base64,{source['data']}"
-    return _text(source.get("url"))
+    if text(source.get("data")):
+        return f"data:{text(source.get('media_type'))};base64,{source['data']}"
+    return text(source.get("url"))
 
 
 def _parsed(arguments: Any) -> Any:
@@ -318,11 +319,7 @@ def _parsed(arguments: Any) -> Any:
 
 
 def _id(item: JsonObject, *names: str) -> str:
-    return next((found for name in names if (found := _text(item.get(name)))), "")
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    return next((found for name in names if (found := text(item.get(name)))), "")
 
 
 def estimated_usage(

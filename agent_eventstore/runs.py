@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from agent_eventstore.inputs import Said
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.journal_aio import AsyncJournal
 from agent_eventstore.machines.runs import RunScript, StepScript
-from agent_eventstore.open_conversation import OpenConversation
+from agent_eventstore.open_conversation import OpenConversation, TurnT
 from agent_eventstore.resuming import ResumedRun, resume
+from agent_eventstore.session import JournalT
 from agent_eventstore.stops import told
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn
@@ -29,10 +30,12 @@ from projections.models.runs import RunRow
 __all__ = ["AsyncConversationRuns", "AsyncRun", "AsyncStep", "ConversationRuns", "Run", "Step"]
 
 
-class _StepFacts:
+class _StepFacts(Generic[JournalT]):
     """What both kinds of step share: nothing here is written at once."""
 
-    _script: StepScript
+    def __init__(self, journal: JournalT, script: StepScript) -> None:
+        self._journal: JournalT = journal
+        self._script = script
 
     @property
     def node_id(self) -> str:
@@ -67,10 +70,13 @@ class _StepFacts:
         self._script.error = error
 
 
-class _RunFacts:
+class _RunFacts(Generic[JournalT, TurnT]):
     """What may be asked of a run."""
 
-    _script: RunScript
+    def __init__(self, journal: JournalT, script: RunScript, turn: Callable[..., TurnT]) -> None:
+        self._journal: JournalT = journal
+        self._script = script
+        self._turn = turn
 
     @property
     def run_id(self) -> str:
@@ -87,17 +93,18 @@ class _RunFacts:
         """Whether this object has ended the run."""
         return self._script.ended
 
+    def turn(self, said: Said, *, tool_policy: ToolPolicy | None = None) -> TurnT:
+        """Return a turn of this run, in Run mode whatever the conversation's mode is."""
+        where = {"run_id": self.run_id, "workflow_id": self.workflow_id}
+        return self._turn(said, **where, tool_policy=tool_policy)
 
-class Step(_StepFacts):
+
+class Step(_StepFacts[Journal]):
     """A visit to a node.
 
     Entering writes that the node is active; leaving, that it is ``completed``; ``failed`` when an
     exception passes; ``cancelled`` when the process is told to stop.
     """
-
-    def __init__(self, journal: Journal, script: StepScript) -> None:
-        self._journal = journal
-        self._script = script
 
     def __enter__(self) -> Self:
         """Write the step's start."""
@@ -113,22 +120,12 @@ class Step(_StepFacts):
         self._journal.record(self._script.end(error))
 
 
-class Run(_RunFacts):
+class Run(_RunFacts[Journal, Turn]):
     """A run of a workflow; its start is already written.
 
     May be entered: leaving the block then completes the run if nothing has ended it, or fails it
     when an exception passes. When the process is told to stop, the run stays open, to be resumed.
     """
-
-    def __init__(self, journal: Journal, script: RunScript, turn: Callable[..., Turn]) -> None:
-        self._journal = journal
-        self._script = script
-        self._turn = turn
-
-    def turn(self, said: Said, *, tool_policy: ToolPolicy | None = None) -> Turn:
-        """Return a turn of this run, in Run mode whatever the conversation's mode is."""
-        where = {"run_id": self.run_id, "workflow_id": self.workflow_id}
-        return self._turn(said, **where, tool_policy=tool_policy)
 
     def step(self, node_id: str, *, brief: str | None = None, context: str | None = None) -> Step:
         """Return a visit to a node, to be entered around what is done there.
@@ -169,12 +166,8 @@ class Run(_RunFacts):
         self._journal.record(self._script.leave(error))
 
 
-class AsyncStep(_StepFacts):
+class AsyncStep(_StepFacts[AsyncJournal]):
     """`Step` for an event loop."""
-
-    def __init__(self, journal: AsyncJournal, script: StepScript) -> None:
-        self._journal = journal
-        self._script = script
 
     async def __aenter__(self) -> Self:
         """Write the step's start."""
@@ -190,20 +183,8 @@ class AsyncStep(_StepFacts):
         await self._journal.record(self._script.end(error))
 
 
-class AsyncRun(_RunFacts):
+class AsyncRun(_RunFacts[AsyncJournal, AsyncTurn]):
     """`Run` for an event loop."""
-
-    def __init__(
-        self, journal: AsyncJournal, script: RunScript, turn: Callable[..., AsyncTurn]
-    ) -> None:
-        self._journal = journal
-        self._script = script
-        self._turn = turn
-
-    def turn(self, said: Said, *, tool_policy: ToolPolicy | None = None) -> AsyncTurn:
-        """Return a turn of this run, in Run mode whatever the conversation's mode is."""
-        where = {"run_id": self.run_id, "workflow_id": self.workflow_id}
-        return self._turn(said, **where, tool_policy=tool_policy)
 
     def step(
         self, node_id: str, *, brief: str | None = None, context: str | None = None
@@ -276,9 +257,8 @@ class ConversationRuns(OpenConversation[Journal, Turn]):
         """
 
         def handle(row: RunRow) -> Run:
-            return Run(
-                self._journal, self._session.run_script(row.run_id, row.workflow_id), self.turn
-            )
+            script = self._session.run_script(row.run_id, row.workflow_id)
+            return Run(self._journal, script, self.turn)
 
         store = self._journal.store
         return resume(store, self.views, self.id, run_id, handle)

@@ -22,7 +22,8 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from agent_eventstore.formats.openai_parts import text_of
+from agent_eventstore.formats.agent_session import text_at
+from agent_eventstore.formats.openai_parts import known, text_of
 from agent_eventstore.formats.openai_wire import marked, slim
 from agent_eventstore.formats.transcript import mode_of, moment_of
 from eventstore import EventStore, RecordedEvent
@@ -49,6 +50,7 @@ __all__ = [
     "NAMES",
     "PROJECT_MESSAGE",
     "Extras",
+    "count_of",
     "error_in",
     "facts_of",
     "known",
@@ -137,9 +139,9 @@ class Extras:
             self._versions[name] = version
         return {
             "mode": mode_of(message.get("mode")),
-            "run_id": _text(message.get("runId")),
-            "workflow_id": _text(message.get("workflowId")),
-            "agent_id": _text(message.get("agentId")),
+            "run_id": text_at(message, "runId"),
+            "workflow_id": text_at(message, "workflowId"),
+            "agent_id": text_at(message, "agentId"),
             "in_context": message.get("includeInContext") is not False,
             "occurred_at": moment_of(message),
         }
@@ -156,7 +158,7 @@ class Extras:
             data = error_in(text_of(message.get("content"))) or data
         fields: dict[str, Any] = {"raw": {original: slim(message, data)}}
         if isinstance(data, ToolResult | AssistantMessage | LlmError):
-            fields["duration_ms"] = _milliseconds(message.get("duration"))
+            fields["duration_ms"] = count_of(message.get("duration"))
         if isinstance(data, ToolResult):
             fields |= _executed(message, data)
         if isinstance(data, Summary):
@@ -178,15 +180,12 @@ def _executed(message: Mapping[str, Any], data: ToolResult) -> dict[str, Any]:
     status = next((s for s in get_args(ToolStatus) if s == message.get("status")), None)
     if status is None:
         return {}
-    return {"status": status, "error": _text(message.get("error")) or data.error}
+    return {"status": status, "error": text_at(message, "error") or data.error}
 
 
-def _milliseconds(value: Any) -> int | None:
+def count_of(value: Any) -> int | None:
+    """Return a count that a line tells, such as milliseconds; None for anything else."""
     return round(value) if type(value) in (int, float) and value >= 0 else None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def facts_of(store: EventStore, conversation_id: UUID) -> Iterator[tuple[RecordedEvent, EventData]]:
@@ -226,11 +225,6 @@ def whole(store: EventStore, conversation_id: UUID, data: EventData) -> EventDat
         return data
     text = store.blob(conversation_id, data.blob.digest).decode("utf-8", "surrogatepass")
     return data.model_copy(update={"content": text})
-
-
-def known(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that have a value."""
-    return {key: value for key, value in fields.items() if value is not None}
 
 
 def moment(value: datetime) -> str:

@@ -6,9 +6,10 @@ them, and thoughts in answers. A part that has no name here is kept as it came.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agent_eventstore.formats.agent_session import text_at
 from eventstore.events import (
     ContentPart,
     FilePart,
@@ -20,7 +21,7 @@ from eventstore.events import (
 )
 from projections.engine.folding import spoken
 
-__all__ = ["parts_of", "text_of", "thought_in", "wire_content", "wire_parts"]
+__all__ = ["known", "parts_of", "text_of", "thought_in", "wire_content", "wire_parts"]
 
 
 def parts_of(content: Any) -> tuple[ContentPart, ...]:
@@ -81,21 +82,21 @@ def _part(item: Any) -> ContentPart:
         case {"type": "text", "content": str(text)}:
             return TextPart(text=text)
         case {"type": "input_image", "image_url": str(url)}:
-            return ImagePart(url=url, detail=_text(item.get("detail")))
+            return ImagePart(url=url, detail=text_at(item, "detail"))
         case {"type": "input_file"}:
-            data = _text(item.get("file_data")) or _text(item.get("file_url"))
-            name, file_id = _text(item.get("filename")), _text(item.get("file_id"))
+            data = text_at(item, "file_data") or text_at(item, "file_url")
+            name, file_id = text_at(item, "filename"), text_at(item, "file_id")
             return FilePart(name=name, file_id=file_id, url=data)
     if kind == "refusal" and isinstance(inner, str):
         return RefusalPart(text=inner)
     if isinstance(inner, dict):
         if kind == "image_url" and isinstance(inner.get("url"), str):
-            return ImagePart(url=inner["url"], detail=_text(inner.get("detail")))
+            return ImagePart(url=inner["url"], detail=text_at(inner, "detail"))
         if kind == "file":
             return FilePart(
-                name=_text(inner.get("filename")),
-                file_id=_text(inner.get("file_id")),
-                url=_text(inner.get("file_data")),
+                name=text_at(inner, "filename"),
+                file_id=text_at(inner, "file_id"),
+                url=text_at(inner, "file_data"),
             )
     return OtherPart(raw=item)
 
@@ -106,11 +107,11 @@ def _wire(part: ContentPart) -> Any:
             return {"type": "text", "text": part.text}
         case ImagePart():
             image = {"url": part.url, "detail": part.detail}
-            return {"type": "image_url", "image_url": _known(image)}
+            return {"type": "image_url", "image_url": known(image)}
         case FilePart():
             name = part.name or part.path
             file = {"filename": name, "file_id": part.file_id, "file_data": part.url}
-            return {"type": "file", "file": _known(file)}
+            return {"type": "file", "file": known(file)}
         case RefusalPart():
             return {"type": "refusal", "refusal": part.text}
         case ReasoningPart():
@@ -119,9 +120,6 @@ def _wire(part: ContentPart) -> Any:
             return part.raw
 
 
-def _known(fields: dict[str, str | None]) -> dict[str, str]:
+def known(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that have a value."""
     return {key: value for key, value in fields.items() if value is not None}
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from agent_eventstore.formats.agent_session import text_at
 from agent_eventstore.formats.openai_parts import (
     parts_of,
     text_of,
@@ -97,10 +98,6 @@ def text_with_heading(data: Summary, otherwise: str = _USUAL) -> str:
 def heading_in(raw: Any) -> dict[str, Any]:
     """Return the part of a payload's ``raw`` that tells the heading."""
     return {_KEY: raw[_KEY]} if isinstance(raw, dict) and isinstance(raw.get(_KEY), str) else {}
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def payload_of(message: dict[str, Any], version: int, calls: Calls) -> EventData:
@@ -184,7 +181,7 @@ def arguments_in(text: str) -> tuple[dict[str, Any] | None, str | None, str | No
 
 
 def _interpret(message: dict[str, Any], calls: Calls) -> Any:
-    name = _text(message.get("name"))
+    name = text_at(message, "name")
     content = message.get("content")
     match message.get("role"):
         case "system" | "developer" as role:
@@ -199,8 +196,8 @@ def _interpret(message: dict[str, Any], calls: Calls) -> Any:
                 parts=_assistant_parts(message), tool_calls=_requests(message), name=name
             )
         case "tool" | "function":
-            provider_id = _text(message.get("tool_call_id"))
-            if provider_id is None and calls.has(named := _text(message.get("id"))):
+            provider_id = text_at(message, "tool_call_id")
+            if provider_id is None and calls.has(named := text_at(message, "id")):
                 provider_id = named
             return ToolResult(
                 call_id=calls.answer(provider_id, name),
@@ -252,8 +249,8 @@ def _request(call: Mapping[str, Any]) -> ToolCallRequest:
     arguments = next((body[key] for key in _ARGUMENTS if key in body), "")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     # Inspect and AgentDojo have the function's name where OpenAI has an object with it.
-    name = _text(body.get("name")) or _text(told) or ""
-    return request_of(name, text, _text(call.get("id")))
+    name = text_at(body, "name") or (told if isinstance(told, str) else "")
+    return request_of(name, text, text_at(call, "id"))
 
 
 def _render(data: Any, version: int) -> dict[str, Any] | None:

@@ -12,6 +12,8 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
+from agent_eventstore.formats.agent_session import object_in, text_at
+from agent_eventstore.formats.extras import count_of
 from agent_eventstore.formats.openai_wire import slim
 from agent_eventstore.formats.transcript import moment_of
 from eventstore.events import (
@@ -70,14 +72,12 @@ _TOKENS = {
 
 def about(line: Line) -> dict[str, Any]:
     """Return a line's ``meta``, empty if it has none."""
-    meta = line.get("meta")
-    return meta if isinstance(meta, dict) else {}
+    return object_in(line, "meta")
 
 
 def text_in(line: Line) -> str | None:
     """Return a line's ``content`` if it is text."""
-    content = line.get("content")
-    return content if isinstance(content, str) else None
+    return text_at(line, "content")
 
 
 def is_system_message(line: Line) -> bool:
@@ -87,7 +87,7 @@ def is_system_message(line: Line) -> bool:
 
 def place_of(line: Line) -> tuple[int | None, int | None]:
     """Return a line's turn (from 1) and step (from 0); what is out of range counts as unknown."""
-    turn, step = (_count(line.get("turn")), _count(line.get("step")))
+    turn, step = (count_of(line.get("turn")), count_of(line.get("step")))
     return turn or None, step
 
 
@@ -184,8 +184,8 @@ def said(line: Line, data: AssistantMessage, *, final: bool, counted: bool) -> A
             "final": final,
             "usage": _usage(meta) if counted else None,
             "invocation": Invocation(model=model) if isinstance(model, str) else None,
-            "finish_reason": _text(meta.get("finish_reason")),
-            "duration_ms": _count(meta.get("durationMs")),
+            "finish_reason": text_at(meta, "finish_reason"),
+            "duration_ms": count_of(meta.get("durationMs")),
         }
     )
 
@@ -197,8 +197,8 @@ def observed(line: Line, data: ToolResult) -> ToolResult:
     return data.model_copy(
         update={
             "status": status,
-            "error": _text(meta.get("error")),
-            "duration_ms": _count(meta.get("durationMs")),
+            "error": text_at(meta, "error"),
+            "duration_ms": count_of(meta.get("durationMs")),
         }
     )
 
@@ -212,18 +212,18 @@ def _frame(line: Line, meta: dict[str, Any]) -> Any:
             config=config if isinstance(config, dict) else others,
         )
     if line["type"] == "session_end":
-        return SessionEnd(reason=_text(meta.get("reason")), tokens=_usage(meta))
+        return SessionEnd(reason=text_at(meta, "reason"), tokens=_usage(meta))
     if line["type"] == "turn_start":
         text = text_in(line)
         return TurnStart(
-            input=_text(meta.get("input")) if text is None else text, tokens=_usage(meta)
+            input=text_at(meta, "input") if text is None else text, tokens=_usage(meta)
         )
     return TurnEnd(
         status=meta.get("status"),  # type: ignore[arg-type]
         reason=meta.get("reason"),
-        error=_text(meta.get("errorMessage")),
-        step_count=_count(meta.get("stepCount")),
-        duration_ms=_count(meta.get("durationMs")),
+        error=text_at(meta, "errorMessage"),
+        step_count=count_of(meta.get("stepCount")),
+        duration_ms=count_of(meta.get("durationMs")),
         tokens=_usage(meta),
     )
 
@@ -233,14 +233,6 @@ def _usage(meta: Line) -> TokenUsage | None:
     tokens = meta.get("tokens")
     if not isinstance(tokens, dict):
         return None
-    counts = {name: _count(tokens.get(key)) for key, name in _TOKENS.items()}
+    counts = {name: count_of(tokens.get(key)) for key, name in _TOKENS.items()}
     known: dict[str, Any] = {name: count for name, count in counts.items() if count is not None}
     return TokenUsage(**known, reported=tokens.get("reported") is True) if known else None
-
-
-def _count(value: Any) -> int | None:
-    return round(value) if type(value) in (int, float) and value >= 0 else None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

@@ -1,7 +1,7 @@
 """A conversation's events, as adapters read them: by pages, or those alone that are new.
 
 One row tells whether anything is new; a page is a transaction of its own. And appending to it,
-again if somebody else was faster.
+again if somebody else was faster; and the store that a product hands in.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
-from eventstore import EventStore, RecordedEvent
+from eventstore import AsyncEventStore, EventStore, RecordedEvent
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import Erasure
 from eventstore.sql.backend import AnyConnection, Statement
@@ -27,6 +27,8 @@ __all__ = [
     "head_of",
     "newest_events",
     "news_of",
+    "store_of",
+    "unredacted",
 ]
 
 _MOST_ATTEMPTS = 50
@@ -150,3 +152,23 @@ def events_before(
     while before > 1 and (page := newest_events(store, stream, size, before=before)):
         yield from page
         before, size = page[-1].version, _PAGE
+
+
+def store_of(store: EventStore | AsyncEventStore) -> EventStore:
+    """Return the synchronous store, which adapters use in threads of their own choice."""
+    return store.store if isinstance(store, AsyncEventStore) else store
+
+
+def unredacted(store: EventStore | AsyncEventStore, needed: str) -> EventStore:
+    """Return the store of a graph, which gives back what was written; ``needed`` says what.
+
+    Raises:
+        ValueError: It redacts.
+    """
+    found = store_of(store)
+    if found.redact is not None:
+        raise ValueError(
+            f"this store redacts what is written, and a graph needs {needed}: "
+            "redact in the graph, and open the store without redact="
+        )
+    return found

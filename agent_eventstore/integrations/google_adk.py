@@ -21,9 +21,8 @@ from google.adk.sessions.base_session_service import (
     ListSessionsResponse,
 )
 
-from agent_eventstore.integrations.conversation_events import newest_events
+from agent_eventstore.integrations.conversation_events import newest_events, store_of
 from agent_eventstore.integrations.conversation_finding import ends_with
-from agent_eventstore.integrations.conversation_stores import store_of
 from agent_eventstore.integrations.google_adk_events import GoogleADKState
 from agent_eventstore.integrations.google_adk_log import Named, SessionLog
 from agent_eventstore.integrations.google_adk_reading import SessionEvents

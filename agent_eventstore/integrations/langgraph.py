@@ -22,7 +22,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from agent_eventstore.integrations.conversation_stores import unredacted
+from agent_eventstore.integrations.conversation_events import unredacted
 from agent_eventstore.integrations.langgraph_async import iterated, threaded
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_draft import Draft

@@ -22,10 +22,9 @@ from langgraph.store.base import (
     SearchOp,
 )
 
-from agent_eventstore.integrations.conversation_events import attempts, followed
+from agent_eventstore.integrations.conversation_events import attempts, followed, unredacted
 from agent_eventstore.integrations.conversation_finding import keys_with
 from agent_eventstore.integrations.conversation_memory import Memory
-from agent_eventstore.integrations.conversation_stores import unredacted
 from agent_eventstore.integrations.langgraph_events import LanggraphItem
 from agent_eventstore.integrations.langgraph_items import (
     Items,

@@ -15,8 +15,7 @@ from agents.memory import SessionSettings
 from agents.memory import session as sdk
 from agents.memory.session_settings import coerce_session_settings
 
-from agent_eventstore.integrations.conversation_events import events_after, newest_events
-from agent_eventstore.integrations.conversation_stores import store_of
+from agent_eventstore.integrations.conversation_events import events_after, newest_events, store_of
 from agent_eventstore.integrations.openai_cache import forget, newest_items
 from agent_eventstore.integrations.openai_history import (
     CLEARED,

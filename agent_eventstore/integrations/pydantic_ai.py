@@ -18,7 +18,7 @@ from pydantic_ai.conversation_store import (
     ConversationStore,
 )
 
-from agent_eventstore.integrations.conversation_stores import store_of
+from agent_eventstore.integrations.conversation_events import store_of
 from agent_eventstore.integrations.pydantic_history import Histories
 from agent_eventstore.integrations.pydantic_records import Records
 from agent_eventstore.journal_aio import in_thread
