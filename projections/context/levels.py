@@ -31,7 +31,7 @@ from eventstore.sql.backend import AnyConnection, backend_of, fetch, has_table
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.types import Digest, Id
 from projections.context.compression.facts import Fact, FactKind, lasting_facts
-from projections.context.compression.shortening import Preview, shorten
+from projections.context.compression.shortening import Preview, is_short, shorten
 from projections.context.counting import ENCODING
 from projections.context.limits import chars_of
 from projections.context.rows import ContextRow
@@ -284,6 +284,8 @@ def _shorter(row: ContextRow) -> dict[str, Any] | None:
         return _with_content(message, given.get("shortened"))
     if "shortened" in given:
         shorter = _with_content(message, given["shortened"])
+    elif row.table and is_short(row.table.message["content"], message["content"]):
+        shorter = row.table.message
     else:
         shorter = shorten(message, _preview(row))
     if shorter is None or chars_of(shorter) > chars_of(message):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 __all__ = [
@@ -49,19 +50,20 @@ _LEAST_NUMBER = 10**_LEAST_DIGITS
 
 # ASCII on purpose: in a text without blanks between words, an identifier ends where they begin.
 # What stands before, and how long it may be, keep the time linear on runs without an end. Plain
-# words hold no fact, and a literal no blank: the first line passes over most of a prose at once.
+# words hold no fact, and a literal no blank: the second line passes over most of a prose at once.
 _LITERAL = re.compile(
-    r"(?<!\S)(?:[a-z]+[.,;:!?]?(?:\s+|\Z))+"
-    r"|((?<![\w.+])[A-Za-z0-9][\w.+-]{0,63}@[A-Za-z0-9-]+\.[A-Za-z0-9.-]*[A-Za-z0-9]"
+    r"(?=[\w~.@/#-])(?:"
+    r"(?<!\S)(?:[a-z]++[.,;:!?]?(?:\s++|\Z))+"
+    r"|((?<![\w.+])[A-Za-z0-9][\w.+-]{0,63}+@[A-Za-z0-9-]+\.[A-Za-z0-9.-]*[A-Za-z0-9]"
     r"|https?://[^\s\"'<>()\[\]{}]+[A-Za-z0-9/]"
-    r"|(?<![\w./~@-])[~.@]{0,2}/?(?:[A-Za-z0-9_.-]+/)+[A-Za-z0-9_.-]*[A-Za-z0-9_]"
-    r"|#?[A-Za-z0-9]+(?:[_:.-][A-Za-z0-9]+)*)",
+    r"|(?<![\w./~@-])[~.@]{0,2}/?(?:[A-Za-z0-9_.-]++/)+[A-Za-z0-9_.-]*[A-Za-z0-9_]"
+    r"|#?[A-Za-z0-9]++(?:[_:.-][A-Za-z0-9]++)*+))",
     re.ASCII,
 )
 _QUOTED = re.compile(r"[「『《“]([^「」『』《》“”\n]{2,40})[」』》”]")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ][\d:.]+)?")
 _MEASURE = re.compile(r"\d[\d.,:]*(?:st|nd|rd|th|am|pm|k|m|s|x|kg|lb|lbs|mb|gb|%)", re.IGNORECASE)
-_SENTENCE_START = re.compile(r"(?:^|[.!?:;\n*•\-\"'(#>\]]\s*|\d[.)]\s+)$")
+_BEFORE_A_SENTENCE = frozenset(".!?:;*•-\"'(#>]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CJK = re.compile(r"[\u3041-\u30fa\u4e00-\u9fa5\uac00-\ud7a3]")
 
@@ -140,7 +142,7 @@ def facts_of_text(text: str) -> Iterator[Fact]:
         literal = found[1]
         if literal is None:
             continue
-        if _is_identifier(literal):
+        if not literal.isalpha() and _is_identifier(literal):
             yield Fact(literal, "identifier")
         elif literal[0].isupper() and len(literal) > 2 and not _begins_sentence(text, found):
             yield Fact(literal, "name")
@@ -154,7 +156,7 @@ def names_identifier(text: str) -> bool:
     """Whether there is an identifier among the facts of prose: told by the first."""
     for found in _LITERAL.finditer(text, 0, _READ):
         literal = found[1]
-        if literal is not None and _is_identifier(literal):
+        if literal is not None and not literal.isalpha() and _is_identifier(literal):
             return True
     return False
 
@@ -170,7 +172,7 @@ def facts_of_json(value: Any) -> Iterator[Fact]:
             yield from facts_of_json(held)
     elif isinstance(value, list):
         for held in value:
-            yield from facts_of_json(held)
+            yield from _facts_of_value(held) if isinstance(held, str) else facts_of_json(held)
     elif isinstance(value, str):
         yield from _facts_of_value(value)
     elif isinstance(value, int) and not isinstance(value, bool) and abs(value) >= _LEAST_NUMBER:
@@ -182,8 +184,8 @@ def facts_of_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[Fact, ...]
     found: dict[str, Fact] = {}
     for message in messages:
         here: dict[str, Fact] = {}
-        for fact in _facts_of_message(message):
-            if fact.text not in found and _is_whole(fact.text):
+        for fact in chain.from_iterable(map(_facts_of_content, _texts(message))):
+            if fact.text not in found and (fact.text.isascii() or _is_whole(fact.text)):
                 here.setdefault(fact.text, fact)
                 if len(here) >= MOST_FACTS:
                     break
@@ -214,49 +216,43 @@ def _texts(message: Mapping[str, Any]) -> Iterator[str]:
     yield from texts_of(message)
 
 
-def _facts_of_message(message: Mapping[str, Any]) -> Iterator[Fact]:
-    for text in _texts(message):
-        yield from _facts_of_content(text)
-
-
 def _facts_of_content(content: str) -> Iterator[Fact]:
     value = json_of(content)
     return facts_of_text(content) if value is None else facts_of_json(value)
 
 
-def _facts_of_value(value: str) -> Iterator[Fact]:
+def _facts_of_value(value: str) -> Iterable[Fact]:
     if " " not in value and "\n" not in value and 1 < len(value) <= _LONGEST_TERM:
-        if _is_identifier(value):
-            yield Fact(value, "identifier")
-        elif value[0].isupper() or _CJK.search(value):
-            yield Fact(value, "name")
-        elif len(value) > 3:
-            yield Fact(value, "term")
-    elif len(value) <= _LONGEST_PHRASE and "\n" not in value.strip():
-        if value.strip():
-            yield Fact(value.strip(), "phrase")
-    else:
-        yield from facts_of_text(value)
+        if not value.isalpha() and _is_identifier(value):
+            return (Fact(value, "identifier"),)
+        if value[0].isupper() or (not value.isascii() and _CJK.search(value)):
+            return (Fact(value, "name"),)
+        return (Fact(value, "term"),) if len(value) > 3 else ()
+    if len(value) > _LONGEST_PHRASE or "\n" in (said := value.strip()):
+        return facts_of_text(value)
+    return (Fact(said, "phrase"),) if said else ()
 
 
 def _is_whole(text: str) -> bool:
     """Whether the text holds no half of a surrogate pair."""
-    return text.isascii() or _SURROGATE.search(text) is None
+    return _SURROGATE.search(text) is None
 
 
 def _is_identifier(literal: str) -> bool:
-    if literal.isalpha():
-        return False
+    """Whether a literal, which has not letters alone, is an identifier."""
     if "@" in literal or "/" in literal or "_" in literal or _DATE.fullmatch(literal):
         return True
-    digits = sum(map(str.isdigit, literal))
-    if not digits:
-        return False
-    if digits == len(literal) or not any(map(str.isalpha, literal)):
-        return digits >= _LEAST_DIGITS
-    return len(literal) > 3 and not _MEASURE.fullmatch(literal)
+    if not any(map(str.isalpha, literal)):
+        return sum(map(str.isdigit, literal)) >= _LEAST_DIGITS
+    told = len(literal) > 3 and any(map(str.isdigit, literal))
+    return told and not _MEASURE.fullmatch(literal)
 
 
 def _begins_sentence(text: str, found: re.Match[str]) -> bool:
-    before = text[max(0, found.start() - 4) : found.start()]
-    return bool(_SENTENCE_START.search(before)) if before.strip() or not found.start() else True
+    start = found.start()
+    before = text[max(0, start - 4) : start]
+    said = before.rstrip()
+    if not said or said[-1] in _BEFORE_A_SENTENCE:
+        return True
+    blank = before[len(said) :]
+    return "\n" in blank or (blank != "" and said[-1] == ")" and said[-2:-1].isdecimal())

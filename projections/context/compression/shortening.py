@@ -17,7 +17,7 @@ from projections.context.compression.facts import facts_of_text, json_of
 from projections.context.compression.tables import dumped as _dumps
 from projections.context.compression.tables import tabled
 
-__all__ = ["LONGEST", "Preview", "shorten", "shorten_json", "shorten_text"]
+__all__ = ["LONGEST", "Preview", "is_short", "shorten", "shorten_json", "shorten_text"]
 
 LONGEST = 8_000
 """Characters that a shortened content has at most."""
@@ -35,15 +35,18 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
 # Quicker than the above, and found wherever that is.
 _MAY_END = re.compile(r"[.!?\n\u3002\uff01\uff1f](?!\Z)")
 _OBLIGES = re.compile(
-    r"\b(?:must|should|need|needs|never|always|not|don't|only|todo|conclusion|summary|decided)\b"
+    r"\b(?=[acdmnost])"  # Most words begin otherwise.
+    r"(?:must|should|need|needs|never|always|not|don't|only|todo|conclusion|summary|decided)\b"
     r"|必须|需要|不要|不能|应该|结论|总结|决定",
     re.IGNORECASE,
 )
 _CONCLUDES = re.compile(
-    r"\b(?:conclusions?|summary|in short|in sum|to sum up|overall|therefore)\b|结论|总结|综上|总之",
+    r"\b(?=[ciost])"
+    r"(?:conclusions?|summary|in short|in sum|to sum up|overall|therefore)\b|结论|总结|综上|总之",
     re.IGNORECASE,
 )
 _BULLET = re.compile(r"\s*(?:[-*+\u2022\u00b7]|\d{1,3}[.)\u3001])\s*\S")
+_MAY_BE_LONG = re.compile(rf'[^"]{{{_LONGEST_VALUE + 1}}}|\\')
 _MAY_BE_DIGIT = re.compile(r"[0-9\x80-\U0010ffff]")
 
 
@@ -89,6 +92,12 @@ def shorten_json(value: Any) -> str:
         if len(text) > _READ and len(text) > before * 15 // 16:
             break  # So many lists that cutting them one by one would take too long.
     return text if len(text) <= LONGEST else _both_ends(text)
+
+
+def is_short(table: str, content: str) -> bool:
+    """Whether JSON comes to its table in `shorten` too: no text is long, and nothing is told."""
+    marks = table.count(_ELLIPSIS) == content.count(_ELLIPSIS)
+    return marks and len(table) <= LONGEST and _MAY_BE_LONG.search(table) is None
 
 
 def shorten_text(text: str, role: str = "") -> str:

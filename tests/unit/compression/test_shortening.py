@@ -10,10 +10,12 @@ import pytest
 from projections.context.compression.shortening import (
     LONGEST,
     Preview,
+    is_short,
     shorten,
     shorten_json,
     shorten_text,
 )
+from projections.context.compression.tables import table_text
 from tests.unit.compression.example import AIRLINE_FLIGHTS, RETAIL_ORDER, said
 
 
@@ -190,3 +192,26 @@ def test_of_long_json_tool_status_and_both_ends_stay() -> None:
     shorter = json.loads(prose("tool", json.dumps(rows), Preview("list", "success", "@state/x")))
     assert ("list", "success", "@state/x") == tuple(shorter.values())[:3]
     assert [rows[0], rows[-1]] == [shorter["shortened"][0], shorter["shortened"][-1]]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("short", True),
+        ("x" * 160, True),
+        ("x" * 161, False),
+        ('"' * 161, False),
+        ("\u2026 3 more", False),
+    ],
+)
+def test_a_table_that_is_short_is_the_shorter_form(said: str, expected: bool) -> None:
+    """Nobody parses a result again to learn that its shorter form is the table that it has."""
+    content = json.dumps([{"id": number, "name": said} for number in range(3)])
+    table = table_text(content)
+    assert table is not None
+
+    message = {"role": "tool", "content": content}
+    shorter = shorten(message, Preview(tool="look", status="success", path=None))
+
+    assert is_short(table, content) == expected
+    assert (shorter == {**message, "content": table}) == expected
