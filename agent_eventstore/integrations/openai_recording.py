@@ -151,7 +151,8 @@ class RecordedRun(RunHooks[Any]):
     async def _settle(self) -> None:
         await self._pay()
         if self._bills:
-            _log.warning("models are asked unseen: give the runner hooks=run")
+            advice = "give the runner hooks=run; the log has their answers as items alone"
+            _log.warning("model calls of this run are not recorded", advice=advice)
         while self._told:
             await asyncio.wrap_future(self._told.pop(0))
 
