@@ -1,4 +1,4 @@
-# Every target works from a clean checkout: the environment is made, or made again, when needed.
+# Every target works from a clean checkout: the environment is created or updated when needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,17 +8,17 @@ AUDIT := $(VENV)/audit
 DOCS := $(VENV)/docs
 LOWEST := $(VENV)/lowest
 UPSTREAM := $(VENV)/upstream
-# Of each thing that a dependency does for this project, the tests that would notice.
+# Tests that cover each use of a dependency.
 LOWEST_TESTS := tests/unit tests/migrations tests/contract tests/cli/test_program.py tests/cli/test_reading.py \
   tests/integration/test_clients.py tests/integration/test_recorder.py tests/integration/test_recovery.py \
   --ignore tests/unit/test_floors.py --ignore tests/unit/test_benchmarks.py
-# The frameworks whose oldest versions are tried, each in an environment of its own.
+# Frameworks tested with their oldest supported versions, each in its own environment.
 FRAMEWORKS := google-adk langgraph openai-agents pydantic-ai
 LOWEST_google-adk := $(wildcard tests/integrations/test_google_adk_*.py)
 LOWEST_pydantic-ai := $(wildcard tests/integrations/test_pydantic_ai_*.py)
 LOWEST_langgraph := $(wildcard tests/integrations/test_langchain_*.py tests/integrations/test_langgraph_*.py)
 LOWEST_openai-agents := tests/integrations/openai_agents
-# Of the dependencies, as their packages name them. LGPL: psycopg, which is imported as it is.
+# Allowed licences of dependencies, as their packages name them. LGPL: psycopg, which is imported unmodified.
 LICENCES := MIT;BSD;Apache;ISC;PSF-2.0;MPL-2.0;Mozilla Public License 2.0;LGPL-3.0-only
 TEST_WORKERS ?= 3
 PYTEST_ARGS ?=
@@ -31,14 +31,15 @@ BENCH_ARGS ?=
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Each file is installed by its hash, so that nobody between here and its maker can exchange it.
+# Each file is installed by its hash, so that it cannot be replaced on the way from its publisher. The list is complete:
+# with --no-deps pip resolves nothing, so no release that appears tomorrow can change or break what is installed.
 $(READY): pyproject.toml requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
-	  echo "Python 3.11, 3.12 or 3.13 is needed, and '$(PYTHON)' is none of them; try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	@echo "Making $(VENV), which takes about a minute ..."
+	  echo "Python 3.11, 3.12 or 3.13 is required, and '$(PYTHON)' is another version; try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "Creating $(VENV), which takes about a minute ..."
 	@$(PYTHON) -m venv --clear $(VENV) || { \
 	  echo "The venv module is incomplete; on Debian: apt install python3-venv" >&2; exit 1; }
-	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check --no-deps --require-hashes -r requirements.txt
 	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check --no-deps -e .
 	@touch $@
 
@@ -62,7 +63,7 @@ $(LOWEST)/.ready: lowest.txt $(READY)
 	@$(LOWEST)/bin/pip install --quiet --no-input --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-# Else make takes the environment for a step on the way, and removes its mark.
+# Otherwise make treats the environment as an intermediate file, and removes its mark.
 .PRECIOUS: $(LOWEST)-%/.ready
 $(LOWEST)-%/.ready: lowest-%.txt $(READY)
 	@$(PYTHON) -m venv --clear $(LOWEST)-$*
@@ -76,75 +77,75 @@ $(UPSTREAM)/.ready: tests/upstream/requirements.txt constraints.txt $(READY)
 	  -r tests/upstream/requirements.txt -e '.[langgraph,openai-agents]'
 	@touch $@
 
-demo: $(READY) ## Hold a scripted conversation on SQLite and show what can be read from it
+demo: $(READY) ## Run a scripted conversation on SQLite and show what can be read from it
 	@$(BIN)/eventstore demo
 
-test: $(READY) ## Run every test, of sweeps a part, on SQLite and on PostgreSQL
+test: $(READY) ## Run every test, and a part of the sweeps, on SQLite and PostgreSQL
 	$(BIN)/python -m pytest -p tests.forked --workers $(TEST_WORKERS) \
 	  -m "not exhaustive" --hypothesis-profile quick $(PYTEST_ARGS)
 
-test-exhaustive: $(READY) ## Run what `make test` leaves out: sweeps in full, all examples of properties
+test-exhaustive: $(READY) ## Run what `make test` leaves out: full sweeps, all examples of properties
 	$(BIN)/python -m pytest -p tests.forked --workers $(TEST_WORKERS) \
 	  -m "exhaustive or hypothesis" $(PYTEST_ARGS)
 
-test-lowest: $(LOWEST)/.ready ## Run the tests that dependencies could fail, with the least versions allowed
+test-lowest: $(LOWEST)/.ready ## Run the tests that depend on dependencies, with their minimum versions
 	$(LOWEST)/bin/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS) $(LOWEST_TESTS)
 
-test-integrations-lowest: $(FRAMEWORKS:%=test-lowest-%) ## Run the tests of adapters with the least versions of their frameworks
+test-integrations-lowest: $(FRAMEWORKS:%=test-lowest-%) ## Run the adapters' tests with the minimum versions of their frameworks
 
 test-lowest-%: $(LOWEST)-%/.ready
 	$(LOWEST)-$*/bin/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS) $(LOWEST_$*)
 
-# Not a part of what a change must pass: it is what others have written, and some of it wants their class.
+# Not required for a change: these are other projects' tests, and some of them need those projects' own classes.
 test-upstream: $(UPSTREAM)/.ready ## Run the frameworks' own tests, from their source packages, with our classes
 	$(UPSTREAM)/bin/python -m tests.upstream $(FRAMEWORK)
 
-fuzz: $(READY) ## Let 100,000 seeded mutants loose on importers, API and commands: 20 minutes
+fuzz: $(READY) ## Fuzz importers, API and commands with 100,000 seeded mutants: 20 minutes
 	@$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
-audit: $(AUDIT)/.ready ## Look for insecure code, and for licences that nobody has allowed
+audit: $(AUDIT)/.ready ## Check for insecure code and for licences that are not allowed
 	$(AUDIT)/bin/bandit --quiet --configfile pyproject.toml --recursive eventstore projections agent_eventstore eventstore_command.py migrations
 	$(AUDIT)/bin/pip-licenses --python=$(BIN)/python --partial-match --allow-only="$(LICENCES)" > /dev/null
 
-sbom: $(AUDIT)/.ready ## Write what is installed, as a CycloneDX bill of materials: dist/sbom.json
+sbom: $(AUDIT)/.ready ## Write a CycloneDX bill of materials of the environment: dist/sbom.json
 	@mkdir -p dist
 	$(AUDIT)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 	  --output-file dist/sbom.json $(BIN)/python
 
-dist: $(AUDIT)/.ready ## Build what a package index gets, and try it in an environment of its own: dist
+dist: $(AUDIT)/.ready ## Build the packages, and test the wheel in its own environment: dist
 	@rm -rf dist/*.whl dist/*.tar.gz
 	$(AUDIT)/bin/python -m build --outdir dist . > /dev/null
 	$(AUDIT)/bin/twine check --strict dist/*.whl dist/*.tar.gz
 	$(PYTHON) scripts/smoke.py dist
 
-requirements: $(AUDIT)/.ready ## Write the hashes of what make installs anew, from constraints.txt
+requirements: $(AUDIT)/.ready ## Regenerate requirements.txt with hashes, from constraints.txt
 	$(AUDIT)/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url \
 	  --no-annotate --no-header --extra dev --constraint constraints.txt pyproject.toml --output-file requirements.txt
 
-docs: $(DOCS)/.ready ## Build the site of the documents, which loads nothing from elsewhere: build/site
+docs: $(DOCS)/.ready ## Build the documentation site, which loads nothing from other servers: build/site
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
 
-lint: $(READY) ## Check style, types and the floors between the packages
+lint: $(READY) ## Check style, types and the import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(READY) ## Format the code, and mend what ruff can mend
+format: $(READY) ## Format the code, and fix what ruff can fix
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-# What cannot be installed is left out of the tables, which then say so.
+# Peers that cannot be installed are left out of the tables, which then say so.
 peers: $(READY)
 	@$(MAKE) --no-print-directory $(BENCH) || echo "The peers cannot be installed: left out." >&2
 
-bench: peers ## Measure all of it beside bare drivers and peers: benchmarks/results.md
+bench: peers ## Run all benchmarks, against bare drivers and peers: benchmarks/results.md
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-bench-quick: peers ## Take a look at the same figures in two minutes
+bench-quick: peers ## Get a rough version of the same figures in two minutes
 	@$(BIN)/python -m benchmarks --quick $(BENCH_ARGS)
 
-bench-context: $(BENCH) ## Compare what contexts keep, on real transcripts, with other ways
+bench-context: $(BENCH) ## Compare what contexts keep with other approaches, on real transcripts
 	@$(BIN)/python -m benchmarks.context $(BENCH_ARGS)
 
 clean: ## Delete the environment and all caches
