@@ -16,13 +16,17 @@ from types import TracebackType
 from typing import Self
 
 import psycopg
+import pytest
 from sqlalchemy import URL, make_url
 
 from tests.postgres import give_to_nobody
 
-__all__ = ["PROGRAM", "PgBouncer"]
+__all__ = ["PgBouncer", "needs_pgbouncer"]
 
-PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+_PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+needs_pgbouncer = pytest.mark.skipif(
+    _PROGRAM is None, reason="the program pgbouncer is not installed"
+)
 _PORT = 6432
 _STARTS_S = 10.0
 
@@ -68,7 +72,7 @@ max_client_conn = 100
 logfile = {directory}/log
 """
         )
-        command = [str(PROGRAM), str(directory / "pgbouncer.ini")]
+        command = [str(_PROGRAM), str(directory / "pgbouncer.ini")]
         if os.geteuid() == 0:
             give_to_nobody(directory)
             command[1:1] = ["-u", "nobody"]

@@ -21,7 +21,7 @@ from eventstore import EventStore, new_id
 from eventstore.events import UserMessage
 from tests.cli.program import run
 from tests.crash.tortured import TORTURE
-from tests.pgbouncer import PROGRAM, PgBouncer
+from tests.pgbouncer import PgBouncer, needs_pgbouncer
 from tests.warm import Programs
 
 STREAM = UUID(int=1)
@@ -106,7 +106,7 @@ def test_every_scenario_ends_with_zeros(
     assert all(done[name]["setbacks"] > 0 for name in names if name in ("failover", "restore"))
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="the program pgbouncer is not installed")
+@needs_pgbouncer
 def test_nothing_is_lost_behind_a_pooler(
     programs: Programs, postgres_server_url: str, postgres_url: str
 ) -> None:

@@ -23,10 +23,10 @@ from projections import Views, worker
 from projections.upkeep import rebuild
 from tests.contract.facade import say
 from tests.integration.recording import Access, Recorder, ask, ask_for_tool, recorder
-from tests.pgbouncer import PROGRAM, PgBouncer
+from tests.pgbouncer import PgBouncer, needs_pgbouncer
 from tests.projections.support import expected, stored
 
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="the program pgbouncer is not installed")
+pytestmark = needs_pgbouncer
 
 TURNS = 4
 
