@@ -19,16 +19,13 @@ from sqlalchemy import Connection
 from agent_eventstore.artifacts import AsyncReadOutput, AsyncTools
 from agent_eventstore.branching import rewound, switched
 from agent_eventstore.conversation import Conversation, ForkOptions, OpenOptions, StartOptions
-from agent_eventstore.current import Plan
 from agent_eventstore.errors import NotCommitted
 from agent_eventstore.inputs import kept_json
 from agent_eventstore.journal_aio import AsyncJournal, finish
-from agent_eventstore.machines import TurnScript
 from agent_eventstore.recovery import AGAIN_S, WAIT_S
 from agent_eventstore.runs import AsyncConversationRuns
 from agent_eventstore.session import Session
 from agent_eventstore.stops import left
-from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import Appended, AsyncEventStore, EventStore
 from eventstore.errors import ConversationInUse, ErrorType, Trace
 from eventstore.events import (
@@ -36,7 +33,6 @@ from eventstore.events import (
     ConversationEnd,
     ConversationUpdate,
     Payload,
-    UserMessage,
 )
 from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
@@ -119,15 +115,6 @@ class AsyncConversation(AsyncConversationRuns):
         """The tools that come with the conversation; see `Conversation.tools`."""
         session = self._session
         return AsyncTools(AsyncReadOutput(session.views.store, session.resolve))
-
-    def _turn(
-        self,
-        script: TurnScript,
-        said: UserMessage | None,
-        plan: Plan | None = None,
-        connection: Any = None,
-    ) -> AsyncTurn:
-        return AsyncTurn(self._journal, self._session, script, said, plan, connection)
 
     async def rewind(self, version: int) -> Appended | None:
         """Go back to before a turn; see `Conversation.rewind`."""

@@ -15,19 +15,16 @@ from sqlalchemy import Connection
 
 from agent_eventstore.artifacts import ReadOutput, Tools
 from agent_eventstore.branching import rewound, switched
-from agent_eventstore.current import Plan
 from agent_eventstore.errors import NotCommitted
 from agent_eventstore.inputs import kept_json
-from agent_eventstore.machines import TurnScript
 from agent_eventstore.opening import IfExists, SessionMode, Title, forked, opened, started
 from agent_eventstore.recovery import IfBusy
 from agent_eventstore.runs import ConversationRuns
 from agent_eventstore.session import Session
 from agent_eventstore.stops import left
-from agent_eventstore.turn import Turn
 from eventstore import Appended, EventStore
 from eventstore.errors import ErrorType, Trace
-from eventstore.events import ConversationEnd, ConversationUpdate, Payload, ToolPolicy, UserMessage
+from eventstore.events import ConversationEnd, ConversationUpdate, Payload, ToolPolicy
 from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
@@ -239,15 +236,6 @@ class Conversation(ConversationRuns):
     def tools(self) -> Tools:
         """The tools that come with the conversation, for the product to declare and to run."""
         return Tools(ReadOutput(self._journal.store, self._session.resolve))
-
-    def _turn(
-        self,
-        script: TurnScript,
-        said: UserMessage | None,
-        plan: Plan | None = None,
-        connection: Any = None,
-    ) -> Turn:
-        return Turn(self._journal, self._session, script, said, plan, connection)
 
     def rewind(self, version: int) -> Appended | None:
         """Go back to before a turn: it and all after it leave the active branch.

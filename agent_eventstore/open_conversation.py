@@ -6,8 +6,9 @@ input, a message in other words, or the last one's answer again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -32,6 +33,9 @@ TurnT = TypeVar("TurnT", bound=OpenTurn[Any, Any, Any])
 
 class OpenConversation(Generic[JournalT, TurnT]):
     """What may be asked of a conversation that is open, however it is written to."""
+
+    _kind: ClassVar[Callable[..., Any]]
+    """Makes the turns."""
 
     def __init__(self, session: Session, journal: JournalT) -> None:
         self._session = session
@@ -203,4 +207,5 @@ class OpenConversation(Generic[JournalT, TurnT]):
         plan: Plan | None = None,
         connection: Any = None,
     ) -> TurnT:
-        raise NotImplementedError
+        made: TurnT = self._kind(self._journal, self._session, script, said, plan, connection)
+        return made

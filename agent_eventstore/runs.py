@@ -222,6 +222,8 @@ class AsyncRun(_RunFacts[AsyncJournal, AsyncTurn]):
 class ConversationRuns(OpenConversation[Journal, Turn]):
     """The runs of a conversation."""
 
+    _kind = Turn
+
     def start_run(
         self,
         workflow_id: str,
@@ -266,6 +268,8 @@ class ConversationRuns(OpenConversation[Journal, Turn]):
 
 class AsyncConversationRuns(OpenConversation[AsyncJournal, AsyncTurn]):
     """The runs of an asynchronous conversation."""
+
+    _kind = AsyncTurn
 
     async def start_run(
         self,

@@ -1,6 +1,7 @@
-"""Benchmarks: ``make bench``. Each figure stands beside a floor or a peer of the same run.
+"""Benchmarks: ``make bench``. Each figure is compared with a floor or a peer in the same run.
 
-One module a group of works: `append`, `group`, `batches`, `read`, `rebuild`, `turn`, `growth`,
-`storage`, `worker`, `recording`, `replay`. They are given sizes and databases by `bench`, take
-turns in `measure`, compare with `floors` and `peers`, and answer with the works of `results`.
+Each benchmark is a module, such as `append`, `group`, `batches`, `read`, `rebuild`, `turn`,
+`growth`, `storage`, `worker`, `recording` and `replay`. `bench` supplies sizes and databases,
+`measure` runs the candidates in turns, `floors` and `peers` are what they are compared with, and
+the results are works, as `results` defines them.
 """

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: measure all of it, print the figures, and write ``results.md``."""
+"""``python -m benchmarks``: run all benchmarks, print the figures, and write ``results.md``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "checkpoints": checkpoints,
     "fork": forks_by_length,
     "read": catch_up_reads,
-    # Before growth, which makes the same databases larger.
+    # Before growth, which enlarges the same databases.
     "rebuild": rebuilds,
     "turn": turns_by_length,
     "context": context_reads,
@@ -72,10 +72,10 @@ _RESULTS = Path(__file__).with_name("results.md")
 
 
 def main() -> int:
-    """Run the benchmarks; return 1 if one of them could not be run, however fast the others."""
+    """Run the benchmarks; return 1 only if one of them could not be run, never for being slow."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a look, not a proof")
-    parser.add_argument("--cpu", action="store_true", help="time of this process's processor alone")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, for a quick look")
+    parser.add_argument("--cpu", action="store_true", help="processor time of this process only")
     parser.add_argument("--million", action="store_true", help="rebuild 1,000,000 events")
     parser.add_argument(
         "--only",
@@ -83,12 +83,12 @@ def main() -> int:
         default=[],
         choices=list(BENCHMARKS),
         metavar="NAME",
-        help=f"one or several of: {', '.join(BENCHMARKS)}",
+        help=f"a benchmark; repeatable; one of: {', '.join(BENCHMARKS)}",
     )
-    parser.add_argument("--output", type=Path, help="where to write; a whole run has results.md")
+    parser.add_argument("--output", type=Path, help="default for a whole run: results.md")
     options = parser.parse_args()
     if options.quick and options.million:
-        parser.error("--million takes longer than --quick may")
+        parser.error("--million takes too long for --quick")
     if options.cpu:
         measure.clock = time.process_time
     scale = MILLION if options.million else QUICK if options.quick else FULL
@@ -103,7 +103,7 @@ def main() -> int:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """Return what was asked for, without where it was to be written."""
+    """Return the command line without ``--output``."""
     flags = [f"--{flag}" for flag in ("quick", "cpu", "million") if getattr(options, flag)]
     return " ".join(["python -m benchmarks", *flags, *(f"--only {name}" for name in options.only)])
 
@@ -116,10 +116,10 @@ def run(
     output: Path | None = None,
     console: Console | None = None,
 ) -> int:
-    """Run benchmarks of these names, print their tables, and write them to a file, if to any.
+    """Run the named benchmarks, print their tables, and write them to a file, if one is given.
 
     Returns:
-        0, or 1 if one of them raised: the others are run nevertheless, and nothing is written.
+        0, or 1 if one of them raised: the others still run, and nothing is written.
     """
     console, started = console or Console(), time.perf_counter()
     about = [f"`{command}`", *machine(bench.folder, bench.server_url), *bench.left_out]

@@ -1,4 +1,4 @@
-"""What one durable append costs, beside the bare driver at the same sync level."""
+"""The cost of one durable append, compared with the bare driver at the same sync level."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEVELS: tuple[tuple[Synchronous, float], ...] = (("FULL", 1.5), ("NORMAL", 4.0)
 
 
 def single_appends(bench: Bench) -> Iterator[Work]:
-    """Measure one event a transaction: SQLite at both sync levels, and PostgreSQL."""
+    """Measure one event per transaction: SQLite at both sync levels, and PostgreSQL."""
     for level, ratio in _LEVELS:
         yield _appends(bench, SQLITE, level, Target(ratio=ratio))
     for database in bench.databases:
@@ -52,6 +52,6 @@ def _appends(bench: Bench, database: str, level: Synchronous, target: Target | N
         f"{title} {level}" if database == SQLITE else title,
         figures,
         {_OURS: target} if target else None,
-        note="Median of single transactions, one after the other. Peers encode their event in it, "
-        "as the store does; the floor's row is ready. They run at SQLite's default, FULL, alone.",
+        note="Median of single transactions, one after the other. Peers encode their event within "
+        "it, as the store does; the floor's row is ready. Peers run at SQLite's default, FULL.",
     )

@@ -1,4 +1,4 @@
-"""Appends of a hundred events: imports, recovery, and whatever else writes many at a time."""
+"""Appends of a hundred events, as imports, recovery and other bulk writers make them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OURS = "EventStore.append"
 
 
 def batch_appends(bench: Bench) -> Iterator[Work]:
-    """Measure one hundred events a transaction, on each database."""
+    """Measure one hundred events per transaction, on each database."""
     for database in bench.databases:
         yield _batches(bench, database)
 
@@ -49,6 +49,6 @@ def _batches(bench: Bench, database: str) -> Work:
         f"Appends of {_BATCH} events, {database}",
         figures,
         {_OURS: Target(rate=_RATES[database])},
-        note="Each append is one durable transaction (FULL). Peers encode their events in it, as "
-        "the store does; the floor's rows are ready.",
+        note="Each append is one durable transaction (FULL). Peers encode their events within it, "
+        "as the store does; the floor's rows are ready.",
     )

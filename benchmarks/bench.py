@@ -1,4 +1,4 @@
-"""What every benchmark is given: sizes, empty databases, and databases that are already filled."""
+"""The environment of every benchmark: sizes, empty databases, and filled databases."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ SQLITE, POSTGRESQL = "SQLite", "PostgreSQL"
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is done.
+    """The sizes of a run.
 
     Attributes:
-        rounds: Of what takes up to a few milliseconds.
-        repeats: Of what takes up to a few seconds.
-        patience_s: Stop repeating what takes longer than this in all, in seconds.
-        small: Events of the database that reads and rebuilds start from.
-        large: Events of the database that shows whether memory grows.
-        stored: Events of the database that appends should not feel.
-        few: Events of the database that they are compared with.
+        rounds: Rounds of work that takes up to a few milliseconds.
+        repeats: Rounds of work that takes up to a few seconds.
+        patience_s: Total time after which work is not repeated again, in seconds.
+        small: Events in the database that reads and rebuilds start from.
+        large: Events in the database that shows whether memory grows.
+        stored: Events in the database whose size should not slow down appends.
+        few: Events in the database that it is compared with.
         turns: Turns of the conversation whose storage is measured.
-        lengths: Messages at which turns are compared.
-        read_lengths: Messages at which reads of the messages[] view are.
-        idle: Conversations with which an idle worker is compared.
-        idle_s: How long it is watched, in seconds.
+        lengths: Numbers of messages at which turns are compared.
+        read_lengths: Numbers of messages at which reads of the messages[] view are compared.
+        idle: Numbers of conversations at which an idle worker is compared.
+        idle_s: How long the idle worker is observed, in seconds.
         opening: Events of the conversation that is opened after a crash.
-        marked: Conversations of the stores that checkpoints are made of.
-        listed: Conversations of the store whose screens are measured.
+        marked: Numbers of conversations in the stores for which checkpoints are made.
+        listed: Conversations in the store whose screens are measured.
     """
 
     rounds: int
@@ -113,10 +113,10 @@ TINY = Scale(
 
 
 class Bench:
-    """Sizes and databases of one run; a context manager, which in the end deletes everything.
+    """Sizes and databases of one run; a context manager that deletes everything on exit.
 
     Args:
-        scale: How much is done.
+        scale: The sizes.
         postgres_url: A server where databases may be created; a throw-away one by default.
     """
 
@@ -142,7 +142,7 @@ class Bench:
 
     @property
     def server_url(self) -> str | None:
-        """URL of the PostgreSQL server, started when it is first asked for; None without one."""
+        """URL of the PostgreSQL server, which starts on first use; None if it is unavailable."""
         if not self._looked:
             self._looked = True
             try:
@@ -153,7 +153,7 @@ class Bench:
 
     @property
     def databases(self) -> tuple[str, ...]:
-        """Which databases there are to measure on."""
+        """The available databases."""
         return (SQLITE, POSTGRESQL) if self.server_url else (SQLITE,)
 
     @contextmanager
@@ -167,15 +167,15 @@ class Bench:
                 yield url
 
     def filled(self, database: str, name: str, events: int) -> str:
-        """Return the URL of the database of this name, having filled it up to so many events.
+        """Return the URL of the database with this name, filled up to this many events.
 
-        It stays until the end of the run, and grows when more events are asked for. A server has
-        then done what its daemons do after a while.
+        The database stays until the end of the run, and grows if more events are requested. On
+        PostgreSQL, it has been vacuumed, analyzed and checkpointed.
         """
         key = (database, name)
         url, there = self._filled.get(key) or (self._stack.enter_context(self.fresh(database)), 0)
         if there < events:
-            # NORMAL: what fills is not measured, and need not survive a power cut.
+            # NORMAL: filling is not measured, and need not survive a power cut.
             with EventStore.open(url, synchronous="NORMAL") as store:
                 fill(store, events - there, seed=there + 1)
                 if database == POSTGRESQL:

@@ -1,4 +1,4 @@
-"""What a checkpoint costs, beside reading the heads that it names; and verifying against one."""
+"""The cost of a checkpoint, compared with reading its heads; and of verifying against it."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ def _checkpoints(bench: Bench, database: str, conversations: int) -> Work:
         figures,
         {"verify_against": Target(ratio=_MOST, against="verify")},
         note=f"Signed, in memory; conversations of {_EVENTS} events. `verify` reads and hashes "
-        "every event, `verify_against` does so too and compares each conversation with the file.",
+        "every event; `verify_against` also compares each conversation with the file.",
     )

@@ -1,8 +1,8 @@
-"""What a read of the messages[] view costs, by the length of the conversation: warm, and the first.
+"""The cost of reading the messages[] view, by length of the conversation: warm and first reads.
 
-A warm read is that of a process which has read the conversation before: it follows an append, as
-before the next call of a model. The first read of all folds every event; the first one of a process
-finds the rows there, and remembers nothing.
+A warm read happens in a process that has read the conversation before: it follows an append, as
+before the next model call. The very first read folds every event. The first read of a process
+finds the rows in the database, and nothing in memory.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from projections.context.settings import ContextSettings
 __all__ = ["context_reads"]
 
 _P99_MS = {8_000: 10.0, 200_000: 30.0}
-"""Tokens of a budget, and how many milliseconds a warm read may take."""
+"""Maximum milliseconds of a warm read, by budget in tokens."""
 
 _SECTIONS = ContextSettings(section_budgets={"tools": 0.4, "user": 0.3, "digest": 500})
 _MOST_ON_POSTGRESQL = 10_000  # messages
-_UNUSUAL = 100  # messages of what is measured besides
+_UNUSUAL = 100  # messages of the other kinds of conversations
 _BATCH = 1_000
 _WARM_UP = 8
 _REMEMBERED_BY_NOBODY = 20  # reads
 
 Story = Callable[[], Iterator[NewEvent]]
-"""Yields the messages of a conversation for ever, of which the first becomes version 1."""
+"""Yields the messages of an endless conversation; the first becomes version 1."""
 
 
 def context_reads(bench: Bench) -> Iterator[Work]:
-    """Measure reads of conversations of real transcripts, and of what is less usual."""
+    """Measure reads of conversations of real transcripts, and of less usual kinds."""
     for database in bench.databases:
         with ExitStack() as stack:
             url = stack.enter_context(bench.fresh(database))
@@ -67,7 +67,7 @@ def _of_transcripts(bench: Bench, database: str, store: EventStore) -> Iterator[
     for each in kept:
         each.renew()
     with store.writing() as connection:
-        # As the server's autovacuum does by itself, a little later.
+        # As the server's autovacuum would do a little later.
         connection.execute(text("ANALYZE"))
     for budget in _P99_MS:
         yield _warm(bench, database, kept, budget)
@@ -76,16 +76,16 @@ def _of_transcripts(bench: Bench, database: str, store: EventStore) -> Iterator[
 
 
 class _Kept:
-    """A conversation of about one length; another one once it has grown by a tenth.
+    """A conversation of about constant length; replaced once it has grown by a tenth.
 
     Args:
-        store: Where it is.
-        length: Messages that it has at first.
-        name: What the conversations are called.
-        story: What they are made of.
+        store: Where it is stored.
+        length: Its initial number of messages.
+        name: Name of the conversations.
+        story: Yields their messages.
 
     Attributes:
-        first: How long the first read of each took, in seconds.
+        first: Duration of the first read of each, in seconds.
     """
 
     def __init__(self, store: EventStore, length: int, name: str, story: Story) -> None:
@@ -94,7 +94,7 @@ class _Kept:
         self._views, self._left = Views(store), 0
 
     def renew(self) -> None:
-        """Append a conversation in bulk, and read it for the first time."""
+        """Append a new conversation in bulk, and time its first read."""
         self._id, self._coming = new_id(), self._story()
         filling = islice(self._coming, self._length)
         while batch := list(islice(filling, _BATCH)):
@@ -103,7 +103,7 @@ class _Kept:
         self.first.append(self.unremembered())
 
     def warm(self, budget: int, settings: ContextSettings | None) -> float:
-        """Append what comes next up to where a model is called; time the read, in seconds."""
+        """Append messages up to the next model call, and time the read, in seconds."""
         if self._left <= 0:
             self.renew()
             self._read(self._views, budget, settings)
@@ -115,7 +115,7 @@ class _Kept:
         return self._read(self._views, budget, settings)
 
     def unremembered(self) -> float:
-        """Time a read of which the process remembers nothing, in seconds."""
+        """Time a read with nothing in memory, in seconds."""
         return self._read(Views(self._store), 8_000, None)
 
     def _read(self, views: Views, budget: int, settings: ContextSettings | None) -> float:
@@ -133,7 +133,7 @@ def _warm(
     budget: int,
     settings: ContextSettings | None = None,
 ) -> Work:
-    """Measure reads after an append, the conversations in turns."""
+    """Measure reads after an append, with the conversations in turns."""
     rounds = max(bench.scale.rounds // 8, 1)
     times: dict[str, list[float]] = {each.name: [] for each in kept}
     gc.collect()
@@ -150,15 +150,15 @@ def _warm(
         f"A warm read of messages[] within {budget:,} tokens, {where}",
         [Figure(name, tuple(found)) for name, found in times.items()],
         {name: Target(p99_ms=_P99_MS[budget]) for name in times},
-        note="Timed is the read before a call of a model, after the messages since the last one "
-        "were appended, each by itself, in the same process; a conversation that has grown by a "
-        "tenth is followed by another one, read twice before. Transcripts are tau-bench's airline "
-        "conversations, one after the other.",
+        note="The read before a model call is timed. The messages since the previous call were "
+        "appended before it, one by one, in the same process. A conversation that has grown by a "
+        "tenth is replaced by another one, which is read twice first. Transcripts are tau-bench's "
+        "airline conversations, one after the other.",
     )
 
 
 def _first(bench: Bench, database: str, store: EventStore, kept: Sequence[_Kept]) -> Work:
-    """Return what first reads took; those of a process are measured now."""
+    """Return the durations of first reads; those of a process are measured now."""
     reads = range(min(_REMEMBERED_BY_NOBODY, bench.scale.rounds))
     figures = [Figure(f"of all, {each.name}", tuple(each.first)) for each in kept]
     figures += [
@@ -168,13 +168,13 @@ def _first(bench: Bench, database: str, store: EventStore, kept: Sequence[_Kept]
     return work(
         f"A first read of messages[] within 8,000 tokens, {database}",
         figures,
-        note="The first of all folds the whole conversation; the first of a process finds its rows "
-        "folded, and remembers nothing.",
+        note="The very first read folds the whole conversation; the first read of a process finds "
+        "the rows in the database, and nothing in memory.",
     )
 
 
 def _exchanges(said: str, found: str, picture: str = "") -> Iterator[NewEvent]:
-    """Yield messages for ever, four to a turn: question, tool call, result, answer."""
+    """Yield messages endlessly, four per turn: question, tool call, result, answer."""
     for number in count(0, 4):
         asked = f"{number}: {said}"
         parts = (TextPart(text=asked), *((ImagePart(url=picture),) if picture else ()))

@@ -1,7 +1,7 @@
-"""The floor: the same rows by the bare driver, in a table that has the columns of ``events``.
+"""The floor: the bare driver writes the same rows to a table with the columns of ``events``.
 
-No index but the primary key's, no chain, no ids made, no JSON encoded: the rows are ready before
-the clock starts.
+There is no index except the primary key, no chain, no generating of ids and no encoding of JSON:
+the rows are ready before the clock starts.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _NAMES = ", ".join(_COLUMNS)
 
 
 class Bare(Protocol):
-    """A connection of the driver, and a table on it."""
+    """A connection of the driver, and a table that it uses."""
 
     name: str
 
     def insert(self, rows: Sequence[Row]) -> None:
-        """Insert rows by ``INSERT``, in one durable transaction."""
+        """Insert rows with ``INSERT``, in one durable transaction."""
 
     def pages(self, table: str, size: int) -> Iterator[list[Row]]:
         """Yield the position, data and meta of all rows, in pages."""
@@ -67,7 +67,7 @@ class BareSqlite:
         self._insert = f"INSERT INTO bare_events ({_NAMES}) VALUES ({marks})"
 
     def insert(self, rows: Sequence[Row]) -> None:
-        """Insert rows by ``INSERT``, in one durable transaction."""
+        """Insert rows with ``INSERT``, in one durable transaction."""
         self.connection.execute("BEGIN IMMEDIATE")
         if len(rows) == 1:
             self.connection.execute(self._insert, rows[0])
@@ -114,7 +114,7 @@ class BarePostgres:
         self._copy = f"COPY bare_events ({_NAMES}) FROM STDIN"
 
     def insert(self, rows: Sequence[Row]) -> None:
-        """Insert rows by ``INSERT``, in one durable transaction."""
+        """Insert rows with ``INSERT``, in one durable transaction."""
         if len(rows) == 1:
             self.connection.execute(self._insert, rows[0], prepare=True)
             return
@@ -122,7 +122,7 @@ class BarePostgres:
             cursor.executemany(self._insert, rows)
 
     def copy(self, rows: Sequence[Row]) -> None:
-        """Insert rows by ``COPY``, in one durable transaction."""
+        """Insert rows with ``COPY``, in one durable transaction."""
         with self.connection.cursor() as cursor, cursor.copy(self._copy) as stream:
             for row in rows:
                 stream.write_row(row)
@@ -154,12 +154,12 @@ def bare(url: str, synchronous: str = "FULL") -> BareSqlite | BarePostgres:
 
 
 def conninfo(url: str) -> str:
-    """Return a SQLAlchemy URL of PostgreSQL as its drivers understand it."""
+    """Return a SQLAlchemy URL of PostgreSQL in the form that its drivers accept."""
     return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 def rows_of(events: Sequence[NewEvent], postgresql: bool, stream: UUID | None = None) -> list[Row]:
-    """Return events as rows of the floor's table, ready to be inserted again and again."""
+    """Return events as rows of the floor's table, which can be inserted repeatedly."""
     of = stream or new_id()
     now = datetime.now(UTC)
     made = []

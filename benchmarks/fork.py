@@ -1,4 +1,4 @@
-"""Forking a conversation, beside an append to it: copies nothing, so its length does not matter."""
+"""Forking a conversation, compared with an append: it copies nothing, so length is irrelevant."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ def _forks(bench: Bench, database: str) -> Work:
         f"Forking a conversation, {database}",
         figures,
         {f"EventStore.fork, {_LONG:,} events": reach},
-        note="Each makes a conversation in one durable transaction (FULL) with one event; "
-        "`Conversation.fork` looks for the last turn's end first, and begins a session as well.",
+        note="Each creates a conversation with one event, in one durable transaction (FULL). "
+        "`Conversation.fork` also looks up the last turn's end first, and begins a session.",
     )

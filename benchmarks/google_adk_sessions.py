@@ -1,4 +1,4 @@
-"""Sessions of Google's ADK, beside the ADK's own on SQLite."""
+"""Google ADK sessions, compared with the ADK's own on SQLite."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MB = 1e6
 
 
 def google_adk_sessions(bench: Bench) -> Iterator[Work]:
-    """Measure appending and loading by the length of the session, and what it takes on disk."""
+    """Measure appending and loading by the length of the session, and the size on disk."""
     lengths = _LENGTHS if bench.scale.rounds >= _ROUNDS else _LENGTHS[:1]
     for length in lengths:
         with bench.fresh(SQLITE) as url, ExitStack() as stack:
@@ -80,9 +80,9 @@ def _times(
             f"Google ADK: {said}, {length:,} events",
             in_turns(candidates, rounds),
             {_OURS: Target(ratio=1.0, against=_PEER)},
-            note="SQLite, a durable transaction (FULL) each. The ADK's own opens the file anew for "
-            "each call, with a rollback journal: it syncs four times where a write-ahead log does "
-            "once.",
+            note="SQLite, one durable transaction (FULL) each. The ADK's own service opens the "
+            "file again for each call, with a rollback journal: it syncs four times, a "
+            "write-ahead log once.",
         )
 
 
@@ -97,8 +97,8 @@ def _sizes(length: int, url: str) -> Work:
     return work(
         f"Google ADK: storage of {length:,} events",
         amounts,
-        note="In MB of 10^6 bytes, with the write-ahead log. Ours holds a text as it came, "
-        "and as it is understood.",
+        note="In MB of 10^6 bytes, with the write-ahead log. Ours stores each text twice: "
+        "verbatim and parsed.",
     )
 
 

@@ -54,8 +54,8 @@ def _tasks(bench: Bench, database: str) -> Work:
         f"{_TASKS} tasks of one process, one event each, {database}",
         figures,
         {ours: Target(rate=_GROUPED[database])},
-        note=f"Each task appends {_EACH} events one after the other to a conversation of its own; "
-        "a time is that of all of them. The floor is one connection that is handed the rows.",
+        note=f"Each task appends {_EACH} events one after the other to its own conversation; "
+        "a time covers all of them. The floor is one connection that receives the rows.",
     )
 
 
@@ -84,7 +84,7 @@ def _connections(bench: Bench) -> Work:
     with (
         bench.fresh(POSTGRESQL) as url,
         ThreadPoolExecutor(_CONNECTIONS) as threads,
-        # Half of a pool is kept at hand.
+        # A pool keeps half of its connections open.
         EventStore.open(url, pool_size=2 * _CONNECTIONS) as store,
         peers.writers(url, connections=_CONNECTIONS) as others,
         ExitStack() as stack,
@@ -113,8 +113,8 @@ def _connections(bench: Bench) -> Work:
         f"{_CONNECTIONS} connections, one event each, no grouping, {POSTGRESQL}",
         figures,
         {ours: Target(rate=_UNGROUPED)},
-        note=f"{_CONNECTIONS} threads of one process, each with a connection and a conversation of "
-        f"its own; a time is that of {_EACH} events of each.",
+        note=f"{_CONNECTIONS} threads of one process, each with its own connection and "
+        f"conversation; a time covers {_EACH} events of each.",
     )
 
 

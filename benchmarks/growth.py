@@ -1,4 +1,4 @@
-"""Whether an append feels how much is stored already: a large database beside a small one."""
+"""Whether stored events slow down an append: a large database, compared with a small one."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _appends(bench: Bench, database: str) -> Work:
         f"Append by stored events, {database}",
         figures,
         {after: Target(ratio=_RATIO, against=before)},
-        note=f"One event, durable (FULL), to a conversation drawn from up to {_STREAMS:,} of those "
-        "that are there.",
+        note=f"One event, durable (FULL), to a conversation drawn from up to {_STREAMS:,} existing "
+        "ones.",
     )
 
 

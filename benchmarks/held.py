@@ -1,7 +1,7 @@
-"""How long a catch-up keeps SQLite's other writers waiting: its transactions that write, timed.
+"""How long a catch-up makes SQLite's other writers wait: the times of its write transactions.
 
-``python -m benchmarks.held [MEGABYTES]`` prints, for texts of different kinds, the longest and the
-median of ten.
+``python -m benchmarks.held [MEGABYTES]`` prints the longest and the median
+of ten, for texts of different kinds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TEXTS = {
 
 
 class _Timed(EventStore):
-    """A store that notes how long each transaction that writes took, once it had begun."""
+    """A store that records the duration of each write transaction, once it has begun."""
 
     held_ms: list[float]
 

@@ -1,4 +1,4 @@
-"""A LangGraph thread's checkpoints, beside LangGraph's own SQLite checkpointer."""
+"""Checkpoints of a LangGraph thread, compared with LangGraph's own SQLite checkpointer."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _at(bench: Bench, length: int) -> Iterator[Work]:
 def _work(name: str, figures: list[Figure], targets: dict[str, Target]) -> Work:
     note = (
         "SQLite, both with a write-ahead log and synchronous=FULL, both called in the same thread; "
-        "one message of 400 bytes more a checkpoint."
+        "each checkpoint adds one message of 400 bytes."
     )
     return work(name, figures, targets, note=note)
 
@@ -104,7 +104,7 @@ def _size(bench: Bench) -> Work:
         f"LangGraph: storage of {turns:,} turns with a tool call each",
         amounts,
         {_OURS: Target(amount=_MEGABYTES)},
-        note="In MB of 10^6 bytes: four messages of 400 bytes a turn, and a checkpoint for each.",
+        note="In MB of 10^6 bytes: four messages of 400 bytes per turn, and a checkpoint for each.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What the figures were measured on: never where, nor whose machine it is."""
+"""Describes the machine of a run, without paths, host names or owners."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def machine(folder: Path, server_url: str | None) -> list[str]:
     """Describe the machine in sentences: cores, processor, memory, versions, disk, load.
 
     Args:
-        folder: Where the databases are put; its disk is measured.
+        folder: Where the databases are created; its disk is measured.
         server_url: The PostgreSQL server, if there is one.
     """
     server = "no PostgreSQL"

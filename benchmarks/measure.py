@@ -1,7 +1,7 @@
 """Measuring on a shared, noisy machine: candidates take turns, and medians are compared.
 
-A figure alone says little there, so that every measurement has a first candidate, the floor or the
-peer, and the others are shown as ratios to it.
+A single figure says little there. Every measurement therefore has a first candidate, the floor or
+the peer, and the others are shown as ratios to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Amount", "Figure", "Measured", "awaiting", "in_turns", "processor_ti
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """The times of one candidate, in seconds, each for so many events (0: none are counted)."""
+    """The times of one candidate, in seconds, each for ``events`` events (0: not counted)."""
 
     name: str
     times: tuple[float, ...]
@@ -36,22 +36,22 @@ class Figure:
 
     @property
     def rate(self) -> float:
-        """Events a second at the median."""
+        """Events per second at the median."""
         return self.events / self.median
 
     @property
     def value(self) -> float:
-        """What ratios are made of: seconds an event, or a round where no events are counted."""
+        """The basis of ratios: seconds per event, or per round if no events are counted."""
         return self.median / (self.events or 1)
 
     def of(self, events: int) -> Figure:
-        """Return the figure with the number of events that each of its times was for."""
+        """Return the figure with the number of events that each of its times covers."""
         return replace(self, events=events)
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """One number of a candidate that is not a time, such as megabytes."""
+    """One number of a candidate other than a time, such as megabytes."""
 
     name: str
     value: float
@@ -61,7 +61,7 @@ class Amount:
 Measured = Figure | Amount
 
 clock: Callable[[], float] = time.perf_counter
-"""What times are taken by: that of a wall clock, or `time.process_time` where a machine is busy."""
+"""The clock: a wall clock, or `time.process_time` on a busy machine."""
 
 
 def in_turns(
@@ -71,17 +71,17 @@ def in_turns(
     events: int = 0,
     processor: bool = False,
 ) -> list[Figure]:
-    """Run every candidate once a round, and return their times in the order given.
+    """Run every candidate once per round, and return their times in the given order.
 
-    Every second round goes backward, so that nobody always comes after the same one: what follows
-    a candidate that fills and frees much memory takes longer.
+    Every second round runs backward, so that no candidate always follows the same one: a candidate
+    takes longer after one that fills and frees much memory.
 
     Args:
-        candidates: What to run, by name.
-        rounds: How often; a first round that is not counted warms up.
-        events: How many events each candidate writes or reads in a round.
-        processor: Whether to return the processor's time too, of all threads of this process: a
-            second figure each, behind all others.
+        candidates: The functions to run, by name.
+        rounds: Number of rounds; an additional first round warms up and is not counted.
+        events: Number of events that each candidate writes or reads in a round.
+        processor: Whether to return processor time too, of all threads of this process: a second
+            figure for each candidate, after all others.
     """
     times: dict[str, list[float]] = {name: [] for name in candidates}
     spent: dict[str, list[float]] = {processor_time(name): [] for name in candidates}
@@ -104,15 +104,15 @@ def in_turns(
 
 
 def processor_time(name: str) -> str:
-    """Return what a candidate's time on the processor is called."""
+    """Return the name of a candidate's processor time."""
     return f"{name}, processor"
 
 
 def awaiting(run: Callable[[Any], object], done: Callable[[], Awaitable[object]]) -> Any:
-    """Return what has ``asyncio.Runner.run`` await something, whose result is dropped within.
+    """Return a function that makes ``asyncio.Runner.run`` await something and drop its result.
 
-    The runner would spell out a result, as it puts the handler of signals back: for a long history
-    that takes several times as long as loading it.
+    When the runner restores the signal handler, it formats the result: for a long history that
+    takes several times as long as loading it.
     """
 
     async def awaited() -> None:

@@ -1,4 +1,4 @@
-"""How soon a stalled stream's text is durable while other conversations are locked by somebody."""
+"""How soon a stalled stream's text is durable while other conversations are locked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOCKED = 12
 
 
 def locked_neighbours(bench: Bench) -> Iterator[Work]:
-    """Measure from `feed` to a committed event, without and beside twelve locked streams."""
+    """Measure from `feed` to a committed event, with and without twelve locked streams."""
     if POSTGRESQL not in bench.databases:
         return
     rounds = max(bench.scale.rounds // 20, 3)
@@ -34,7 +34,7 @@ def locked_neighbours(bench: Bench) -> Iterator[Work]:
                 Figure(beside, tuple(_delays(url, rounds, locked=True))),
             ],
             {beside: Target(ratio=1.2)},
-            note="A delta is fed, and nothing more comes: it is held for 100 ms, and then written.",
+            note="A delta is fed and no other follows: it is held for 100 ms, then written.",
         )
 
 
@@ -42,7 +42,7 @@ def _delays(url: str, rounds: int, *, locked: bool) -> Iterator[float]:
     with ExitStack() as stack:
         store = stack.enter_context(EventStore.open(url))
         watching = stack.enter_context(EventStore.open(url))
-        # Left first: what the others hold back is written when they are free again.
+        # Left first: the others write what they hold back when they are unlocked.
         calls = [_begun(store, stack) for _ in range(LOCKED + 1)]
         *others, (free, call) = calls
         if locked:

@@ -1,4 +1,4 @@
-"""Sessions of the OpenAI Agents SDK, beside the SDK's own on SQLite."""
+"""Sessions of the OpenAI Agents SDK, compared with the SDK's own on SQLite."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MB = 1e6
 
 
 def openai_sessions(bench: Bench) -> Iterator[Work]:
-    """Measure adding and loading by the length of the session, and what it takes on disk."""
+    """Measure adding and loading by the length of the session, and the size on disk."""
     lengths = _LENGTHS if bench.scale.rounds >= _ROUNDS else _LENGTHS[:1]
     for length in lengths:
         with bench.fresh(SQLITE) as url, ExitStack() as stack:
@@ -65,13 +65,13 @@ def _times(length: int, rounds: int, run: Any, peer: Any, ours: Any) -> Iterator
             f"OpenAI Agents SDK: {name}, {length:,} items",
             in_turns(candidates, rounds),
             {_OURS: Target(ratio=1.0, against=_PEER)},
-            note="SQLite, both with a write-ahead log and synchronous=FULL, both in a thread of "
-            "the event loop's; a step is a call and its result.",
+            note="SQLite, both with a write-ahead log and synchronous=FULL, both in a worker "
+            "thread; a step is a call and its result.",
         )
 
 
 def _afresh(run: Any, done: Any, session: Any) -> Any:
-    """Return what a process does that meets the session for the first time."""
+    """Return the load of a process that opens the session for the first time."""
 
     def load() -> Any:
         forget(session.store, session.id)
@@ -87,8 +87,8 @@ def _sizes(length: int, url: str) -> Work:
     return work(
         f"OpenAI Agents SDK: storage of {length:,} items",
         amounts,
-        note="In MB of 10^6 bytes, with the write-ahead log. Ours holds a text as it came, "
-        "and as it is understood.",
+        note="In MB of 10^6 bytes, with the write-ahead log. Ours stores each text twice: "
+        "verbatim and parsed.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The command ``eventstore`` in a process of its own, and what it and its children take."""
+"""The command ``eventstore`` in its own process, and the memory of it and its children."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _MB = 2**20
 
 
 def run_watched(url: str, *arguments: str) -> tuple[Any, float]:
-    """Run a command to its end; return its JSON document, and the most memory of one process.
+    """Run a command to its end; return its JSON document, and the peak memory of one process.
 
-    Memory is the resident set in megabytes, looked at fifty times a second, of the process and its
-    children; the greatest of all counts.
+    Memory is the resident set in megabytes, sampled fifty times per second, of the process and its
+    children; the largest value counts.
 
     Raises:
-        RuntimeError: The command failed; the message is what it wrote.
+        RuntimeError: The command failed; the message is its output.
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         with _started(url, *arguments, stdout=output, stderr=errors) as process:
@@ -56,7 +56,7 @@ def background(url: str, *arguments: str) -> Iterator[psutil.Process]:
 
 
 def _started(url: str, *arguments: str, **streams: Any) -> subprocess.Popen[bytes]:
-    # The URL may hold a password, which a command line would show to everybody.
+    # The URL may contain a password, which a command line would show to everyone.
     environment = {**os.environ, URL_VARIABLE: url}
     return subprocess.Popen([sys.executable, "-m", _MODULE, *arguments], env=environment, **streams)
 

@@ -1,6 +1,6 @@
-"""Conversations of Pydantic AI, beside what its own pages and examples keep them in.
+"""Pydantic AI conversations, compared with the storage in its own documentation and examples.
 
-It has no store of its own for a database: `InMemoryConversationStore` is the only one.
+Pydantic AI has no database store of its own: `InMemoryConversationStore` is its only one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MB = 1e6
 
 
 class _File:
-    """What Pydantic AI's page on persistence shows: the conversation as one JSON, durably."""
+    """As on Pydantic AI's page on persistence: the conversation as one JSON file, durable."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,9 +67,9 @@ class _File:
 
 
 class _Table:
-    """What the example of a chat in `pydantic-ai-examples` does: a row a run, in SQLite.
+    """As in the chat example of `pydantic-ai-examples`: one row for each run, in SQLite.
 
-    Each statement goes to one thread, which has the connection; usage and waiting calls are lost.
+    One thread holds the connection and runs all statements; usage and waiting calls are lost.
     """
 
     def __init__(self, path: Path) -> None:
@@ -106,7 +106,7 @@ _SELECT = "SELECT message_list FROM messages ORDER BY id DESC LIMIT ?"
 
 
 class _Ours:
-    """The conversations of this project, by the calls of the others."""
+    """This project's conversations, with the same methods as the others."""
 
     def __init__(self, store: EventStore, path: Path) -> None:
         self.store, self.path = store, path
@@ -123,7 +123,7 @@ class _Ours:
 
 
 def pydantic_ai_histories(bench: Bench) -> Iterator[Work]:
-    """Measure saving a turn and loading by the length of the history, and what it takes on disk."""
+    """Measure saving a turn and loading by the length of the history, and the size on disk."""
     lengths = _LENGTHS if bench.scale.rounds >= _ROUNDS else _LENGTHS[:1]
     for length in lengths:
         with bench.fresh(SQLITE) as url, ExitStack() as stack:
@@ -162,15 +162,15 @@ def _times(
         f"load the newest {_NEWEST}": newest,
     }
     for said, candidates in measured.items():
-        # By itself: whoever comes after it would pay for the memory that it gives back.
+        # Separately: the next candidate would pay for the memory that it frees.
         file = in_turns({_FILE: candidates.pop(_FILE)}, rounds)
         yield work(
             f"Pydantic AI: {said}, {length:,} messages",
             in_turns(candidates, rounds) + file,
             {_OURS: Target(ratio=1.0, against=_PEER)},
-            note="SQLite, a durable transaction (FULL): the table's syncs four times, for its "
-            "rollback journal, and ours once; the file is written anew and synced. "
-            "All of them work in threads, so that the event loop goes on.",
+            note="SQLite, a durable transaction (FULL): the table's syncs four times, because of "
+            "its rollback journal, and ours once; the file is rewritten and synced. "
+            "All of them work in threads, so that the event loop is not blocked.",
         )
 
 

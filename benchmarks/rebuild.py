@@ -1,4 +1,4 @@
-"""Rebuilding every projection with two processes: how fast, and in how much memory."""
+"""Rebuilding every projection with two processes: speed and memory."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def _rebuilds(bench: Bench, database: str) -> Iterator[Work]:
         f"Rebuild of all projections, {scale.large:,} events, {database}",
         figures,
         {_FIRST: reach, _AGAIN: reach},
-        note=f"{len(PROJECTIONS)} projections, {_WORKERS} processes; the rebuild's own time, with "
-        "the start of its workers. The first of a database also counts the tokens of every "
-        "message, once, and is measured once; later ones find the counts. The floor reads and "
-        "parses the same events and inserts as many rows as they were folded to, ready-made, into "
-        "tables without an index. PostgreSQL has done its VACUUM ANALYZE since the events were "
-        "written. eventsourcing's projection runner handles one event a "
-        "transaction and writes one row for each, of fewer events, once; it knows no rebuild on "
-        "SQLite.",
+        note=f"{len(PROJECTIONS)} projections, {_WORKERS} processes; the rebuild's own time, "
+        "including the start of its workers. The first rebuild of a database also counts the "
+        "tokens of every message, once, and is measured once; later ones find the counts. The "
+        "floor reads and parses the same events and inserts as many rows as the fold produced, "
+        "ready-made, into tables without an index. PostgreSQL has run VACUUM ANALYZE since the "
+        "events were written. eventsourcing's projection runner handles one event per transaction "
+        "and writes one row for each; it is measured once, with fewer events, and cannot rebuild "
+        "on SQLite.",
     )
     amounts = [
         Amount(f"{scale.small:,} events", memory_small, "MB"),
@@ -82,7 +82,7 @@ def _rebuilds(bench: Bench, database: str) -> Iterator[Work]:
         f"Memory of the largest process of a rebuild, {database}",
         amounts,
         {amounts[1].name: Target(ratio=_FLAT, against=amounts[0].name)},
-        note=f"Flat is taken as at most {_FLAT:g} x for {scale.large // scale.small} times the "
+        note=f"Flat means at most {_FLAT:g} x for {scale.large // scale.small} times the "
         "events. `--million` compares 1,000,000 with 100,000.",
     )
 
@@ -105,14 +105,14 @@ def _transcripts(bench: Bench, database: str) -> Work:
         f"Rebuild of all projections, {events:,} events of real transcripts, {database}",
         figures,
         {_AGAIN: reach},
-        note=f"tau-bench's airline conversations, again and again; {_WORKERS} processes. No usage "
-        "is reported, so that every answer is counted; results are JSON of up to some thousand "
+        note=f"tau-bench's airline conversations, repeated; {_WORKERS} processes. No usage "
+        "is reported, so every answer is counted; results are JSON of up to some thousand "
         "characters.",
     )
 
 
 def fill_with_transcripts(url: str, least: int) -> int:
-    """Import tau-bench's conversations until there are so many events; return how many."""
+    """Import tau-bench's conversations until there are this many events; return how many."""
     imported = [each for each in read_transcripts(TAU_BENCH) if isinstance(each, Transcript)]
     if not imported:
         raise ValueError(f"no transcript of {TAU_BENCH} could be imported")
@@ -126,13 +126,13 @@ def fill_with_transcripts(url: str, least: int) -> int:
 
 
 def _rebuild(url: str) -> tuple[float, float]:
-    """Rebuild by the command; return its seconds, and the megabytes of its largest process."""
+    """Rebuild with the command; return its seconds, and the megabytes of its largest process."""
     report, peak = run_watched(url, "projections", "rebuild", "--workers", str(_WORKERS), "--json")
     return float(report["seconds"]), peak
 
 
 def _floor(url: str) -> float:
-    """Return how long a bare driver reads the events and writes the rows, in seconds."""
+    """Return how long a bare driver takes to read the events and write the rows, in seconds."""
     floor = bare(url)
     started = time.perf_counter()
     for page in floor.pages("events", _PAGE):
@@ -183,13 +183,13 @@ def _written_postgresql(url: str, table: str) -> float:
 
 
 def _as_text(connection: psycopg.Connection, table: str) -> str:
-    """Return the columns of a table, all as text: nothing is to be parsed."""
+    """Return the columns of a table, all as text, so that nothing is parsed."""
     found = connection.execute(f"SELECT * FROM {table} LIMIT 0").description or ()
     return ", ".join(f"{column.name}::text" for column in found)
 
 
 def _inserting(pages: Iterator[Sequence[Any]], insert: Callable[[Sequence[Any]], None]) -> float:
-    """Insert pages of rows; return the time of that, without the time of getting them."""
+    """Insert pages of rows; return the time, excluding the time to fetch them."""
     seconds = 0.0
     for page in itertools.takewhile(bool, pages):
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What recording costs: a long stream beside its real duration, and opening after a crash."""
+"""The cost of recording a long stream, compared with its duration, and of opening after a crash."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def recordings(bench: Bench) -> Iterator[Work]:
         yield work(
             f"Recording a stream of {CHUNKS:,} chunks, {database}",
             figures,
-            note="What `feed` takes in all; the stream's pauses pass by the recorder's clock only.",
+            note="The total time of `feed`; the stream's pauses pass on the recorder's clock only.",
         )
         with bench.fresh(database) as url:
             yield work(
@@ -49,8 +49,8 @@ def recordings(bench: Bench) -> Iterator[Work]:
 def _stream_recordings(url: str, rounds: int) -> list[Figure]:
     """Time ``feed`` over a stream of 2,000 chunks that arrive 20 ms apart by the recorder's clock.
 
-    Each time is the sum of what all calls of ``feed`` took, with the leaving of the block; the
-    stream's 40 seconds are not waited for, but batches are written as often as they would be.
+    Each time is the total of all calls of ``feed`` and of leaving the block. The benchmark does not
+    wait for the stream's 40 seconds, but batches are written as often as if it did.
     """
     with EventStore.open(url) as store:
         times = []
@@ -62,9 +62,9 @@ def _stream_recordings(url: str, rounds: int) -> list[Figure]:
 
 
 def _openings(url: str, length: int, rounds: int) -> list[Figure]:
-    """Time opening and recovering a conversation of so many events after a crash in mid-stream.
+    """Time opening and recovering a conversation of ``length`` events after a crash in mid-stream.
 
-    Warm: its views were kept up to date by the turns before, as in a product, and the crash left
+    Warm: earlier turns kept its views up to date, as in a product, and the crash left
     a request, a chunk and a tool call. Cold: no view of the conversation has ever been read.
     """
     with EventStore.open(url) as store:
@@ -84,7 +84,7 @@ def _record(store: EventStore) -> float:
     ahead = 0.0
 
     def now() -> float:
-        """Return the time of a clock that goes as if the stream's pauses had passed."""
+        """Return the time of a clock that runs as if the stream's pauses had passed."""
         return time.monotonic() + ahead
 
     with (

@@ -1,4 +1,4 @@
-"""What it costs to ask a redactor about what is appended, beside the same append without one."""
+"""The cost of a redactor for an append, compared with the same append without one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONG = ToolResult(call_id="1.0", content="The key of the house: under the stone
 
 
 def redacted_appends(bench: Bench) -> Iterator[Work]:
-    """Measure one event a transaction: SQLite at both sync levels, and PostgreSQL; a long text."""
+    """Measure one event per transaction: SQLite at both sync levels, PostgreSQL; a long text."""
     message = turn(1, 1, Random(1))[1].data
     for level in ("FULL", "NORMAL"):
         yield _appends(bench, SQLITE, level, message)
@@ -51,5 +51,5 @@ def _appends(
         f"{title} {level}" if database == SQLITE else title,
         figures,
         None,
-        note="With `redact_secrets`, which finds nothing to take out.",
+        note="With `redact_secrets`, which finds nothing to remove.",
     )

@@ -13,9 +13,9 @@ from benchmarks.results import HEADINGS, Work
 __all__ = ["markdown", "print_work"]
 
 _HOW_TO_READ = (
-    "Candidates of a work take turns, unless its note says otherwise. The first one is the floor, "
-    "or what the others are compared with. A ratio compares the time of one event where events are "
-    "counted; lower is better. A p99 needs 20 times at least."
+    "The candidates of a benchmark take turns, unless its note says otherwise. The first is the "
+    "floor, or the one that the others are compared with. A ratio compares the time per event if "
+    "events are counted; lower is better. A p99 needs at least 20 times."
 )
 
 
@@ -36,7 +36,7 @@ def print_work(console: Console, done: Work) -> None:
 
 
 def markdown(about: Iterable[str], done: Sequence[Work]) -> str:
-    """Return a page of Markdown: how it was measured, one table, and the notes to its works."""
+    """Return a page of Markdown: how it was measured, one table, and the notes."""
     wanted = [line for each in done for line in each.lines if line.target]
     reached = sum(line.reached.startswith("yes") for line in wanted)
     notes: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""What it costs to know again where a run stood: its events folded anew, already in memory."""
+"""The cost of restoring the state of a run: folding its events, which are already in memory."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _CALLS = 3
 def run_state_replay(bench: Bench) -> Iterator[Work]:
     """Measure the replay of 1,000 events of run state: the fold alone, and with its rows.
 
-    The floor looks at every event and folds none. About half of the events are of runs, steps and
-    tool calls; the others concern run state only by their turn.
+    The floor iterates over the events without folding them. About half of the events belong to
+    runs, steps and tool calls; the others affect run state only through their turn.
     """
     history = _recorded(_story())
     yield work(

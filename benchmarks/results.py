@@ -1,7 +1,7 @@
-"""What was measured, beside what was wanted: works, the lines of their candidates, and targets.
+"""What was measured, compared with targets: works, the lines of their candidates, and targets.
 
-A work has several candidates, of which the first is the floor; ratios are to it, an event against
-an event where events are counted, and lower is better. A target belongs to one candidate.
+A work has several candidates, and the first is the floor. Ratios are relative to it, per event if
+events are counted; lower is better. A target belongs to one candidate.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ HEADINGS = (
 )
 
 _ENOUGH = 20
-"""Times, below which a 99th percentile would only be the slowest."""
+"""Number of times below which a 99th percentile would only be the slowest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a candidate should reach; what is None does not matter.
+    """What a candidate should reach; None means no target.
 
     Attributes:
         ratio: At most, to ``against``.
         against: Another candidate of the same work; the floor by default.
-        rate: Events a second, at least.
+        rate: Events per second, at least.
         median_ms: At most, in milliseconds.
         p99_ms: At most, in milliseconds.
         amount: At most, in the unit of an `Amount`.
@@ -51,7 +51,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One candidate of a work: the cells of a row, as text; ``reached`` is empty without target."""
+    """One candidate of a work: the cells of a row, as text; no target, empty ``reached``."""
 
     candidate: str
     median: str
@@ -63,13 +63,13 @@ class Line:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """All of them, in the order of `HEADINGS`, without the first."""
+        """All cells, in the order of `HEADINGS`, without the first."""
         return astuple(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What was measured: its name, how to read it, and a line each candidate."""
+    """What was measured: its name, how to read it, and a line for each candidate."""
 
     name: str
     note: str
@@ -83,7 +83,7 @@ def work(
     *,
     note: str = "",
 ) -> Work:
-    """Put the figures of a work together; the first one is the floor.
+    """Combine the figures of a work; the first one is the floor.
 
     Args:
         name: What was measured.
@@ -123,7 +123,7 @@ def _line(
 def _checks(
     target: Target, each: Measured, named: Mapping[str, Measured], floor: Measured
 ) -> Iterable[tuple[str, str, bool]]:
-    """Yield, for each part of the target: what is wanted, what was found, whether it is reached."""
+    """Yield, for each part of the target: the target, the value, whether it is reached."""
     if target.ratio is not None:
         base = floor if target.against is None else named[target.against]
         ratio = each.value / base.value if base.value else float("inf")

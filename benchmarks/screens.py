@@ -1,4 +1,4 @@
-"""What the screens of a chat product wait for: a list, a search, and the pieces of an answer."""
+"""What the screens of a chat product wait for: a list, a search, and chunks of an answer."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _FOLLOWERS = 10
 
 
 def screens(bench: Bench) -> Iterator[Work]:
-    """Measure what a chat product's screens ask of a store of many conversations.
+    """Measure what a chat product's screens query in a store with many conversations.
 
-    The floor reads the same page from the same index by the bare driver, and does not look whether
-    anything is behind.
+    The floor reads the same page from the same index with the bare driver, and does not check
+    whether any conversation is behind.
     """
     for database in bench.databases:
         with ExitStack() as stack:
@@ -50,7 +50,7 @@ def screens(bench: Bench) -> Iterator[Work]:
 
 
 def _fill(store: EventStore, conversations: int) -> None:
-    """Append conversations of two messages, of one tenant and some users."""
+    """Append conversations of two messages, for one tenant and several users."""
     rng = Random(1)
     for start in range(0, conversations, _TOGETHER):
         requests = [
@@ -120,9 +120,9 @@ def _searches(bench: Bench, database: str, url: str, store: EventStore) -> Work:
 
 
 def _followed(bench: Bench, database: str, url: str, store: EventStore) -> Work:
-    """Measure from the return of an append to the last of ten followers; the floor polls at once.
+    """Measure from the return of an append to the last of ten followers; the floor polls in a loop.
 
-    Between two appends there is a rest, as between two pieces of an answer.
+    There is a pause between two appends, as between two chunks of an answer.
     """
     count = max(bench.scale.rounds // 40, 3)
     cid = new_id()

@@ -1,4 +1,4 @@
-"""What it costs to seal what is appended, beside the same append in the clear, in turns."""
+"""The cost of encrypting an append, compared with the same append in the clear, in turns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EVENTS = 1_000
 
 
 def sealed_appends(bench: Bench) -> Iterator[Work]:
-    """Measure one event a transaction: SQLite at both sync levels, and PostgreSQL; then reading."""
+    """Measure one event per transaction: SQLite at both sync levels, PostgreSQL; then reading."""
     for level in ("FULL", "NORMAL"):
         yield _appends(bench, SQLITE, level)
     for database in bench.databases:
@@ -51,7 +51,7 @@ def _appends(bench: Bench, database: str, level: Synchronous) -> Work:
         f"{title} {level}" if database == SQLITE else title,
         figures,
         {_SEALED: Target(ratio=_MOST)},
-        note="An event with metadata, in the clear and with a key of its conversation.",
+        note="An event with metadata, in the clear and encrypted with its conversation's key.",
     )
 
 
@@ -75,5 +75,5 @@ def _reads(bench: Bench, database: str) -> Work:
         f"{_EVENTS:,} events read, sealed, {database}",
         figures,
         None,
-        note="Each event's payload and metadata are opened by themselves.",
+        note="Each event's payload and metadata are decrypted separately.",
     )

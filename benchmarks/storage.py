@@ -1,4 +1,4 @@
-"""How much a long conversation takes on disk, with all its projections."""
+"""The size of a long conversation on disk, with all its projections."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MB = 1e6
 
 
 def stored_sizes(bench: Bench) -> Iterator[Work]:
-    """Measure what a conversation takes, recorded and as plain messages, on each database."""
+    """Measure the size of a conversation, recorded and as plain messages, on each database."""
     for database in bench.databases:
         yield _sizes(bench, database)
 
@@ -48,9 +48,9 @@ def _sizes(bench: Bench, database: str) -> Work:
         f"Storage of {turns:,} turns of 1 KB + 1 KB, {database}",
         amounts,
         {plain: reach, recorded: reach},
-        note="In MB of 10^6 bytes, all projections caught up at the end, and the context read at "
-        "each turn. SQLite: the file after a checkpoint. PostgreSQL: all tables with their "
-        "indexes, less what they take empty; no VACUUM.",
+        note="In MB of 10^6 bytes, all projections are caught up at the end, and the context is "
+        "read at each turn. SQLite: the file after a checkpoint. PostgreSQL: all tables with their "
+        "indexes, less their size when empty; no VACUUM.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a turn costs as its conversation grows: four appends, then the messages[] view."""
+"""The cost of a turn as its conversation grows: four appends, then the messages[] view."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from projections import Views
 __all__ = ["turns_by_length"]
 
 _BUDGET = 4_000
-# About sixty tokens, so that the budget is full at every length and the windows are alike.
+# About sixty tokens, so that the budget is full at every length and the windows are similar.
 _PROSE = "the quick brown fox jumps over the lazy dog and thinks about it for a while; " * 4
 _WINDOW = 66
 _RATIO, _SQLITE_MS = 1.2, 3.0
@@ -53,7 +53,7 @@ def _turns(bench: Bench, database: str) -> Work:
             f"at {length:,} messages": _turn(store, views, _conversation(store, length))
             for length in lengths
         }
-        # So that the projection is as warm as that of a conversation in use.
+        # The projection is then as warm as for a conversation in use.
         for candidate in ours.values():
             for _ in range(10):
                 candidate()
@@ -79,12 +79,12 @@ def _turns(bench: Bench, database: str) -> Work:
             )
         },
         note=f"The view is within {_BUDGET:,} tokens. Peers append the same four events and load "
-        "the conversation as they do; they keep no budget.",
+        "the conversation in their own way; they have no budget.",
     )
 
 
 def _real_turns(bench: Bench, database: str, length: int) -> Work:
-    """Measure turns of real transcripts, each of a conversation of its own that was read before."""
+    """Measure turns of real transcripts, each in its own conversation that was read before."""
     rounds = max(bench.scale.rounds // 40, 1)
     told = real_messages()
     history, asked = list(islice(told, length)), next(_whole_turns(length))
@@ -116,9 +116,9 @@ def _real_turns(bench: Bench, database: str, length: int) -> Work:
         note="tau-bench's airline conversations, one after the other; four appends of a turn with "
         f"a tool call, then the messages[] view within {_REAL_BUDGET:,} tokens. Peers load all. "
         "Each commits four times, durably: on SQLite with a write-ahead log and synchronous=FULL, "
-        "the default of each. Ours counts tokens besides, keeps the budget, and keeps rows and "
-        "counts in memory, to be saved with those of later turns. The SDK's session runs each "
-        "call in a thread, as it always does; its processor time has that of the threads.",
+        "the default of each. Ours also counts tokens, enforces the budget, and keeps rows and "
+        "counts in memory, which are saved with those of later turns. The SDK's session runs each "
+        "call in a thread, as it always does; its processor time includes the threads.",
     )
 
 
@@ -134,15 +134,15 @@ def _real_turn(
 
 
 def _each_once(several: Sequence[Callable[[], object]]) -> Callable[[], object]:
-    """Return a function that calls the next of them each time."""
+    """Return a function that calls the next one each time."""
     waiting = iter(several)
     return lambda: next(waiting)()
 
 
 def real_messages(first: int = 1, *, forever: bool = False) -> Iterator[NewEvent]:
-    """Yield the messages of tau-bench's conversations, the first of which gets this version.
+    """Yield the messages of tau-bench's conversations; the first message gets this version.
 
-    With ``forever`` they begin again once all are told.
+    With ``forever``, they begin again after the last.
     """
     version, asked = first, dict[str, str]()
     told = read_tau_bench()
@@ -154,7 +154,7 @@ def real_messages(first: int = 1, *, forever: bool = False) -> Iterator[NewEvent
 
 
 def _said(message: Message, version: int, asked: dict[str, str]) -> events.Payload:
-    """Return what a message of a transcript is as an event; ``asked`` has the calls' own ids."""
+    """Return a message of a transcript as an event; ``asked`` has the calls' own ids."""
     text = message.get("content") or ""
     if message["role"] == "user":
         return events.UserMessage.text(text)
@@ -174,7 +174,7 @@ def _said(message: Message, version: int, asked: dict[str, str]) -> events.Paylo
 
 
 def _whole_turns(length: int) -> Iterator[list[NewEvent]]:
-    """Yield turns of a question, a tool call, its result and an answer, to come after so many."""
+    """Yield turns of a question, a tool call, its result and an answer, after this many events."""
     kinds = [events.UserMessage, events.AssistantMessage, events.ToolResult]
     kinds.append(events.AssistantMessage)
     told = list(real_messages())
@@ -218,7 +218,7 @@ def _filling(messages: int) -> Iterator[NewEvent]:
 
 
 def _messages(version: int) -> list[NewEvent]:
-    """Return a turn's four events, of which the first is ``version + 1``."""
+    """Return a turn's four events; the first is ``version + 1``."""
     wanted = events.ToolCallRequest(name="search", arguments_text="{}", provider_id="call_1")
     return [
         NewEvent(events.UserMessage.text(_PROSE)),

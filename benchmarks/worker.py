@@ -1,4 +1,4 @@
-"""The worker in a process of its own: how soon an event is visible, and what an idle one costs."""
+"""The worker in its own process: how soon an event is visible, and the cost of an idle one."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def worker_latency_and_load(bench: Bench) -> Iterator[Work]:
             f"Idle worker: {what}, {POSTGRESQL}",
             amounts,
             target,
-            note=f"Watched for {bench.scale.idle_s:g} s when all is caught up. Constant is taken "
-            f"as at most {_CONSTANT:g} x. CPU is counted in ticks of 10 ms, a few of which differ "
-            "by chance.",
+            note=f"Observed for {bench.scale.idle_s:g} s after everything is caught up. Constant "
+            f"means at most {_CONSTANT:g} x. CPU is counted in ticks of 10 ms, and a few of them "
+            "differ by chance.",
         )
 
 
@@ -81,8 +81,8 @@ def _latency(bench: Bench) -> Work:
         f"Commit to visible in a warm projection, {POSTGRESQL}",
         [Figure("in events: the look itself", tuple(written)), Figure(ours, tuple(visible))],
         {ours: Target(p99_ms=_P99_MS)},
-        note="From the return of `append` until a third connection, which looks again and again, "
-        "sees the row by SQL. `eventstore projections run` with its defaults; one event at a time, "
+        note="From the return of `append` until a third connection, which polls in a loop, sees "
+        "the row by SQL. `eventstore projections run` with its defaults; one event at a time, "
         "after pauses of 5 to 50 ms.",
     )
 
@@ -90,7 +90,7 @@ def _latency(bench: Bench) -> Work:
 def _append_and_wait(
     store: EventStore, third: psycopg.Connection, table: str, stream: UUID, rng: Random
 ) -> float:
-    """Append an event; return the seconds until its row is there."""
+    """Append an event; return the seconds until its row is visible."""
     version = store.append(stream, [events.UserMessage.text(text(rng))]).version
     committed = time.perf_counter()
     query = f"SELECT 1 FROM {table} WHERE conversation_id = %s AND version = %s"
@@ -102,7 +102,7 @@ def _append_and_wait(
 
 
 def _idle(bench: Bench, conversations: int) -> tuple[float, float]:
-    """Return what an idle worker takes in a second: transactions, and milliseconds of CPU."""
+    """Return what an idle worker uses per second: transactions, and milliseconds of CPU."""
     rng = Random(1)
     with bench.fresh(POSTGRESQL) as url, ExitStack() as stack:
         store = stack.enter_context(EventStore.open(url))

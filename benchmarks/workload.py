@@ -1,7 +1,7 @@
 """Events as an agent product writes them: turns of eleven events of eight types.
 
-Seeded, so that every run and every candidate gets the same; texts are drawn from a list of words,
-so that no two payloads are alike and each is about 300 bytes of JSON.
+Events are seeded, so that every run and every candidate gets the same. Texts are drawn from a list
+of words, so that no two payloads are alike and each is about 300 bytes of JSON.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _PIECE = 1_000
 
 
 def text(rng: Random, size: int = 230) -> str:
-    """Return words, of about so many bytes."""
+    """Return words with about this many bytes in total."""
     return " ".join(rng.choices(WORDS, k=max(1, round(size / _BYTES_A_WORD))))
 
 
 def conversation(length: int, rng: Random) -> Iterator[NewEvent]:
-    """Yield a conversation of exactly so many events: its start, then turns."""
+    """Yield a conversation with exactly this many events: its start, then turns."""
     yield from islice(_story(rng), length)
 
 
@@ -108,7 +108,7 @@ def turn(number: int, first: int, rng: Random) -> list[NewEvent]:
 
 
 def fill(store: EventStore, total: int, seed: int = 1) -> None:
-    """Append conversations of so many events in all: mostly of 50 to 200, and a few long ones."""
+    """Append conversations with this many events in total: mostly 50 to 200 each, a few longer."""
     rng, left = Random(seed), total
     long_ones = [min(_LONG, total // 10)] * 2
     while left > 0:

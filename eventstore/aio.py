@@ -1,8 +1,8 @@
 """`AsyncEventStore`: the same names and signatures, for an event loop.
 
-One synchronous core serves both. Each method makes one hop into an executor of its own, bounded by
-the connection pool; appends of many tasks that come at the same time share one transaction (group
-commit), so that a single disk write makes them all durable.
+One synchronous core serves both. Each method makes one hop into the store's own executor, which is
+bounded by the connection pool. Concurrent appends of many tasks share one transaction (group
+commit), so a single disk write makes them all durable.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PAGE = 1_000
 def _awaited(
     method: Callable[Concatenate[EventStore, P], T],
 ) -> Callable[Concatenate[AsyncEventStore, P], Coroutine[Any, Any, T]]:
-    """Return a method of `EventStore` as one that is awaited, and runs in the store's threads."""
+    """Return a coroutine method that runs a method of `EventStore` in the store's threads."""
 
     @wraps(method)
     async def call(self: AsyncEventStore, /, *args: P.args, **options: P.kwargs) -> T:
@@ -58,10 +58,10 @@ def _awaited(
 
 
 class AsyncEventStore:
-    """`EventStore` for asyncio; what the methods do, take and raise is documented there.
+    """`EventStore` for asyncio; `EventStore` documents the methods, their arguments and errors.
 
-    Cancelling a task that awaits an append does not take the append back: it may still become
-    durable, as after a lost connection. Repeat it with the same event ids to learn the outcome.
+    Cancelling a task that awaits an append does not undo the append: it may still become durable,
+    as after a lost connection. Repeat it with the same event ids to learn the outcome.
     """
 
     def __init__(self, store: EventStore, *, threads: int = 5) -> None:
@@ -96,10 +96,10 @@ class AsyncEventStore:
     ) -> Self:
         """Open the database of a product's engine; see `EventStore.from_engine`.
 
-        An `Engine` shares its pool. Connections of an `AsyncEngine` belong to its event loop, which
-        the store's threads cannot use: the store opens a pool of its own with the same URL, by the
-        driver psycopg or pysqlite, and as many connections. What the engine has beside its URL,
-        such as ``connect_args``, is not known to it.
+        An `Engine` shares its pool. The connections of an `AsyncEngine` belong to its event loop,
+        and the store's threads cannot use them: the store opens its own pool with the same URL, the
+        driver psycopg or pysqlite, and as many connections. It does not see what the engine was
+        given in addition to its URL, such as ``connect_args``.
         """
         size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 5
         if not isinstance(engine, Engine):
@@ -124,10 +124,10 @@ class AsyncEventStore:
         connection: Connection | AsyncConnection | None = None,
         wait: bool = True,
     ) -> Appended:
-        """Append events, in one transaction with what other tasks append now.
+        """Append events, in one transaction with the concurrent appends of other tasks.
 
-        With ``connection`` in its transaction: one that `transaction` has begun, or an asynchronous
-        one of SQLAlchemy's with psycopg, which stays on its loop.
+        With ``connection``, append in its transaction: either a connection from `transaction`, or
+        an asynchronous SQLAlchemy connection with psycopg, which stays on its event loop.
         """
         events = many(events)
         stream, _ = named(conversation_id, self.store.whose(tenant_id, user_id).tenant_id)
@@ -146,14 +146,14 @@ class AsyncEventStore:
         where, started = self.store.database, time.perf_counter()
         try:
             if connection is None and OWNER in self.store.engine.get_execution_options():
-                # What several owners append cannot share a transaction, which is one owner's.
+                # Row-level security names one owner per transaction, so owners cannot share one.
                 outcome = await self._run(self._append_alone, request, wait)
             elif connection is None:
                 outcome = await self._group.submit(request, wait=wait)
             elif isinstance(connection, Connection):
                 outcome = await self._run(self._append_within, connection, request)
             else:
-                # What takes time, or a connection of the store's own, is done in a thread.
+                # Slow work, and work on a connection of the store's own, runs in a thread.
                 if not hasattr(connection, "run_sync"):
                     require_connection(connection)
                 made = await self._run(request)
@@ -175,9 +175,9 @@ class AsyncEventStore:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        """Yield a connection in a transaction of one's own; see `EventStore.transaction`.
+        """Yield a connection in a transaction of the caller's; see `EventStore.transaction`.
 
-        What is executed on it directly holds up the loop: `asyncio.to_thread` does not.
+        Statements executed directly on the connection block the loop: use `asyncio.to_thread`.
         """
         begun = self.store.transaction()
         entering = asyncio.ensure_future(self._run(begun.__enter__))
@@ -233,9 +233,9 @@ class AsyncEventStore:
     vacuum = _awaited(EventStore.vacuum)
 
     async def close(self) -> None:
-        """Wait for what is under way, then close every connection.
+        """Wait for running calls to finish, then close every connection.
 
-        What is asked of the store afterwards raises `StoreClosed`.
+        Later calls raise `StoreClosed`.
         """
         await to_thread(self._group.close)
         await to_thread(self._executor.shutdown)

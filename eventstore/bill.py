@@ -1,8 +1,8 @@
-"""The bill of model calls that an erasure takes words from, read off their events.
+"""The bill of model calls whose text an erasure deletes, computed from their events.
 
-What a bill needs is in few of an event's fields: the model, the counts, the times. They are kept in
-an event of their own, from which usage is folded once the words are gone. Tokens that nobody
-reported are not: they were counted from the words.
+A bill needs only a few of an event's fields: the model, the token counts, the times. An event of
+its own keeps them, and usage is folded from that event once the text is gone. Token counts that no
+provider reported are not kept: they were counted from the text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["bills", "kept", "nameless", "readable"]
 _log = get_logger("eventstore")
 
 _MOST_CALLS = 1_000
-"""How many calls an event of kept usage has at most."""
+"""The most calls that one ``kept_usage`` event holds."""
 _WHERE = ("turn", "step", "mode", "session_id", "run_id", "agent_id")
 _PAGE = 1_000
 _UNREADABLE = (BlobDamaged, BlobNotFound, EventDamaged)
@@ -50,25 +50,25 @@ def kept(bill: Collection[BilledCall]) -> list[KeptUsage]:
 
 
 def nameless(call: BilledCall) -> BilledCall:
-    """Return a call without the names that its events had, which were sealed and are gone."""
+    """Return a call without the names of its events, which were sealed and are gone."""
     none = dict.fromkeys(("retry_of", "session_id", "run_id", "agent_id"))
     return call.model_copy(update={"llm_call_id": f"v{call.version}", **none})
 
 
 def readable(connection: Connection, conversation_id: UUID) -> Iterator[RecordedEvent]:
-    """Yield a conversation's events but for those that are damaged: these can still be erased.
+    """Yield a conversation's events, except damaged ones: these can still be erased.
 
-    In the caller's transaction, page by page.
+    Reads page by page in the caller's transaction.
 
     Raises:
-        KeyUnavailable: An event is sealed, and its key is not to be had.
+        KeyUnavailable: An event is sealed, and its key is not available.
     """
     after = 0
     while True:
         try:
             page = read_page(connection, conversation_id, after=after, limit=_PAGE)
         except _UNREADABLE as error:
-            said = "an event cannot be read: usage that it tells of is not kept"
+            said = "an event cannot be read: its usage is not kept"
             _log.warning(said, conversation_id=conversation_id, error=str(error))
             yield from _one_by_one(connection, conversation_id, after)
             after += _PAGE
@@ -90,11 +90,11 @@ def _one_by_one(
 
 
 def bills(events: Iterable[RecordedEvent], erased: Collection[int]) -> tuple[BilledCall, ...]:
-    """Return the calls of which one of these versions is an event, as all events tell of them.
+    """Return the model calls that the erased versions belong to, computed from all events.
 
     Args:
-        events: Of a conversation from its first one on, with their payloads.
-        erased: The versions that are to lose theirs.
+        events: All events of a conversation in order, with their payloads.
+        erased: The versions that will lose their payload.
     """
     calls: dict[str, dict[str, Any]] = {}
     shared: set[str] = set()
@@ -106,7 +106,7 @@ def bills(events: Iterable[RecordedEvent], erased: Collection[int]) -> tuple[Bil
         if not isinstance(data, _BILLED):
             continue
         own_id = data.llm_call_id or f"v{event.version}"
-        if event.inherited:  # The call is the parent's, and stands in its bill.
+        if event.inherited:  # The call belongs to the parent, and to the parent's bill.
             shared.add(own_id)
             continue
         if isinstance(data, LlmRequest):
@@ -124,7 +124,7 @@ def _after(
     event: RecordedEvent,
     data: AssistantChunk | AssistantMessage | LlmError | LlmRequest,
 ) -> dict[str, Any]:
-    """Return what is known of a call after one more event of it: the first answer stays."""
+    """Return the facts of a call after its next event; the first answer is final."""
     if call is not None and call["status"] == "ok":
         return call
     if isinstance(data, LlmRequest):

@@ -1,8 +1,8 @@
-"""Payloads too large for a row: compressed, stored by content hash, read back where they belong.
+"""Payloads too large for a row: compressed, stored by content hash, put back on reading.
 
-A tool result's text goes to a blob and the event keeps a preview, the reference and an alias; any
-other payload over the threshold is replaced by a stub that reading resolves by itself. Each
-conversation keeps its own blobs.
+The text of a tool result moves to a blob; the event keeps a preview, the reference and an alias.
+Any other payload over the threshold is replaced by a stub, which reading resolves by itself. Each
+conversation has its own blobs.
 
 A preview keeps both ends of a text. JSON stays JSON: prose is cut first, then the ends of long
 lists and objects; keys, numbers and short texts, such as identifiers, stay as long as they fit.
@@ -40,13 +40,13 @@ __all__ = [
 
 
 MOST_BYTES = 1 << 30
-"""Bytes that a blob may be unpacked to: what either database takes as one value."""
+"""The most bytes that a blob may unpack to: both databases accept this much as one value."""
 
 THRESHOLD_BYTES = 32 * 1024
-"""Payloads of more JSON bytes than this are kept in a blob."""
+"""Payloads of more JSON bytes than this are stored in a blob."""
 
 PREVIEW_CHARS = 2_000
-"""Characters that a preview has at most."""
+"""The most characters of a preview."""
 
 _STUB = '{"$blob":'
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -66,18 +66,18 @@ _SELECT = Statement(
 _KEY_ID = Statement("SELECT key_id FROM conversations WHERE conversation_id = :conversation_id")
 _ZSTD, _SEALED_ZSTD = "zstd", "zstd, sealed"
 
-_MOST_PARSED = 8_000_000  # characters; parsing more would make an append wait
+_MOST_PARSED = 8_000_000  # characters; parsing more would delay an append
 _DEEPEST = 8
 _ELLIPSIS = "…"
-# How many entries of a list, and characters of a text, are kept: the first that fits is taken.
+# How many entries of a list and characters of a text to keep: the first pair that fits is used.
 _SIZES = ((24, 200), (12, 120), (8, 80), (5, 48), (3, 32), (2, 24), (1, 16))
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes to be kept: their SHA-256, their count, and the compressed form, sealed or not.
+    """A blob to store: the SHA-256 and count of its bytes, and their compressed form.
 
-    A sealed one's digest is the name that its key gives it.
+    The content of a sealed blob is encrypted too, and its digest is a name derived with its key.
     """
 
     digest: str
@@ -92,22 +92,22 @@ class Blob:
         return cls(digest, len(raw), zstandard.compress(raw, level=3))
 
     def sealed(self, key: SealingKey) -> Blob:
-        """Return the blob as a conversation with a key keeps it."""
+        """Return the blob as a sealed conversation stores it."""
         name = key.name_of(self.digest)
         return Blob(name, self.size_bytes, key.seal(BLOB, name, self.content), _SEALED_ZSTD)
 
 
 def alias_of(call_id: str, text: str) -> str:
-    """Return the path under which a model may ask for a call's whole result (document 000).
+    """Return the path under which a model may request a call's full result (document 000).
 
-    It ends in ``.json`` where the text is a JSON object or list, else in ``.txt``.
+    It ends in ``.json`` if the text is a JSON object or list, otherwise in ``.txt``.
     """
     return f"@state/logs/tool-results/{call_id}.{'json' if is_json(text) else 'txt'}"
 
 
 def externalise(data: EventData, text: str, threshold: int) -> tuple[EventData, str, Blob | None]:
-    """Return payload, JSON text and blob as they are to be stored; most come back unchanged."""
-    # Somebody else's payload that reading would take for a stub, or for a sealed one.
+    """Return payload, JSON text and blob to store; most payloads are returned unchanged."""
+    # A foreign payload that reading would mistake for a stub or a sealed text.
     if text.startswith((_STUB, SEALED)):
         return data, _stub(text, whole := Blob.of(text.encode())), whole
     # A quarter of the threshold in characters cannot exceed it in bytes.
@@ -132,7 +132,7 @@ def externalise(data: EventData, text: str, threshold: int) -> tuple[EventData, 
 
 
 def store_blob(connection: AnyConnection, conversation_id: UUID, blob: Blob) -> None:
-    """Keep a blob, in the caller's transaction; storing the same bytes again changes nothing."""
+    """Store a blob, in the caller's transaction; storing the same bytes again changes nothing."""
     backend = backend_of(connection)
     cursor(connection).execute(
         _INSERT.on(backend),
@@ -153,17 +153,17 @@ def read_blob(
 
     Args:
         connection: In a transaction of the caller's.
-        conversation_id: Whose blob.
-        digest: As the event names it.
-        key: The event's; without, that which the conversation has now.
+        conversation_id: The conversation.
+        digest: The blob's digest in the event.
+        key: The event's key; by default the conversation's current key.
 
     Raises:
-        BlobNotFound: The conversation keeps no such blob.
-        BlobDamaged: Its bytes cannot be unpacked, or are not those that were kept.
-        KeyUnavailable: The conversation is sealed, and its key is not to be had.
+        BlobNotFound: The conversation has no such blob.
+        BlobDamaged: Its bytes cannot be unpacked, or do not match the digest.
+        KeyUnavailable: The conversation is sealed, and its key is not available.
     """
     found = None
-    # A driver raises its own error for text that a column cannot hold.
+    # For text that a column cannot hold, a driver would raise its own error.
     if _DIGEST.fullmatch(digest):
         key = key or _current_key(connection, conversation_id)
         found = _fetch(cursor(connection), backend_of(connection), conversation_id, digest, key)
@@ -183,7 +183,7 @@ def _current_key(connection: AnyConnection, conversation_id: UUID) -> SealingKey
 def resolve(
     cur: Any, backend: Backend, conversation_id: UUID, text: str, key: SealingKey | None = None
 ) -> str:
-    """Return a payload's JSON text, fetched from its blob if the row holds a stub."""
+    """Return a payload's JSON text, read from its blob if the row holds a stub."""
     stub = stub_of(text)
     if stub is None:
         return text
@@ -194,7 +194,7 @@ def resolve(
 
 
 def stub_of(text: str) -> BlobRef | None:
-    """Return the reference that a stub holds, or None if the text is a payload itself."""
+    """Return a stub's blob reference, or None if the text is a payload itself."""
     if not text.startswith(_STUB):
         return None
     return BlobRef.model_validate(json.loads(text)["$blob"])
@@ -204,7 +204,7 @@ def _fetch(
     cur: Any, backend: Backend, conversation_id: UUID, digest: str, key: SealingKey | None
 ) -> bytes | None:
     row = None
-    # Under its own digest it stands if it was kept before the conversation had a key.
+    # A blob stored before the conversation had a key is named by its own digest.
     for name in (digest,) if key is None else (key.name_of(digest), digest):
         wanted = {"conversation_id": backend.from_id(conversation_id), "digest": name}
         cur.execute(_SELECT.on(backend), wanted)
@@ -223,20 +223,20 @@ def _fetch(
 
 
 def _unpacked(content: bytes, size_bytes: int, digest: str) -> bytes:
-    """Return what was packed, if it is that; no more memory is taken than it should need.
+    """Return the unpacked bytes if they are the blob, using no more memory than it should need.
 
     Raises:
         ZstdError: The bytes are damaged.
-        ValueError: They claim, or turn out, to be another blob.
+        ValueError: The size or the digest is wrong.
     """
     claimed = zstandard.frame_content_size(content)
     if claimed not in (-1, size_bytes) or not 0 <= size_bytes <= MOST_BYTES:
-        raise ValueError(f"it claims {claimed:,} bytes in place of {size_bytes:,}")
-    # A reader, since what a frame claims to hold would be allocated at once.
+        raise ValueError(f"the blob claims {claimed:,} bytes instead of {size_bytes:,}")
+    # Use a reader: decompressing at once would allocate the size that the frame claims.
     with zstandard.ZstdDecompressor().stream_reader(content) as reader:
         raw = reader.read(size_bytes + 1)
     if len(raw) != size_bytes or hashlib.sha256(raw).hexdigest() != digest:
-        raise ValueError("it holds other bytes than were kept")
+        raise ValueError("the blob's bytes do not match its digest")
     return bytes(raw)
 
 
@@ -248,7 +248,7 @@ def _stub(text: str, blob: Blob) -> str:
 
 
 def preview_of(text: str) -> str:
-    """Return the preview of a text; a JSON object or list gives a smaller one of the same shape."""
+    """Return the preview of a text; a JSON object or list becomes a smaller one of its shape."""
     value = _parsed(text)
     if value is not None:
         for entries, characters in _SIZES:
@@ -259,7 +259,7 @@ def preview_of(text: str) -> str:
 
 
 def _ends(text: str) -> str:
-    """Return the start of a text and its end, where what went wrong often stands."""
+    """Return the start of a text and its end, where errors are often reported."""
     if len(text) <= PREVIEW_CHARS:
         return text
     end = PREVIEW_CHARS // 4
@@ -267,7 +267,7 @@ def _ends(text: str) -> str:
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is a JSON object or list; one too long to be parsed is none."""
+    """Whether a text is a JSON object or list; False if it is too long to be parsed."""
     return _parsed(text) is not None
 
 
@@ -291,7 +291,7 @@ def _cut(value: Any, entries: int, characters: int, depth: int) -> Any:
         kept = [_cut(each, entries, characters, depth - 1) for each in value[:entries]]
         more = len(value) - len(kept)
         return [*kept, f"{_ELLIPSIS} {more} more"] if more else kept
-    # Objects are wider than lists are long: their keys tell what there is.
+    # Keep more keys of an object than entries of a list: the keys show what it contains.
     held = list(value.items())
     inner = {key: _cut(each, entries, characters, depth - 1) for key, each in held[: entries * 3]}
     more = len(held) - len(inner)

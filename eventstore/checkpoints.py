@@ -1,12 +1,12 @@
-"""Checkpoints: where every chain stood, signed and kept elsewhere, to check the log against later.
+"""Checkpoints: the heads of all chains, signed and kept elsewhere, to check the log against later.
 
-A log cannot tell from within that its last events were cut off, that a conversation was deleted
-with all its rows, or that an older copy was put back: what is left is as it was written. Whoever
-holds a checkpoint can. It is a file of JSON Lines, written and read with bounded memory: a header
-with the store's identity, an array for each conversation (id, version, chain value), and at the end
-their number, the SHA-256 of all lines before, and the Ed25519 signature of that.
+A log alone cannot show that its last events were cut off, that a conversation was deleted with all
+its rows, or that an older copy was restored: what is left is as it was written. A checkpoint can.
+It is a file of JSON Lines, written and read with bounded memory: a header with the store's
+identity, an array for each conversation (id, version, chain value), and a last line with the
+counts, the SHA-256 of all previous lines and the Ed25519 signature of that hash.
 
-Signing needs the extra ``checkpoints`` (`cryptography`), which is imported only where it is used;
+Signing needs the extra ``checkpoints`` (`cryptography`), which is imported only when it is used;
 checkpoints without a signature need no extra. Keys are PEM.
 """
 
@@ -86,10 +86,10 @@ def sign(private_pem: bytes, message: bytes) -> tuple[bytes, bytes]:
 
 
 def raw_public_key(pem: bytes) -> bytes:
-    """Return the 32 bytes of a public key in PEM; of a private one, those of its public key.
+    """Return the 32 bytes of a public key in PEM; for a private key, those of its public key.
 
     Raises:
-        KeyRefused: It is no Ed25519 key in PEM, or the extra is not installed.
+        KeyRefused: It is not an Ed25519 key in PEM, or the extra is not installed.
     """
     if b"PRIVATE KEY" in pem:
         return _private(pem).public_key().public_bytes_raw()
@@ -109,7 +109,7 @@ def raw_public_key(pem: bytes) -> bytes:
 
 
 def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether the signature of a message is that of a public key's 32 bytes.
+    """Whether a message's signature matches a public key, given as its 32 bytes.
 
     Raises:
         KeyRefused: The extra is not installed.
@@ -136,7 +136,7 @@ def _private(pem: bytes) -> Ed25519PrivateKey:
     try:
         key = load_pem_private_key(pem, password=None)
     except TypeError as error:
-        raise KeyRefused("the key has a password: give one that has none") from error
+        raise KeyRefused("the key has a password: give a key without one") from error
     except (ValueError, UnsupportedAlgorithm) as error:
         raise KeyRefused("this is not a private key in PEM") from error
     if not isinstance(key, Ed25519PrivateKey):
@@ -146,7 +146,7 @@ def _private(pem: bytes) -> Ed25519PrivateKey:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a checkpoint's file says of itself; ``signed_by`` is a public key's 32 bytes."""
+    """The facts in a checkpoint's file; ``signed_by`` is the public key's 32 bytes, or None."""
 
     store_id: UUID
     made_at: datetime
@@ -159,11 +159,11 @@ class Checkpoint:
 def save_checkpoint(
     transactions: Transactions, path: str | PathLike[str], key: bytes | None, now: datetime
 ) -> Checkpoint:
-    """Write a checkpoint to a new file; one that is not whole is deleted.
+    """Write a checkpoint to a new file; delete the file if writing fails.
 
     Raises:
-        FileExistsError: There is such a file: checkpoints are kept, and none is replaced.
-        KeyRefused: As `write_checkpoint` does.
+        FileExistsError: The file exists: checkpoints are never overwritten.
+        KeyRefused: See `write_checkpoint`.
     """
     with Path(path).open("xb") as file:
         try:
@@ -177,17 +177,19 @@ def save_checkpoint(
 def write_checkpoint(
     transactions: Transactions, file: IO[bytes], key: bytes | None, now: datetime
 ) -> Checkpoint:
-    """Write where every conversation stands, in short transactions, in order of id.
+    """Write the version and chain value of every conversation, in order of id.
+
+    Uses short transactions.
 
     Args:
         transactions: The store.
-        file: Where to.
-        key: A private Ed25519 key in PEM; without one nobody vouches for the checkpoint.
-        now: When it is made.
+        file: The file to write to.
+        key: A private Ed25519 key in PEM; without it the checkpoint is not signed.
+        now: The checkpoint's time.
 
     Raises:
         KeyRefused: The key cannot be used; nothing was written.
-        ConversationDamaged: A conversation's own row holds what no append has written.
+        ConversationDamaged: A conversation's own row holds values that no append has written.
     """
     if key is not None:
         sign(key, b"")
@@ -216,12 +218,12 @@ def write_checkpoint(
 
 
 def read_checkpoint(path: str | PathLike[str], public_key: bytes | None = None) -> Checkpoint:
-    """Return what a checkpoint says of itself, after checking all of it.
+    """Return the facts in a checkpoint, after checking all of it.
 
     Args:
-        path: Its file.
-        public_key: The public key in PEM of whom it must be signed by. Without one a signature is
-            compared with the key that the file itself names, which only tells of damage.
+        path: The checkpoint's file.
+        public_key: The public key in PEM that the checkpoint must be signed with. Without it, the
+            signature is checked with the key in the file itself, which only detects damage.
 
     Raises:
         CheckpointRefused: It is not a checkpoint, was altered, or is not signed by the key.
@@ -240,18 +242,18 @@ def verify_against(
     conversation_id: UUID | None = None,
     progress: Progress | None = None,
 ) -> Verification:
-    """Verify what the store holds, and that it holds all that the checkpoint has seen.
+    """Verify the store's contents, and that it still holds everything in the checkpoint.
 
     Raises:
         CheckpointRefused: See `read_checkpoint`; or it was made of another store.
         KeyRefused: The key cannot be used.
-        ConversationNotFound: No conversation has this id, neither here nor in the checkpoint.
+        ConversationNotFound: Neither the store nor the checkpoint has a conversation with this id.
     """
     known = read_checkpoint(path, public_key)
     with transactions.reading() as connection:
         store_id = store_id_of(connection)
     if known.store_id != store_id:
-        reason = f"it was made of another store: of {known.store_id}, and this one is {store_id}"
+        reason = f"it was made of another store, {known.store_id}; this one is {store_id}"
         raise CheckpointRefused(str(path), reason)
     reader = _Reader(path, public_key)
     wanted = (mark for mark in reader if conversation_id in (None, mark.conversation_id))
@@ -311,7 +313,7 @@ class _Reader:
                 if file.read(1):
                     raise ValueError
             except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-                raise self._refused("it is not a checkpoint, was altered or was cut off") from error
+                raise self._refused("it is not a checkpoint, or was altered or cut off") from error
         if self._wanted not in (None, signed_by):
             said = "it is not signed" if signed_by is None else "it is signed by another key"
             raise self._refused(said)

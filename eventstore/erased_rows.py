@@ -1,7 +1,7 @@
-"""The rows that hold what was said: which tables they stand in, and what an erasure takes of them.
+"""The rows that hold content: their tables, and what an erasure deletes from them.
 
-Events lose their payloads, blobs that no remaining payload refers to are deleted, and so is all
-that projections made of the conversation, in the tables of every generation.
+Events lose their payloads. Blobs that no remaining payload refers to are deleted, as are the
+conversation's projected rows in the tables of every generation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def erase_events(
     erasure_id: UUID,
     versions: Sequence[int],
 ) -> None:
-    """Take the payloads of versions, which are named to the triggers: no other may lose its own."""
+    """Erase payloads; rows of ``erased_versions`` let the triggers permit these versions only."""
     events = tables["events"]
     if versions:
         rows = [
@@ -94,7 +94,7 @@ def _names(
     data: str,
     event_id: UUID,
 ) -> list[str]:
-    """Return under which names the blobs of a payload are kept."""
+    """Return the names under which the blobs of a payload are stored."""
     if not data.startswith(SEALED):
         return _digests(kind, schema_version, data)
     key = key_of(keys, conversation_id, data)
@@ -114,14 +114,14 @@ def _digests(kind: str, schema_version: int, data: str) -> list[str]:
     payload = decode(kind, schema_version, data)
     if isinstance(payload, ToolResult):
         return [payload.blob.digest] if payload.blob else []
-    # Of a version that this code does not know: keep whatever it may refer to.
+    # A schema version that this code does not know: keep everything that it may refer to.
     return _DIGEST.findall(data)
 
 
 def erase_projected(
     connection: Connection, tables: Mapping[str, SqlTable], conversation_id: UUID
 ) -> None:
-    """Delete what projections made of a conversation, in every generation, and its heads."""
+    """Delete a conversation's projected rows in every generation, and its heads."""
     heads = tables["projection_heads"]
     connection.execute(delete(heads).where(heads.c.conversation_id == conversation_id))
     for name in derived_tables(connection):
@@ -130,6 +130,6 @@ def erase_projected(
 
 
 def tables_with_content(connection: Connection) -> list[str]:
-    """Return the tables that hold what was said, or what was made of it."""
+    """Return the tables that hold content or rows derived from it."""
     log = ("events", "blobs", "import_sources", "projection_heads")
     return [*log, *derived_tables(connection)]

@@ -1,4 +1,4 @@
-"""What a store takes away for good: payloads, all that a user said, or a whole conversation."""
+"""Permanent deletion: payloads, a user's conversations, or a conversation with all its rows."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ _PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class UserErasure:
-    """What was erased of a user; each conversation has a receipt of its own.
+    """What was erased of a user; each conversation also has its own receipt.
 
     Attributes:
         user_id: The user.
         tenant_id: The user's tenant.
-        conversations: Those that lost something now, in order of id.
-        erased_before: How many an earlier run had erased already.
-        event_count: Payloads that were erased.
-        blob_count: Blobs that went.
-        blob_bytes: Their size in bytes.
-        kept_calls: Model calls that lost words, and are billed still.
-        forks: Others' conversations that have lost what they shared with the user's.
-        log_emptied: Unless it is, a reader has kept erased pages in SQLite's files.
+        conversations: The conversations erased by this call, in order of id.
+        erased_before: How many an earlier call had already erased.
+        event_count: How many payloads were erased.
+        blob_count: How many blobs were deleted.
+        blob_bytes: Their total size in bytes.
+        kept_calls: How many model calls lost text and are still billed.
+        forks: Other users' conversations that lost events they shared with this user's.
+        log_emptied: False if a reader keeps erased pages in SQLite's files.
     """
 
     user_id: str
@@ -64,7 +64,7 @@ class UserErasure:
     log_emptied: bool = True
 
     def with_receipt(self, receipt: ErasureReceipt) -> UserErasure:
-        """Return the same with one more conversation."""
+        """Return this result with one more conversation."""
         return replace(
             self,
             conversations=(*self.conversations, receipt.conversation_id),
@@ -79,9 +79,9 @@ class UserErasure:
 def erase_all(
     store: Transactions, owner: Owner, erasing: Erasing
 ) -> tuple[UserErasure, list[UUID], EventStoreError | None]:
-    """Erase every conversation of an owner; return what was done, to which, and the first error.
+    """Erase every conversation of an owner; return the result, all their ids and the first error.
 
-    One that cannot be erased does not keep the others from it.
+    A conversation that cannot be erased does not stop the others.
     """
     done = UserErasure(owner.user_id or "", owner.tenant_id)
     streams: list[UUID] = []
@@ -119,7 +119,7 @@ def _streams(store: Transactions, owner: Owner) -> Iterator[UUID]:
 
 
 def _is_erased(connection: Connection, conversation_id: UUID, keep_usage: bool) -> bool:
-    """Whether the erasure of the whole conversation is the last that happened to it."""
+    """Whether the conversation's last event is the receipt of an erasure of all of it."""
     newest = read_page(connection, conversation_id, backward=True, limit=1)
     receipt = newest[0].data if newest else None
     if not isinstance(receipt, Erasure) or not receipt.whole:
@@ -156,36 +156,36 @@ class EventEraser(EventWriter):
         keep_usage: bool = True,
         **owner: Unpack[Owned],
     ) -> ErasureReceipt:
-        """Erase a conversation's payloads for good, all or those of ``versions``.
+        """Erase a conversation's payloads for good: all of them, or those of ``versions``.
 
-        One transaction takes payloads, blobs and all that projections made of them, and appends
-        the receipt; what it needs to know of them is read before it begins. A conversation that
-        was erased as a whole leaves lists until somebody speaks in it again. The bill stays: a
-        ``kept_usage`` event has models, tokens and times of the calls; with ``keep_usage`` false
-        it goes too, also what earlier erasures have kept. `verify` still passes afterwards.
+        One transaction deletes payloads, blobs and all projected rows, and appends the receipt. The
+        conversation is surveyed before this transaction begins. A conversation erased as a whole
+        disappears from lists until its next message. Its bill stays: a ``kept_usage`` event holds
+        models, tokens and times of the calls. With ``keep_usage`` false the bill is erased too,
+        including what earlier erasures kept. `verify` still passes afterwards.
 
         On SQLite the freed pages are overwritten and the write-ahead log is emptied. A reader that
-        stays in a transaction keeps it from that: after half a second a warning is logged, and the
-        receipt says ``log_emptied=False``. The next erasure, `vacuum` or `close` tries again.
+        stays in a transaction prevents this: after half a second a warning is logged, and the
+        receipt has ``log_emptied=False``. The next erasure, `vacuum` or `close` tries again.
 
-        With ``versions``, what holds the same words goes along: a turn's input, the pieces of an
-        answer, the arguments of a call, the requests and summaries that they went into. The receipt
-        names these versions (``derived``), and those that still repeat a text of at least 20
-        characters (``quoted_by``). With ``derived`` false it names all of them, and nothing else
-        goes than was asked for.
+        With ``versions``, copies of the same text are erased as well: a turn's input, the pieces of
+        an answer, the arguments of a call, and the requests and summaries that contain them. The
+        receipt lists these versions (``derived``), and the versions that still repeat a text of at
+        least 20 characters (``quoted_by``). With ``derived`` false only the requested versions are
+        erased, and ``quoted_by`` lists copies and repetitions alike.
 
-        Files of tool outputs are deleted from ``state_directory``, and from those in which
-        conversations of this process write; erasing again tries again. ``vacuum`` calls `vacuum`
-        afterwards.
+        Files of tool outputs are deleted from ``state_directory`` and from the directories that
+        conversations of this process write to; another erasure tries again. ``vacuum`` calls
+        `vacuum` afterwards.
 
         Raises:
             ConversationNotFound: No conversation has this id.
-            OwnerMismatch: It belongs to another tenant or user.
+            OwnerMismatch: The conversation belongs to another tenant or user.
             InvalidEvent: No reason was given.
-            OSError: A file of an erased output cannot be deleted; all else is done.
-            KeyUnavailable: The conversation is sealed and the store was opened without keys, so
-                that nothing was erased; or all is done but for the key, which could not be
-                destroyed: that is tried again by the next erasure, and when a store is opened.
+            OSError: A file of an erased output cannot be deleted; everything else is done.
+            KeyUnavailable: The conversation is sealed and the store was opened without keys;
+                nothing was erased. Or everything is done, but the key could not be destroyed: the
+                next erasure and the next opening of a store try again.
         """
         stream = self.stream(conversation_id, **owner)
         with operation("eventstore", "erase", level=INFO, conversation_id=stream) as erased:
@@ -207,30 +207,31 @@ class EventEraser(EventWriter):
         vacuum: bool = False,
         keep_usage: bool = True,
     ) -> UserErasure:
-        """Erase all conversations of a user, one after another, as `erase` does each.
+        """Erase all conversations of a user, one after another, as `erase` does.
 
-        Each is a transaction of its own. Killed in between, call it again: it passes over what is
-        erased and goes on with the rest; what still comes in meanwhile is found by another call,
-        which says ``conversations=()`` once nothing is left. One that cannot be erased does not
-        keep the others from it: its error is raised when they are done, with a note if what
-        comes after the erasures fails too; another call tries both again. What the user's
-        conversations share with forks of others goes from these as well. What the user's forks
-        share with others' conversations is the others', and stays there.
+        Each conversation has its own transaction. If the process dies in between, call this again:
+        erased conversations are skipped and the rest are erased. Conversations that are written to
+        in the meantime are found by another call, which returns ``conversations=()`` once nothing
+        is left. A conversation that cannot be erased does not stop the others: its error is raised
+        when they are done, with a note if a step after the erasures fails too; another call tries
+        both again. Events that the user's conversations share with other users' forks are erased
+        there as well. Events that the user's forks share with other users' conversations belong to
+        those users, and stay.
 
         Args:
             user_id: The user.
-            reason: Why; it stands in every receipt.
-            tenant_id: The user's tenant; without it the user's conversations without a tenant.
-            requested_by: Who asked for it.
-            state_directory: Where the product has files of tool outputs.
+            reason: Why; stored in every receipt.
+            tenant_id: The user's tenant; without it, the user's conversations without a tenant.
+            requested_by: Who requested it.
+            state_directory: The product's directory of tool output files.
             vacuum: Call `vacuum` at the end.
-            keep_usage: Whether the usage of model calls stays.
+            keep_usage: Whether to keep the usage of model calls.
 
         Raises:
             OwnerMismatch: The store is bound to another tenant or user.
-            InvalidEvent: No reason was given, or no user.
-            OSError: A file of an erased output cannot be deleted; all else is done.
-            KeyUnavailable: As of `erase`.
+            InvalidEvent: No reason or no user was given.
+            OSError: A file of an erased output cannot be deleted; everything else is done.
+            KeyUnavailable: See `erase`.
         """
         if user_id is None:
             raise InvalidEvent("erase_user needs a user_id")
@@ -244,7 +245,7 @@ class EventEraser(EventWriter):
             except (EventStoreError, OSError) as error:
                 if failed is None:
                     raise
-                failed.add_note(f"and of those that are erased: {error}")
+                failed.add_note(f"cleaning up after the erased conversations failed too: {error}")
             erased.note(conversations=len(done.conversations), events=done.event_count)
         if failed is not None:
             raise failed
@@ -261,32 +262,34 @@ class EventEraser(EventWriter):
         vacuum: bool = False,
         **owner: Unpack[Owned],
     ) -> PurgeReceipt:
-        """Delete a conversation with its events, for one that must leave no trace but a receipt.
+        """Delete a conversation and its events without a trace, except for a receipt.
 
         One transaction deletes its events with their headers, hashes and earlier receipts, its
-        blobs, its own row with owner, key and title, all that projections made of it, and its
-        usage; its key is destroyed. What stays is the receipt, a row of ``purges``: the
-        conversation's id, when, why, who asked, and how many events and blobs went. `verify`, the
-        feed and its cursors, lists and rebuilds go on as if it had never been. The id, and so the
-        product's key, can begin a new conversation. Killed after the commit, call it again: what
-        comes then is done, and the receipt is returned once more (to no owner: there it is gone).
+        blobs, its own row with owner, key and title, all projected rows, and its usage; its key is
+        destroyed. The receipt stays, as a row of ``purges``: the conversation's id, when, why, who
+        requested it, and how many events and blobs were deleted. `verify`, the feed and its
+        cursors, lists and rebuilds work as if the conversation had never existed. The id, and so
+        the product's key, can start a new conversation. If the process dies after the commit, call
+        this again: it does the remaining work and returns the receipt again (except on a store
+        bound to an owner, or if an owner is named: there the conversation is gone).
 
         Args:
             conversation_id: The conversation.
-            reason: Why; it stands in the receipt.
-            forks: Purge the forks that share its events too, and theirs.
-            requested_by: Who asked for it.
-            state_directory: Where the product has files of tool outputs.
+            reason: Why; stored in the receipt.
+            forks: Also purge the forks that share its events, and their forks.
+            requested_by: Who requested it.
+            state_directory: The product's directory of tool output files.
             vacuum: Call `vacuum` afterwards.
-            **owner: Whose it must be, and its forks.
+            **owner: The owner that the conversation and its forks must have.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: No conversation has this id.
             ConversationForked: Forks share its events, and ``forks`` is false; nothing is purged.
-            OwnerMismatch: It belongs to another tenant or user, or a fork of it does.
+            OwnerMismatch: The conversation or one of its forks belongs to another tenant or user.
             InvalidEvent: No reason was given.
-            OSError: A file of an output cannot be deleted; all else is done.
-            KeyUnavailable: All is done but for the key, which could not be destroyed.
+            OSError: A file of an output cannot be deleted; everything else is done.
+            KeyUnavailable: The conversation is sealed and the store was opened without keys;
+                nothing was purged. Or everything is done, but the key could not be destroyed.
         """
         stream = self.stream(conversation_id, **owner)
         whose = self.whose(owner.get("tenant_id"), owner.get("user_id"))
@@ -298,13 +301,14 @@ class EventEraser(EventWriter):
         return replace(receipt, log_emptied=not self._log_to_empty)
 
     def vacuum(self) -> None:
-        """Rewrite all tables that hold what was said, without what was erased, and their indexes.
+        """Rewrite all tables that hold content, and their indexes, without the erased data.
 
-        Takes time and space as they are large. On PostgreSQL each table is locked meanwhile, for
-        readers too (``VACUUM FULL``); its write-ahead log, replicas and backups are not reached.
+        Time and disk space grow with the size of the tables. On PostgreSQL each table is locked
+        during its rewrite, for readers too (``VACUUM FULL``); the write-ahead log, replicas and
+        backups are not rewritten.
 
         Raises:
-            NotWritable: A table is another role's.
+            NotWritable: A table belongs to another role.
         """
         with operation("eventstore", "vacuum", level=INFO):
             with self.reading() as connection:
@@ -315,7 +319,7 @@ class EventEraser(EventWriter):
     def _leave_nothing(
         self, streams: Iterable[UUID], state_directory: str | Path | None, vacuum: bool
     ) -> None:
-        """Do what comes after the commit: keys, SQLite's log, files, and all pages if asked to."""
+        """Clean up after the commit: keys, SQLite's log, files, and all pages with ``vacuum``."""
         streams = tuple(streams)
         try:
             if self.keys is not None:

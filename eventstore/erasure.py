@@ -1,8 +1,8 @@
-"""Erasure: the payloads of a conversation, its blobs and every row derived from them, for good.
+"""Erasure: deletes payloads of a conversation, its blobs and all derived rows for good.
 
-Headers, digests and chain stay, so that `verify` still proves order and completeness. What a
-projection made of the payloads is deleted in the same transaction, from the tables of every
-generation, and is folded anew from the erased events when it is next read.
+Headers, digests and the chain stay, so `verify` still proves order and completeness. The same
+transaction deletes the projections' rows from the tables of every generation; the next read folds
+them again from the erased events.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ __all__ = [
     "lock_stream",
 ]
 
-_ATTEMPTS = 3  # in which others may come between looking and erasing
+_ATTEMPTS = 3  # to survey and then erase; other writers may append in between
 ERASURES = (
     "(SELECT count(*) FROM erasures WHERE conversation_id {0})"
     " + 1000000 * (SELECT count(*) FROM purges WHERE conversation_id {0})"
 )
-"""The SQL of `erasure_count`, for conversations of which the braces say which."""
+"""The SQL of `erasure_count`; the braces take the condition on ``conversation_id``."""
 
 _ERASURES = Statement(f"SELECT {ERASURES.format('= ANY(:ids)')}")
 _ERASURES_OF_ONE = Statement(f"SELECT {ERASURES.format('= :ids')}")  # SQLite unpacks no list.
@@ -58,13 +58,22 @@ _ERASURES_OF_ONE = Statement(f"SELECT {ERASURES.format('= :ids')}")  # SQLite un
 
 @dataclass(frozen=True, slots=True)
 class ErasureReceipt:
-    """What was erased; the same facts stand in the stream as an ``erasure`` event.
+    """What was erased; the stream records the same facts as an ``erasure`` event.
 
-    ``versions`` lost their payload; ``blob_count`` blobs of together ``blob_bytes`` bytes went;
-    ``version`` is the receipt's own. ``derived`` are those of ``versions`` that went along, as they
-    held the words of those asked for; ``quoted_by`` hold such words still. Unless ``log_emptied``,
-    a reader has kept erased pages in SQLite's file or its write-ahead log. ``kept_calls`` model
-    calls lost words, and are billed still. ``forks`` have lost what they shared.
+    Attributes:
+        conversation_id: The conversation.
+        erasure_id: The erasure.
+        erased_at: When.
+        reason: Why.
+        versions: The versions that lost their payload.
+        blob_count: How many blobs were deleted.
+        blob_bytes: Their total size in bytes.
+        version: The version of the receipt itself.
+        derived: Those of ``versions`` that were not requested, but held the same text.
+        quoted_by: Versions that still hold such text.
+        log_emptied: False if a reader keeps erased pages in SQLite's file or write-ahead log.
+        kept_calls: How many model calls lost text and are still billed.
+        forks: The forks that lost the events they shared.
     """
 
     conversation_id: UUID
@@ -83,19 +92,19 @@ class ErasureReceipt:
 
 
 def erasure_lock(connection: AnyConnection, *conversations: UUID, exclusive: bool = False) -> None:
-    """Keep erasing and projecting of conversations apart until the transaction ends.
+    """Keep erasing and projecting conversations apart until the transaction ends.
 
-    Without it a projection could write, after the erasure, what it had read before. SQLite needs
-    none: it has one writer at a time.
+    Without this lock a projection could write, after an erasure, what it had read before. SQLite
+    does not need it: it has one writer at a time.
     """
     keys = [str(conversation_id) for conversation_id in conversations]
     backend_of(connection).lock(connection, "erasures", keys, exclusive=exclusive)
 
 
 def erasure_count(connection: AnyConnection, conversations: Sequence[UUID]) -> int:
-    """Return a number that is the same as before, if nothing is gone since; 0 if nothing ever was.
+    """Return a number that changes with each erasure or purge; 0 if nothing was ever erased.
 
-    It grows with each erasure. A purge takes the erasures along, and weighs more than all of them.
+    It grows with each erasure. A purge deletes the erasures, and counts for more than all of them.
     """
     if len(conversations) == 1:
         [(found,)] = _ERASURES_OF_ONE.rows(connection, ids=conversations[0])
@@ -106,15 +115,15 @@ def erasure_count(connection: AnyConnection, conversations: Sequence[UUID]) -> i
 
 @dataclass(frozen=True, slots=True)
 class Erasing:
-    """What is to be erased of a conversation, and why.
+    """What to erase of a conversation, and why.
 
     Attributes:
-        reason: Why; it stands in the receipt.
+        reason: Why; stored in the receipt.
         now: When.
         versions: Which events; None for all.
-        requested_by: Who asked for it.
-        derived: Whether what copies some versions goes along.
-        keep_usage: Whether the usage of model calls stays.
+        requested_by: Who requested it.
+        derived: Whether to erase the copies of these versions as well.
+        keep_usage: Whether to keep the usage of model calls.
     """
 
     reason: str
@@ -128,17 +137,17 @@ class Erasing:
         """Refuse an erasure without a reason.
 
         Raises:
-            InvalidEvent: None was given.
+            InvalidEvent: The reason is empty.
         """
         if not self.reason.strip():
             raise InvalidEvent("an erasure needs a reason")
 
 
 def erase_in(store: Transactions, conversation_id: UUID, erasing: Erasing) -> ErasureReceipt:
-    """Erase payloads in a transaction of its own, as `erase` does.
+    """Erase payloads in a separate transaction, as `erase` does.
 
-    What has to be read for it is read before, in a transaction that reads. If the conversation has
-    moved on meanwhile it is read again, and after some attempts under the lock.
+    A read transaction surveys the conversation first. If the conversation has changed by the time
+    of the erasure, it is surveyed again; after some attempts, under the lock.
     """
     for _ in range(_ATTEMPTS):
         with store.reading() as connection:
@@ -166,19 +175,19 @@ def erase(
     erasing: Erasing,
     found: Survey | None = None,
 ) -> ErasureReceipt:
-    """Erase payloads of a conversation, all or some, in the caller's transaction.
+    """Erase all or some payloads of a conversation, in the caller's transaction.
 
-    Earlier receipts are kept. Erasing again finds nothing and leaves another receipt. Forks lose
-    what they share, and what of their own copies it, for which they get a receipt of theirs. What
-    copies single versions goes along, unless it is asked for otherwise; ``found`` is what an
-    earlier transaction has found of it, without which it is looked for here.
+    Earlier receipts are kept. Erasing again finds nothing and appends another receipt. Forks lose
+    the shared events and their own copies of them, and get their own receipt. Copies of single
+    versions are erased as well, unless ``erasing.derived`` is false. ``found`` is the survey of an
+    earlier transaction; without it the conversation is surveyed here.
 
     Raises:
-        Outdated: The conversation has moved on since then; nothing was written.
+        Outdated: The conversation has changed since the survey; nothing was written.
         ConversationNotFound: No conversation has this id.
         InvalidEvent: No reason was given.
-        EventsShared: A version is one that the conversation shares with the one it was forked from.
-        KeyUnavailable: The conversation is sealed, and there are no keys.
+        EventsShared: The conversation shares one of the versions with its parent.
+        KeyUnavailable: The conversation is sealed, and the store has no keys.
     """
     erasing.check()
     tables = metadata_for(connection.dialect.name).tables
@@ -192,7 +201,7 @@ def erase(
         raise Outdated
     if erasing.versions is None and key_id is not None:
         retire(connection, conversation_id, key_id, erasing.now)
-        # What is written from here on is not sealed.
+        # From here on, nothing that is written is sealed.
         found = replace(found, bill=tuple(map(nameless, found.bill)))
     erased = tuple(sorted({*found.chosen, *found.copies}))
     forks = _copies_in_forks(connection, conversation_id, erased, erasing.derived)
@@ -214,7 +223,7 @@ def erase(
         of_fork = replace(erasing, versions=frozenset(copies))
         lock_stream(connection, fork)
         held = _surveyed(connection, fork, of_fork)
-        # What quotes the parent's words was looked for while they stood there.
+        # Quotations of the parent's text were searched for before the text was erased.
         held = replace(held, quoting={**quoting, **held.quoting})
         erase(connection, fork, of_fork, held)
     clear_statistics(connection, tables_with_content(connection))
@@ -223,10 +232,10 @@ def erase(
 
 
 def lock_stream(connection: Connection, conversation_id: UUID) -> tuple[int, str | None]:
-    """Keep all others from writing and projecting; return the version and the key's id.
+    """Lock a conversation against writers and projections; return its version and its key's id.
 
     Raises:
-        ConversationNotFound: There is none of this id.
+        ConversationNotFound: No conversation has this id.
     """
     streams = metadata_for(connection.dialect.name).tables["conversations"]
     schema_stays(connection)
@@ -249,7 +258,7 @@ def _receive(
     erasure_id: UUID,
     sizes: Sequence[int],
 ) -> ErasureReceipt:
-    """Append the usage that is kept, and the receipt."""
+    """Append the kept usage and the receipt."""
     erased = tuple(sorted({*found.chosen, *found.copies}))
     receipt = Erasure(
         erasure_id=str(erasure_id),
@@ -292,10 +301,10 @@ def _require_own(
 def _copies_in_forks(
     connection: Connection, conversation_id: UUID, erased: Sequence[int], derived: bool
 ) -> dict[UUID, tuple[dict[int, str], dict[int, str]]]:
-    """Return the forks that share some of these versions, with what copies and what quotes them.
+    """Return the forks that share some of these versions, with their copies and quotations.
 
-    They cannot be projected from now on until the transaction ends; nobody makes another one, as
-    the conversation's row is locked.
+    The forks are locked against projection until the transaction ends. No new fork can be created,
+    because the conversation's row is locked.
     """
     found: dict[UUID, tuple[dict[int, str], dict[int, str]]] = {}
     for fork, version in descendants(connection, conversation_id):

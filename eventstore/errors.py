@@ -1,7 +1,7 @@
-"""What the log refuses or fails at; `agent_eventstore.errors` draws the tree of all errors.
+"""Errors of the log; `agent_eventstore.errors` draws the tree of all errors.
 
-The driver's error, where there is one, is the ``__cause__``. Data stand in attributes; the message
-says what to do next.
+The driver's error, if any, is the ``__cause__``. Attributes hold the data; the message says what to
+do next.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ __all__ = [
     "WrongExpectedVersion",
 ]
 
-ErrorType = type[BaseException] | None  # These two: with what a ``with`` block is left.
+ErrorType = type[BaseException] | None  # These two: arguments of ``__exit__``.
 Trace = TracebackType | None
 
 
@@ -83,46 +83,46 @@ class WrongExpectedVersion(EventStoreError):
         self.actual = actual
         super().__init__(
             f"conversation {conversation_id} is at version {actual}, not {expected}: "
-            "read what was appended meanwhile, then decide again"
+            "read the new events, then decide again"
         )
 
 
 class ConversationExists(WrongExpectedVersion):
-    """A conversation is to begin that there is already; nothing was written.
+    """The conversation to start already exists; nothing was written.
 
-    ``key`` is the product's key for it, if it was named by one.
+    ``key`` is the product's key for the conversation, if the caller gave one.
     """
 
     def __init__(self, conversation_id: UUID, actual: int, key: str | None = None) -> None:
         super().__init__(conversation_id, 0, actual)
         self.key = key
         named = "" if key is None else f" with the key {key!r}"
-        said = f"there is a conversation {conversation_id}{named} already"
+        said = f"conversation {conversation_id}{named} already exists"
         self.args = (f'{said}: open it, or start it with if_exists="open"',)
 
 
 class WriterFenced(EventStoreError):
-    """Another writer has opened the conversation; this one may append no more."""
+    """Another writer has opened the conversation; this one can no longer append."""
 
     def __init__(self, conversation_id: UUID, epoch: int, current_epoch: int) -> None:
         self.conversation_id = conversation_id
         self.epoch = epoch
         self.current_epoch = current_epoch
         super().__init__(
-            f"conversation {conversation_id} has been opened by another writer, or its log was "
-            f"set back behind this one's opening (epoch {current_epoch}, this one has {epoch}): "
-            "open it again to go on"
+            f"another writer has opened conversation {conversation_id}, or its log was restored "
+            f"to a state before this writer opened it (epoch {current_epoch}, this writer has "
+            f"{epoch}): open it again to continue"
         )
 
 
 class ConversationInUse(EventStoreError):
-    """Another session writes to the conversation now; nothing was changed.
+    """Another session is writing to the conversation; nothing was changed.
 
     Attributes:
         conversation_id: The conversation.
-        who: The process of that session, and its machine.
-        since: When it opened the conversation.
-        until: When its lease runs out, unless it is renewed, as it is while the process lives.
+        who: The process and machine of that session.
+        since: When the session opened the conversation.
+        until: When its lease expires. A live process renews the lease.
     """
 
     def __init__(self, conversation_id: UUID, who: str, since: datetime, until: datetime) -> None:
@@ -131,9 +131,9 @@ class ConversationInUse(EventStoreError):
         self.since = since
         self.until = until
         super().__init__(
-            f"conversation {conversation_id} is in use by {who} since {since:%Y-%m-%d %H:%M:%S} "
-            'UTC: wait until it is closed (if_busy="wait"), or end what it has open '
-            '(if_busy="take_over"; of recover, take_over=True)'
+            f"conversation {conversation_id} has been in use by {who} since "
+            f'{since:%Y-%m-%d %H:%M:%S} UTC: wait until it is closed (if_busy="wait"), or take it '
+            'over and end its open work (if_busy="take_over"; take_over=True for recover)'
         )
 
 
@@ -142,10 +142,10 @@ class LogWentBack(EventStoreError):
 
     Attributes:
         conversation_id: The conversation.
-        version: That of the acknowledged event.
-        actual: The conversation's version now; 0 if it is gone.
-        lost: What the log no longer holds, as far as the recorder remembers; oldest first.
-        first: The version that the oldest of these had.
+        version: The version of the acknowledged event.
+        actual: The conversation's current version; 0 if the conversation is gone.
+        lost: The lost events that the recorder still remembers, oldest first.
+        first: The version of the oldest of these.
     """
 
     def __init__(
@@ -162,27 +162,27 @@ class LogWentBack(EventStoreError):
         self.lost = tuple(lost)
         self.first = first
         super().__init__(
-            f"conversation {conversation_id} is at version {actual}, without what was written as "
+            f"conversation {conversation_id} is at version {actual}, without the event written as "
             f"{version}: the database was replaced or restored to an older state. Write the "
-            f"{len(self.lost)} events that are known with write_again(), or open it again"
+            f"{len(self.lost)} remembered events with write_again(), or open the conversation again"
         )
 
 
 class EventIdConflict(EventStoreError):
-    """Some event ids are in the stream already, but not all of them at the place asked for."""
+    """Some of the event ids are already in the stream, but not all of them at this place."""
 
     def __init__(self, conversation_id: UUID, versions: dict[UUID, int]) -> None:
         self.conversation_id = conversation_id
         self.versions = versions
         super().__init__(
             f"conversation {conversation_id} already holds {len(versions)} of these event ids, at "
-            f"versions {sorted(versions.values())}: a retry must repeat the same events, "
-            "all of them and in order; new facts need new ids"
+            f"versions {sorted(versions.values())}: a retry must repeat all the same events in "
+            "the same order; new facts need new ids"
         )
 
 
 class ForkRefused(EventStoreError, ValueError):
-    """A conversation cannot be forked at this version; ``reason`` says why."""
+    """The conversation cannot be forked at this version; ``reason`` says why."""
 
     def __init__(self, conversation_id: UUID, reason: str) -> None:
         self.conversation_id = conversation_id
@@ -191,9 +191,10 @@ class ForkRefused(EventStoreError, ValueError):
 
 
 class EventsShared(EventStoreError, ValueError):
-    """Events are to be erased in a fork that are its parent's; nothing was erased.
+    """Events to erase in a fork belong to its parent; nothing was erased.
 
-    Erase them in ``parent``, which takes them from the fork, too; they end with ``version``.
+    Erase them in ``parent``, which erases them in the fork as well. The fork shares its versions
+    up to ``version``.
     """
 
     def __init__(self, conversation_id: UUID, parent: UUID, version: int) -> None:
@@ -202,12 +203,12 @@ class EventsShared(EventStoreError, ValueError):
         self.version = version
         super().__init__(
             f"conversation {conversation_id} shares its versions up to {version} with {parent}: "
-            f"erase them in conversation {parent}, which takes them from its forks as well"
+            f"erase them in conversation {parent}, which erases them in its forks as well"
         )
 
 
 class ConversationForked(EventStoreError, ValueError):
-    """A conversation is to be purged whose events forks share; nothing was purged.
+    """Forks share the events of the conversation to purge; nothing was purged.
 
     ``forks`` are the conversations that share its events.
     """
@@ -218,14 +219,14 @@ class ConversationForked(EventStoreError, ValueError):
         few = ", ".join(map(str, self.forks[:3])) + (", ..." if len(self.forks) > 3 else "")
         super().__init__(
             f"conversation {conversation_id} shares its events with {len(self.forks)} forks "
-            f"({few}): purge these first, or all of them with forks=True"
+            f"({few}): purge the forks first, or everything together with forks=True"
         )
 
 
 class OwnerMismatch(EventStoreError):
-    """A conversation belongs to another tenant or user than was named, or than a store is bound to.
+    """The conversation belongs to a tenant or user other than the one named or the store's own.
 
-    ``conversation_id`` is None where all conversations of others were asked for.
+    ``conversation_id`` is None if the call concerned every conversation of other owners.
     """
 
     def __init__(self, conversation_id: UUID | None, reason: str = "") -> None:
@@ -235,10 +236,10 @@ class OwnerMismatch(EventStoreError):
 
 
 class InvalidEvent(EventStoreError, ValueError):
-    """What was handed in cannot be stored; nothing was written.
+    """An event or another argument cannot be stored; nothing was written.
 
-    Where one event of an append is too large in some way, ``index`` is its place among them, from
-    0, ``field`` the path of what is too large, and ``limit`` says how large it may be.
+    If an event of an append exceeds a limit, ``index`` is its 0-based index in the append,
+    ``field`` the path of the oversized value, and ``limit`` the limit as text.
     """
 
     def __init__(
@@ -256,14 +257,14 @@ class InvalidEvent(EventStoreError, ValueError):
 
 
 class RedactionFailed(InvalidEvent):
-    """The store's redactor raised, or returned what cannot stand there; nothing was written.
+    """The store's redactor raised, or returned an invalid value; nothing was written.
 
-    ``index`` is the event's place in the append; the redactor's own error is the ``__cause__``.
+    ``index`` is the event's index in the append; the redactor's own error is the ``__cause__``.
     """
 
 
 class InvalidCursor(EventStoreError, ValueError):
-    """The cursor did not come from this store, or the event before it is no longer there."""
+    """The cursor did not come from this store, or its event no longer exists."""
 
     def __init__(self, cursor: str, advice: str | None = None) -> None:
         self.cursor = cursor
@@ -271,24 +272,24 @@ class InvalidCursor(EventStoreError, ValueError):
             f"{cursor!r} is not a valid cursor for this store: "
             + (
                 advice
-                or "pass one that read_all returned. If it did, the database was replaced "
+                or "pass one that read_all returned. If you did, the database has been replaced "
                 "or restored to an older state since: read the feed from its start"
             )
         )
 
 
 class ConversationNotFound(EventStoreError, LookupError):
-    """No conversation has this id, or the ``key`` that it was asked for by."""
+    """No conversation has this id or ``key``."""
 
     def __init__(self, conversation_id: UUID | str) -> None:
         self.conversation_id = conversation_id
         self.key: str | None = getattr(conversation_id, "key", None)
         named = conversation_id if self.key is None else f"with the key {self.key!r}"
-        super().__init__(f"there is no conversation {named}")
+        super().__init__(f"conversation {named} does not exist")
 
 
 class BlobNotFound(EventStoreError, LookupError):
-    """The conversation keeps no such blob; it may have been erased."""
+    """The conversation has no such blob; it may have been erased."""
 
     def __init__(self, conversation_id: UUID, digest: str) -> None:
         self.conversation_id = conversation_id
@@ -299,7 +300,7 @@ class BlobNotFound(EventStoreError, LookupError):
 
 
 class BlobDamaged(EventStoreError):
-    """The bytes of a blob cannot be unpacked, or are not those that were kept: restore a backup."""
+    """A blob cannot be unpacked, or its bytes do not match its digest: restore a backup."""
 
     def __init__(self, conversation_id: UUID, digest: str) -> None:
         self.conversation_id = conversation_id
@@ -308,12 +309,12 @@ class BlobDamaged(EventStoreError):
 
 
 class KeyUnavailable(EventStoreError):
-    """A conversation is sealed, and its key is not to be had.
+    """The conversation is sealed, and its key is not available.
 
     Attributes:
-        conversation_id: Whose key.
-        lasting: Whether the provider says that it has never had this key; otherwise there are no
-            keys at all, or the provider failed, and trying again may help.
+        conversation_id: The conversation.
+        lasting: True if the provider reports that it does not have this key. Otherwise the store
+            has no keys at all, or the provider failed and a retry may help.
     """
 
     def __init__(self, conversation_id: UUID, reason: str, *, lasting: bool = False) -> None:
@@ -327,7 +328,7 @@ class KeyUnavailable(EventStoreError):
 
 
 class EventDamaged(EventStoreError, ValueError):
-    """The row of an event was altered so that it cannot be read: restore a backup."""
+    """The row of an event was altered and cannot be read: restore a backup."""
 
     def __init__(self, conversation_id: UUID, version: int) -> None:
         self.conversation_id = conversation_id
@@ -338,7 +339,7 @@ class EventDamaged(EventStoreError, ValueError):
 
 
 class ConversationDamaged(EventStoreError, ValueError):
-    """The row of a conversation was altered so that it cannot be read: restore a backup."""
+    """The row of a conversation was altered and cannot be read: restore a backup."""
 
     def __init__(self, conversation_id: UUID) -> None:
         self.conversation_id = conversation_id
@@ -346,24 +347,24 @@ class ConversationDamaged(EventStoreError, ValueError):
 
 
 class CheckpointRefused(EventStoreError, ValueError):
-    """A checkpoint cannot be relied on; ``reason`` says why."""
+    """The checkpoint cannot be trusted; ``reason`` says why."""
 
     def __init__(self, file: str, reason: str) -> None:
         self.file = file
         self.reason = reason
-        super().__init__(f"the checkpoint {file} is refused: {reason}")
+        super().__init__(f"checkpoint {file} refused: {reason}")
 
 
 class KeyRefused(EventStoreError, ValueError):
-    """A key for signing, or for checking a signature, cannot be used."""
+    """A key cannot be used for signing or for checking a signature."""
 
 
 class StoreClosed(EventStoreError, RuntimeError):
-    """An `AsyncEventStore` is used after it was closed; nothing was written."""
+    """The `AsyncEventStore` is closed; nothing was written."""
 
 
 class UnsafeTransaction(EventStoreError, RuntimeError):
-    """A transaction of one's own is none, is not durable, or had ended before its block did."""
+    """The caller's transaction is not open or not durable, or ended before its block did."""
 
     def __init__(
         self,
@@ -374,22 +375,22 @@ class UnsafeTransaction(EventStoreError, RuntimeError):
 
 
 class RowDamaged(EventStoreError, ValueError):
-    """A row holds what this package has not written: a value of another type, no JSON, no time."""
+    """A row holds a value that this package did not write: wrong type, invalid JSON or time."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"a stored row cannot be read ({what}): rebuild the projections if it is one of "
-            "theirs, else restore a backup"
+            f"a stored row cannot be read ({what}): rebuild the projections if it belongs to one, "
+            "otherwise restore a backup"
         )
 
 
 class StatementRefused(EventStoreError):
-    """The database works, and refuses a statement for good: a limit, a missing table, a value.
+    """The database works but rejects the statement for good: a limit, a missing table, a value.
 
     Attributes:
         url: The database, without its password.
         code: PostgreSQL's SQLSTATE or the name of SQLite's result code; the class of the driver's
-            error where it has neither.
+            error if it has neither.
     """
 
     def __init__(self, url: str, code: str, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Gauges: what OpenTelemetry asks for from time to time, and who answers."""
+"""Gauges: values that OpenTelemetry polls, and their sources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _sources: list[Callable[[], Iterable[Measurement]]] = []
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The value of a gauge now, for the attributes given."""
+    """The current value of a gauge, for the given attributes."""
 
     gauge: GaugeName
     value: float
@@ -31,7 +31,7 @@ class Measurement:
 
 @contextmanager
 def observing(read: Callable[[], Iterable[Measurement]]) -> Iterator[None]:
-    """Have the gauges read in this way, from a thread of OpenTelemetry's, while the block runs."""
+    """While the block runs, let an OpenTelemetry thread read the gauges with this function."""
     _sources.append(read)
     try:
         yield
@@ -40,5 +40,5 @@ def observing(read: Callable[[], Iterable[Measurement]]) -> Iterator[None]:
 
 
 def observed() -> list[Measurement]:
-    """Return what every source reads now."""
+    """Return the current measurements of every source."""
     return [measurement for read in tuple(_sources) for measurement in read()]

@@ -1,8 +1,8 @@
-"""Group commit: what many tasks append at the same time becomes durable by one transaction.
+"""Group commit: concurrent appends of many tasks become durable in one transaction.
 
-Nobody in a group waits for another one's lock. On PostgreSQL, where somebody else may have locked
-the row of a single conversation, what is appended to that one is held, and tried again beside what
-comes meanwhile, for as long as the store waits for a lock.
+No append in a group waits for the lock of another one's stream. On PostgreSQL another session may
+have locked the row of a single conversation: appends to that conversation are held and retried
+together with new ones, for as long as the store waits for a lock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SELDOM_S = 0.2
 
 
 class AppendGroup(Protocol):
-    """What runs many appends together, as `EventStore._append_group`."""
+    """Runs many appends together, like `EventStore._append_group`."""
 
     def __call__(
         self, requests: Sequence[Append], *, wait: bool = True
@@ -41,7 +41,7 @@ class AppendGroup(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """An append that a task awaits; ``until`` it is tried again while its stream is locked."""
+    """An append that a task awaits; while its stream is locked, it is retried up to ``until``."""
 
     make: Callable[[], Append]
     future: asyncio.Future[Appended]
@@ -52,12 +52,12 @@ class _Waiting:
     @property
     def request(self) -> Append:
         """The append, encoded."""
-        assert self.made is not None  # noqa: S101 - of those that could not be made none is kept
+        assert self.made is not None  # noqa: S101 - those that failed to encode are dropped
         return self.made
 
 
 class GroupCommit:
-    """Collects appends while a transaction is under way, and commits them together as the next."""
+    """Collects appends while a transaction is running, and commits them together in the next."""
 
     def __init__(self, append_group: AppendGroup, patience_s: float | None) -> None:
         self._append_group = append_group
@@ -70,12 +70,12 @@ class GroupCommit:
     async def submit(self, request: Callable[[], Append], *, wait: bool = True) -> Appended:
         """Return the append's result once it is durable.
 
-        The request is made in a thread, since encoding a large payload would hold up the loop.
+        The request is built in a thread, since encoding a large payload would block the loop.
         """
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         with self._changed:
             if not self._running:
-                # Under the lock: nobody counts on a thread that is then refused.
+                # Under the lock, so that no task relies on a thread that cannot be started.
                 try:
                     self._executor.submit(self._drain)
                 except RuntimeError as error:
@@ -86,7 +86,7 @@ class GroupCommit:
         return await future
 
     def close(self) -> None:
-        """Wait for what is under way, and take nothing more."""
+        """Wait for running appends, and accept no more."""
         self._executor.shutdown()
 
     def _drain(self) -> None:
@@ -123,8 +123,8 @@ class GroupCommit:
         return well
 
     def _append(self, group: Sequence[_Waiting]) -> list[_Waiting]:
-        """Append, tell how it went, and return those that are to be tried again."""
-        # SQLite's lock is the whole file's: there all wait, and once.
+        """Append, report the outcomes, and return the appends to retry."""
+        # SQLite's lock covers the whole file: there all wait, once.
         wait = self._patience_s is None and any(each.wait for each in group)
         outcomes = self._append_group([each.request for each in group], wait=wait)
         held, told = list[_Waiting](), list[tuple[_Waiting, Appended | Exception]]()
@@ -148,7 +148,7 @@ class GroupCommit:
 def _parted(
     held: list[_Waiting], new: list[_Waiting], due: bool
 ) -> tuple[list[_Waiting], list[_Waiting]]:
-    """Return whom to try now, and whom later: each stream's appends keep their order."""
+    """Return the appends to try now and those to try later; each stream keeps its order."""
     if due:
         return held + new, []
     streams = {each.request.conversation_id for each in held}
@@ -161,7 +161,7 @@ def _tell(outcomes: Sequence[tuple[_Waiting, Appended | Exception]]) -> None:
     for each, outcome in outcomes:
         answers.setdefault(each.future.get_loop(), []).append((each, outcome))
     for loop, answered in answers.items():
-        # A loop that was closed meanwhile has nobody left to tell.
+        # If the loop has been closed in the meantime, nothing awaits the outcome.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_answer, answered)
 

@@ -1,14 +1,14 @@
 """The hash chain: what an event commits to, and the check that nothing was altered.
 
 Each event's ``data_digest`` is SHA-256 over a random salt and the payload's JSON text; ``chain`` is
-SHA-256 over the chain value before it, the event's header and that digest. It begins with the
-conversation's id, owner, parent and key, so that these cannot be exchanged either. Erasing a
-payload takes away text and salt, and leaves the digest, so that the chain can still be verified
-while the text cannot be guessed from it.
+SHA-256 over the previous chain value, the event's header and that digest. The chain starts with the
+conversation's id, owner, parent and key, so these cannot be swapped either. Erasing a payload
+deletes text and salt but keeps the digest: the chain can still be verified, and the text cannot be
+guessed from it.
 
-The chain covers an event's ``meta`` column as it is, so what stands there stays for ever. Metadata
-that identifies somebody (who caused the event, the product's own ids of causes, its ``extra``)
-therefore stands in the ``data`` column before the payload, and is erased with it:
+The chain covers an event's ``meta`` column verbatim, so that column can never be erased. Metadata
+that identifies a person (who caused the event, the product's own ids of causes, its ``extra``) is
+therefore stored in the ``data`` column, before the payload, and is erased with it:
 ``{"$meta":{"actor":"..."},...payload...}``.
 """
 
@@ -57,16 +57,16 @@ ProblemKind = Literal[
 ]
 
 PRIVATE = ("actor", "causation_id", "correlation_id", "extra")
-"""The fields of metadata that are kept so."""
+"""The metadata fields that are stored with the payload."""
 
 WRAPPED = '{"$meta":'
-_VALUE = '"$value":'  # before a payload that is not an object, or could be taken for one of these
+_VALUE = '"$value":'  # before a payload that is not an object, or starts like one of these
 _decode = JSONDecoder().raw_decode
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is not as it was written; ``version`` is where it first shows."""
+    """Something that is not as it was written; ``version`` is the first version affected."""
 
     conversation_id: UUID
     version: int
@@ -76,9 +76,9 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a verification read, and what it found.
+    """What a verification read and found.
 
-    ``unregistered`` counts the events of types that this process has no class for, by type.
+    ``unregistered`` counts, by type, the events whose type this process has no class for.
     """
 
     conversations: int
@@ -88,7 +88,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """Whether no problem was found."""
         return not self.problems
 
 
@@ -100,9 +100,9 @@ def chain_start(
     parent_version: int | None,
     key: str | None = None,
 ) -> bytes:
-    """Return the chain value before the first event: whose conversation it is, and from where.
+    """Return the chain value before the first event; it covers id, owner, parent and key.
 
-    A conversation without a key begins as if there were no keys.
+    Without a key the value is the same as before keys existed.
     """
     owner = [tenant_id, user_id, None if parent is None else str(parent), parent_version]
     owner += [] if key is None else [key]
@@ -111,9 +111,10 @@ def chain_start(
 
 
 def fork_start(start: bytes, parent_chain: bytes) -> bytes:
-    """Return the chain value before a fork's first event: its `chain_start`, and what it shares.
+    """Return the chain value before a fork's first own event; it covers the shared events too.
 
-    ``parent_chain`` is the parent's at the version up to which they share their events.
+    ``start`` is the fork's `chain_start`, ``parent_chain`` the parent's chain value at the last
+    shared version.
     """
     return sha256(b"agent-eventstore fork 1" + start + parent_chain).digest()
 
@@ -124,7 +125,7 @@ def commit_to(salt: bytes, data: str) -> bytes:
 
 
 def microseconds_of(moment: datetime) -> int:
-    """Return a time as the chain covers it: microseconds since 1970 in UTC."""
+    """Return a time in the form that the chain covers: microseconds since 1970 in UTC."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
@@ -138,10 +139,10 @@ def chain_step(
     meta: str,
     data_digest: bytes,
 ) -> bytes:
-    """Return the chain value of an event, from the one before it and the event's own header.
+    """Return the chain value of an event, from the previous one and the event's own header.
 
     Args:
-        previous: The chain value before.
+        previous: The previous chain value.
         version: The event's version.
         event_id: The 16 bytes of the event's id.
         type_name: The event's type.
@@ -151,13 +152,13 @@ def chain_step(
         data_digest: The commitment to its payload.
     """
     meta_bytes = meta.encode()
-    # Lengths are part of what is hashed, so that no two headers run together alike.
+    # Lengths are hashed too, so that two different headers never concatenate to the same bytes.
     header = f"{version}|{microseconds}|{schema_version}|{len(meta_bytes)}|{type_name}|"
     return sha256(previous + event_id + header.encode() + meta_bytes + data_digest).digest()
 
 
 def wrapped(payload: str, private: str) -> str:
-    """Return what is stored of a payload and its private metadata, JSON texts; ``""`` is none."""
+    """Return the text to store for a payload and its private metadata (JSON, ``""`` for none)."""
     if not private and not payload.startswith(WRAPPED):
         return payload
     start = f"{WRAPPED}{private or '{}'}"

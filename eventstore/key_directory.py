@@ -1,8 +1,8 @@
-"""Keys in files: one for each conversation's key, in a directory outside of the database.
+"""Keys in files: one file for each conversation's key, in a directory outside the database.
 
-Each file is written whole and durable before anything is sealed with its key, and is readable for
-its owner alone; with a wrapping key what stands in it is encrypted itself. A destroyed key leaves
-an empty file that says so. Backups of the directory bring back what was destroyed since.
+Each file is complete and durable before anything is sealed with its key, and only its owner can
+read it. With a wrapping key, its content is encrypted too. A destroyed key leaves an empty marker
+file. Restoring a backup of the directory restores keys that were destroyed since.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["DirectoryKeys", "WrappingKey", "destroy_retired", "retire"]
 
 
 WrappingKey = bytes | str | Path | Callable[[], bytes]
-"""32 bytes; their text in hexadecimal digits or base64; a file of either; or what returns them."""
+"""32 bytes; their hexadecimal or base64 text; a file of either; or a function that returns them."""
 
 _NONCE_BYTES = 12
 _KEY, _GONE = ".key", ".gone"
@@ -42,17 +42,17 @@ _PLAIN = "plain"
 
 
 class DirectoryKeys:
-    """A `KeyProvider` over a directory, which all processes of a product may share.
+    """A `KeyProvider` that uses a directory, which all processes of a product can share.
 
     Args:
-        directory: Where the files are; it is made if it is not there.
-        wrapping: What the keys are encrypted with in their files: the one that new keys get, then
-            older ones, which still open what was not rewrapped yet. Without any, whoever can read
+        directory: The directory of the files; created if it does not exist.
+        wrapping: The keys that encrypt the files: first the one for new keys, then older ones,
+            which still open files that have not been rewrapped. Without any, anyone who can read
             the files has the keys.
 
     Raises:
-        ValueError: A wrapping key is not one of 32 bytes.
-        OSError: The directory cannot be made, or a file with a wrapping key not be read.
+        ValueError: A wrapping key does not have 32 bytes.
+        OSError: The directory cannot be created, or the file of a wrapping key cannot be read.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class DirectoryKeys:
         """Return a key, or None if it has been destroyed.
 
         Raises:
-            LookupError: It has never been here, is damaged, or was wrapped with a key that is not
-                given.
+            LookupError: The directory never had it, it is damaged, or it was wrapped with a key
+                that is not given.
             OSError: Its file cannot be read.
         """
         if self._path(conversation_id, key_id, _GONE).exists():
@@ -82,14 +82,14 @@ class DirectoryKeys:
         try:
             text = self._path(conversation_id, key_id, _KEY).read_text("ascii")
         except FileNotFoundError:
-            raise LookupError(f"{self.directory} has no key {key_id} of it") from None
+            raise LookupError(f"{self.directory} has no key {key_id} for it") from None
         return self._unwrapped(text)
 
     def destroy(self, conversation_id: UUID, key_id: str) -> None:
-        """Overwrite and delete a key's file, having noted that it is destroyed.
+        """Write the marker of a destroyed key, then overwrite and delete the key's file.
 
         Raises:
-            OSError: It could not be; the file may still be there.
+            OSError: A file cannot be written or deleted; the key's file may still exist.
         """
         path = self._path(conversation_id, key_id, _KEY)
         self._write(self._path(conversation_id, key_id, _GONE), "")
@@ -104,20 +104,20 @@ class DirectoryKeys:
         _sync(path.parent)
 
     def rewrap(self) -> int:
-        """Wrap every key with the first wrapping key, and return how many had another, or none.
+        """Wrap every key with the first wrapping key, and return how many files changed.
 
-        Each file is exchanged as a whole, so that readers go on meanwhile, and a run that was
-        interrupted can be repeated.
+        Each file is replaced atomically, so readers are not disturbed and an interrupted run can be
+        repeated.
 
         Raises:
-            LookupError: One was wrapped with a key that is not given.
+            LookupError: A key was wrapped with a key that is not given.
         """
         own = next(iter(self._wrapping), _PLAIN)
         done = 0
         for path in self._files():
             try:
                 text = path.read_text("ascii")
-            except FileNotFoundError:  # destroyed meanwhile
+            except FileNotFoundError:  # destroyed concurrently
                 continue
             if text.split(" ", 1)[0] != own:
                 self._write(path, self._wrapped(self._unwrapped(text)))
@@ -134,12 +134,12 @@ class DirectoryKeys:
     def _path(self, conversation_id: UUID, key_id: str, suffix: str) -> Path:
         if not _ID.fullmatch(key_id):
             raise ValueError(f"{key_id!r:.80} is not a key's id")
-        # By the end of the id, which is random: no directory grows too large.
+        # Folders are named by the end of the id, which is random, so that none grows too large.
         name = str(conversation_id)
         return self.directory / name[-2:] / f"{name}.{key_id}{suffix}"
 
     def _write(self, path: Path, text: str) -> None:
-        """Make a file of mode 0600 that is whole and durable, or none."""
+        """Create a complete, durable file of mode 0600, or none."""
         if not path.parent.is_dir():
             path.parent.mkdir(mode=0o700, exist_ok=True)
             _sync(self.directory)
@@ -166,7 +166,7 @@ class DirectoryKeys:
     def _unwrapped(self, text: str) -> bytes:
         name, _, base64 = text.partition(" ")
         if name != _PLAIN and name not in self._wrapping:
-            reason = f"its key was wrapped with the wrapping key {name}, which is not given"
+            reason = f"its key is wrapped with the wrapping key {name}, which is not given"
             raise LookupError(reason)
         from cryptography.exceptions import InvalidTag
 
@@ -200,7 +200,7 @@ def _read(given: WrappingKey) -> bytes:
     key = raw if isinstance(raw, bytes) else _decoded(raw.strip())
     if len(key) != KEY_BYTES:
         raise ValueError(
-            f"a wrapping key has {KEY_BYTES} bytes, or is their hexadecimal or base64 text"
+            f"a wrapping key has {KEY_BYTES} bytes: give these or their hexadecimal or base64 text"
         )
     return key
 
@@ -221,7 +221,7 @@ def _sync(directory: Path) -> None:
 
 
 def retire(connection: Connection, conversation_id: UUID, key_id: str, now: datetime) -> None:
-    """Take a conversation's key away from it, in the caller's transaction, to be destroyed."""
+    """Retire a conversation's key, in the caller's transaction, so that it can be destroyed."""
     tables = metadata_for(connection.dialect.name).tables
     streams, retired = tables["conversations"], tables["retired_keys"]
     connection.execute(
@@ -235,10 +235,10 @@ def retire(connection: Connection, conversation_id: UUID, key_id: str, now: date
 def destroy_retired(
     transactions: Transactions, keys: Keyring, conversation_id: UUID | None = None
 ) -> None:
-    """Destroy the retired keys of a conversation, or of all, and then forget them.
+    """Destroy the retired keys of one conversation or of all, and then forget them.
 
     Raises:
-        KeyUnavailable: The provider could not destroy one of them, the first of which this names.
+        KeyUnavailable: The provider could not destroy some of them; the error names the first.
     """
     retired = metadata_for(transactions.engine.dialect.name).tables["retired_keys"]
     query = select(retired.c.conversation_id, retired.c.key_id)

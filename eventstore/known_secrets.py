@@ -1,9 +1,9 @@
-"""The redactor for keys, passwords and tokens in the forms that are known: `redact_secrets`.
+"""`redact_secrets`: a redactor for keys, passwords and tokens in known forms.
 
-It goes by names (``api_key``, ``authorization``), by places where requests carry credentials
-(headers, ``extra_body``) and by the look of texts: keys of well-known providers, also as they echo
-them in errors, bearer tokens, credentials in URLs, private keys. What it takes out it marks, as in
-``[redacted: api_key]``.
+It recognises secrets by name (``api_key``, ``authorization``), by the place where requests carry
+credentials (headers, ``extra_body``), and by form: keys of well-known providers, also as echoed in
+their errors, bearer tokens, credentials in URLs, private keys. It replaces each with a marker such
+as ``[redacted: api_key]``.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _NAMES = {
     "privatekey": "private_key",
     "cookie": "cookie",
 }
-"""The ends of names, without hyphens and underscores, and what is told of their values."""
+"""The ends of names, without hyphens and underscores, and the marker of their values."""
 
 _PLACES = frozenset({"headers", "extraheaders", "defaultheaders", "extraquery", "extrabody"})
-"""What in a request holds credentials under any name: each text within is taken out."""
+"""Fields of a request that hold credentials under any name: every text inside is redacted."""
 
 _LONGEST_NAME = 64
 
 
 def redact_secrets(path: Path, value: Any) -> Any:
-    """Return a value without keys, passwords and tokens, each marked; a `Redactor`.
+    """Replace keys, passwords and tokens in a value with markers; a `Redactor`.
 
     >>> redact_secrets(("tool_call", "arguments", "api_key"), "abc")
     '[redacted: api_key]'
@@ -64,9 +64,9 @@ def redact_secrets(path: Path, value: Any) -> Any:
 
 
 def _named(path: Path) -> str | None:
-    """Return what a value is by its place, if it is a secret by that."""
+    """Return the kind of secret that a value's path marks it as, if any."""
     key = path[-1]
-    # What a tool's schema says of a parameter of this name is no secret.
+    # What a tool's schema says about a parameter of this name is not a secret.
     if isinstance(key, str) and len(key) <= _LONGEST_NAME and path[-2:-1] != ("properties",):
         squeezed = _squeezed(key)
         for name, what in _NAMES.items():
@@ -84,26 +84,26 @@ def _squeezed(name: str) -> str:
 
 
 def _holds(value: Any) -> bool:
-    """Whether a value is one that hides something: no marker, and no small setting."""
+    """Whether a value can be a secret: a text that is not already a marker."""
     return isinstance(value, str) and not value.startswith("[redacted: ")
 
 
 _ROOTS = ("api", "token", "private", "pass", "k_", "_", "-")
-"""What signs have in common: a long text is searched for these first, fifteen times, not fifty."""
+"""Common parts of signs. A long text is searched for these first: fifteen searches, not fifty."""
 
-_UNLIKE = "\u0131\u017f"  # They match "i" and "s" in any case, and are not capitals of these.
+_UNLIKE = "\u0131\u017f"  # With re.I they match "i" and "s", but lower() does not map them there.
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How secrets of a kind look; a text without any of the signs, in lower case, has none.
+    """The form of a kind of secret; a text without any of its signs, in lower case, has none.
 
     Attributes:
-        signs: By what they have in common.
-        near: Where a match begins, counted from the place of a sign that it needs; None if the
-            whole text has to be looked through.
-        pattern: What they look like.
-        instead: What is written in their place.
+        signs: Texts that every such secret contains one of, by their common part.
+        near: Where a match can begin, relative to the sign that it contains; None if the whole text
+            must be searched.
+        pattern: The pattern of such secrets.
+        instead: The replacement.
     """
 
     signs: Mapping[str, tuple[str, ...]]
@@ -112,9 +112,10 @@ class _Form:
     instead: str | Callable[[re.Match[str]], str]
 
     def marked(self, text: str, lowered: str, alike: bool) -> str:
-        """Return a text with such secrets marked; ``alike`` if places are the same in lower case.
+        """Replace such secrets in a text; ``alike`` if lower-casing keeps every position.
 
-        The same as `re.sub`, which takes a hundred times as long where there is hardly a sign.
+        Gives the same result as `re.sub`, which takes a hundred times as long on a text with few
+        signs.
         """
         signs = []
         for root, of_root in self.signs.items():
@@ -159,9 +160,9 @@ def _form(
 
 
 def _assigned(found: re.Match[str]) -> str:
-    """Return a name and its value, marked; a value without quotes gets those of the name."""
+    """Return a name and the marker of its value; a value without quotes gets the name's quotes."""
     name, closing, sign, opening = found["name"], found["closing"], found["sign"], found["opening"]
-    # A name with a letter that is only like another one in any case is none of those.
+    # A name with a letter that only matches case-insensitively may be in none of these.
     names = (told for known, told in _NAMES.items() if _squeezed(name).endswith(known))
     what = next(names, "secret")
     marked = f"[redacted: {what}]"
@@ -170,7 +171,7 @@ def _assigned(found: re.Match[str]) -> str:
     return f"{name}{closing}{sign}{opening}{marked}"
 
 
-# No pattern looks back or ahead without bound, so that the time grows as the text.
+# No pattern looks back or ahead without bound, so the time is linear in the text.
 _FORMS = (
     _form(
         "private key-----",
@@ -193,7 +194,7 @@ _FORMS = (
         None,
     ),
     _form(
-        # "key" and "token" by themselves would have nearly every text looked through.
+        # "key" and "token" alone would cause nearly every text to be searched.
         "api_key|api-key|apikey|api_token|api-token|apitoken|_token|-token|accesstoken|authtoken"
         "|refreshtoken|sessiontoken|securitytoken|bearertoken|private_key|private-key|privatekey"
         "|authorization|secret|passw|pwd|passphrase|cookie",

@@ -1,12 +1,12 @@
-"""Leases: which session writes to a conversation, and until when that is known; and their renewal.
+"""Leases: which session writes to a conversation and until when; and the thread that renews them.
 
-A lease tells others that a writer lives; it protects nothing. Two writers are kept apart by the
-writer's epoch alone, so that a lease which ran out too early costs a writer its session, and no
-event. Times are the server's on PostgreSQL, and the machine's on SQLite, which has no other.
+A lease tells others that a writer is alive; it protects nothing. Only the writer epoch keeps two
+writers apart, so a lease that expires too early costs a writer its session, but no event. Times are
+the server's on PostgreSQL and the machine's on SQLite.
 
-One thread renews the leases of this process's open conversations, each three times within its time,
-in a transaction that need not wait for the disk. A conversation that was dropped without being
-closed loses its lease at once for this process, and for others at the next round.
+One thread renews the leases of this process's open conversations, each three times within its
+duration, in a transaction that does not wait for the disk. If a conversation is garbage-collected
+without being closed, its lease ends at once for this process, and for others at the next renewal.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A session's word that it writes to a conversation.
+    """A session's claim to be writing to a conversation.
 
     Attributes:
         conversation_id: The conversation.
         session_id: The session.
-        process: What tells the process from all others of its machine; empty if nothing does.
-        who: Process and machine, in words.
+        process: Identifies the process on its machine; empty if the platform has no such identity.
+        who: A description of process and machine.
         since: When the session was opened.
-        expires_at: Until when the word stands, unless it is renewed.
-        live: Whether it stood when it was read, and the process was not known to have ended.
+        expires_at: When the lease expires unless it is renewed.
+        live: Whether the lease was valid when it was read, and its process not known to have ended.
     """
 
     conversation_id: UUID
@@ -96,12 +96,12 @@ _LET_GO = Statement(
 
 
 def lease_of(connection: AnyConnection, conversation_id: UUID) -> Lease | None:
-    """Return the lease of a conversation's writer; None if none was left, or none ever given."""
+    """Return the lease of a conversation's writer, or None."""
     return next(iter(leases_of(connection, (conversation_id,))), None)
 
 
 def leases_of(connection: AnyConnection, conversation_ids: Collection[UUID]) -> list[Lease]:
-    """Return the leases of these conversations' writers, in no order; none where there is none."""
+    """Return the leases of these conversations' writers, in no particular order."""
     backend, rows = backend_of(connection), _OF.rows(connection, ids=list(conversation_ids))
     now = backend.now(connection) if rows else None
     found = []
@@ -122,9 +122,9 @@ def take(
     lease_s: float,
     how: Statement = _TAKE,
 ) -> None:
-    """Write this process's lease that stands for some seconds from now, in place of any other.
+    """Write this process's lease, valid for ``lease_s`` seconds, in place of any other.
 
-    With ``_TAKE_FREE`` another one stays.
+    With ``_TAKE_FREE`` an existing lease stays.
     """
     backend = backend_of(connection)
     now = backend.now(connection)
@@ -140,7 +140,7 @@ def take(
 
 
 def renew(connection: AnyConnection, sessions: Iterable[tuple[UUID, str, float]]) -> None:
-    """Let leases stand for so many seconds from now; those of others stay as they are."""
+    """Extend leases by their seconds from now; leases that others have taken stay unchanged."""
     backend = backend_of(connection)
     now = backend.now(connection)
     rows = [
@@ -155,14 +155,14 @@ def renew(connection: AnyConnection, sessions: Iterable[tuple[UUID, str, float]]
 
 
 def let_go(connection: AnyConnection, conversation_id: UUID, session_id: str | None = None) -> None:
-    """Delete the lease of a session, or whosever it is."""
+    """Delete the lease of a session; without one, any session's."""
     backend = backend_of(connection)
     row = {"conversation_id": backend.from_id(conversation_id), "session_id": session_id}
     run_each(connection, _LET_GO.on(backend), [row])
 
 
 LEASE_S = 30.0
-"""How long a lease stands, in seconds, unless it is renewed."""
+"""The duration of a lease in seconds, unless it is renewed."""
 
 _log = get_logger("eventstore")
 _PATIENCE_MS = 1_000
@@ -185,7 +185,7 @@ class Keeper:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Keep nothing, as in a forked child: what its parent has opened is not its own."""
+        """Forget everything, as in a forked child: its parent's conversations are not its own."""
         self._kept: dict[str, _Kept] = {}
         self._changed = threading.Condition()
         self._renewal = threading.Lock()
@@ -199,7 +199,7 @@ class Keeper:
         lease_s: float,
         owner: object,
     ) -> None:
-        """Renew a session's lease from now on, until `release` or until nobody has ``owner``."""
+        """Renew a session's lease until `release`, or until ``owner`` is garbage-collected."""
         kept = _Kept(transactions, conversation_id, session_id, lease_s, weakref.ref(owner))
         with self._changed:
             self._kept[session_id] = kept
@@ -211,9 +211,9 @@ class Keeper:
             self._changed.notify()
 
     def release(self, session_id: str) -> None:
-        """Renew a lease no more, and delete it; what fails is logged, and the lease runs out.
+        """Stop renewing a lease and delete it; a failure is logged, and the lease expires.
 
-        A transaction of its own, which need not wait for the disk.
+        Uses its own transaction, which does not wait for the disk.
         """
         with self._changed:
             kept = self._kept.pop(session_id, None)
@@ -221,9 +221,9 @@ class Keeper:
             self._let_go(kept)
 
     def forget(self, transactions: Transactions) -> None:
-        """Renew no lease of a database that is closed; they run out.
+        """Stop renewing the leases of a closed store; they expire.
 
-        A renewal that is under way comes to its end first, and gives its connection back.
+        A renewal in progress finishes first and returns its connection.
         """
         with self._changed:
             for kept in list(self._kept.values()):
@@ -233,13 +233,13 @@ class Keeper:
             pass
 
     def is_dropped(self, session_id: str) -> bool:
-        """Whether a session of this process was never closed, and nobody has it any more."""
+        """Whether a session of this process was garbage-collected without being closed."""
         with self._changed:
             kept = self._kept.get(session_id)
         return kept is not None and kept.owner() is None
 
     def renew(self) -> None:
-        """Renew all leases now, and end those whose owners are gone."""
+        """Renew all leases now, and end the leases of owners that are gone."""
         with self._changed:
             gone = [each.session_id for each in self._kept.values() if each.owner() is None]
             engines = {each.transactions.engine for each in self._kept.values()}
@@ -255,7 +255,7 @@ class Keeper:
                 self._kept.pop(session_id, None)
 
     def _renew(self, transactions: Transactions, kept: Iterable[_Kept]) -> None:
-        # Whoever was dropped may have left something open, so that their lease ends, and stays.
+        # A dropped session may have left work open, so its lease expires but is not deleted.
         sessions = [
             (each.conversation_id, each.session_id, each.lease_s if each.owner() else 0.0)
             for each in kept
@@ -272,7 +272,7 @@ class Keeper:
                 let_go(connection, kept.conversation_id, kept.session_id)
         except EventStoreError as error:
             told = str(kept.conversation_id)
-            _log.warning("lease not given back", conversation_id=told, why=str(error))
+            _log.warning("lease not released", conversation_id=told, why=str(error))
 
     def _renewing(self) -> None:
         process, due = os.getpid(), 0.0
@@ -295,14 +295,14 @@ class Keeper:
 
 
 KEEPER = Keeper()
-"""The one of this process."""
+"""This process's keeper."""
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
     os.register_at_fork(after_in_child=KEEPER.begin_anew)
 
 
 def writer_of(connection: AnyConnection, conversation_id: UUID) -> Lease | None:
-    """Return the lease of a conversation's writer, in the caller's transaction; None if none."""
+    """Return the lease of a conversation's writer, or None, in the caller's transaction."""
     lease = lease_of(connection, conversation_id)
     if lease is None or not KEEPER.is_dropped(lease.session_id):
         return lease
@@ -310,7 +310,7 @@ def writer_of(connection: AnyConnection, conversation_id: UUID) -> Lease | None:
 
 
 def without_writer(connection: AnyConnection, conversation_ids: Collection[UUID]) -> set[UUID]:
-    """Return which of these conversations a writer has left open and does not live any more."""
+    """Return those of these conversations whose writer has died and left them open."""
     leases = leases_of(connection, conversation_ids)
     return {
         each.conversation_id
@@ -327,12 +327,12 @@ def claim(
     lease_s: float = LEASE_S,
     take_over: bool = False,
 ) -> int:
-    """Fence all earlier writers, unless one of them lives, and return the new one's epoch.
+    """Fence all earlier writers unless one is alive, and return the new writer's epoch.
 
-    One transaction. With ``session_id`` the new writer gets a lease, to be renewed by `KEEPER`.
+    One transaction. With ``session_id`` the new writer gets a lease, which `KEEPER` must renew.
 
     Raises:
-        ConversationInUse: A writer lives, and is not to be taken over; nothing was changed.
+        ConversationInUse: A writer is alive and ``take_over`` is false; nothing was changed.
         ConversationNotFound: No conversation has this id.
     """
     with transactions._on_driver(write=True) as connection:
@@ -351,9 +351,9 @@ def claim(
 def begin(
     transactions: Transactions, conversation_id: UUID, session_id: str, lease_s: float = LEASE_S
 ) -> None:
-    """Take the lease of a conversation that has just begun, unless somebody has opened it since.
+    """Take the lease of a conversation that has just started, unless another session opened it.
 
-    A transaction of its own; what fails is logged, as nothing depends on it.
+    Uses its own transaction; a failure is only logged, because nothing depends on the lease.
     """
     try:
         with transactions.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
@@ -363,6 +363,6 @@ def begin(
 
 
 def give_back(transactions: Transactions, conversation_id: UUID, session_id: str) -> None:
-    """Delete the lease of a session that did not come about, in a transaction of its own."""
+    """Delete the lease of a session that failed to open, in a separate transaction."""
     with transactions.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
         let_go(connection, conversation_id, session_id)

@@ -1,12 +1,12 @@
-"""Structured logging, and how a database's URL may be shown: without its passwords.
+"""Structured logging, and database URLs with their passwords masked.
 
-A library must not print. Events go to a logger of the standard library, rendered as ``key=value``,
-and are seen where the product configures logging. Messages carry ids, versions and durations, and
-never payloads or passwords.
+A library must not print. Log events go to a logger of the standard library, rendered as
+``key=value``, and appear where the product configures logging. They carry ids, versions and
+durations, but never payloads or passwords.
 
-Whatever shows a URL (errors, logs, the command line, ``repr``) passes it through `masked`. A text
-that is not a valid URL has too much masked rather than too little: a password may hold any
-character.
+Everything that shows a URL (errors, logs, the command line, ``repr``) passes it through `masked`.
+In a text that is not a valid URL, too much is masked rather than too little: a password may contain
+any character.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SHOWN = frozenset(
     check_same_thread cached_statements
     """.split()
 )
-"""The options whose values are shown; of all others, misspelt ones too, only the names are."""
+"""The options whose values are shown; all others, including misspelt ones, show only the name."""
 
 
 def get_logger(name: str) -> Any:
@@ -57,7 +57,7 @@ def get_logger(name: str) -> Any:
 
 
 class MaskedUrl(URL):
-    """A URL of SQLAlchemy that is masked wherever SQLAlchemy shows it, as in ``repr(engine)``."""
+    """A SQLAlchemy URL that is masked wherever SQLAlchemy shows it, as in ``repr(engine)``."""
 
     def render_as_string(self, hide_password: bool = True) -> str:
         """Return the URL as text, by default masked."""
@@ -65,7 +65,7 @@ class MaskedUrl(URL):
 
 
 def masked(url: str | URL) -> str:
-    """Return a URL, or what was meant to be one, without passwords and other secrets."""
+    """Return a URL, or a text that was meant to be one, without passwords and other secrets."""
     if isinstance(url, URL):
         try:
             text = URL.render_as_string(url, hide_password=False)
@@ -86,7 +86,7 @@ def masked(url: str | URL) -> str:
 
 
 def _without_password(text: str) -> str:
-    """Return user, host and what follows, with the password masked."""
+    """Return user, host and the rest, with the password masked."""
     before, at, after = text.rpartition("@")
     if not at:
         # A host and its port, or a user and a password.
@@ -98,12 +98,12 @@ def _without_password(text: str) -> str:
     user, colon, _ = before.partition(":")
     if not colon:
         return text
-    # After a question mark the "@" may stand within a secret of the query.
+    # After a question mark the "@" may be part of a secret in the query.
     return f"{user}:{_MASK}" if "?" in before else f"{user}:{_MASK}@{after}"
 
 
 def _without_secrets(text: str) -> str:
-    """Return a text whose query shows no values but of options that are known to be harmless."""
+    """Mask the values in a text's query, except those of options known to be harmless."""
     rest, mark, query = text.partition("?")
     shown = [_without_secret(each) for each in re.split("([&;])", query)]
     return f"{rest}{mark}{''.join(shown)}"

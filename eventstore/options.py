@@ -1,6 +1,6 @@
-"""What a caller hands in that cannot be meant: an unknown option, something else than a store.
+"""Checks of arguments: unknown options, and objects that are not a store.
 
-A function that takes ``**options`` takes any name, and would ignore a ``tenat_id`` in silence.
+A function that accepts ``**options`` accepts any name and would silently ignore a ``tenat_id``.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import Any
 
 __all__ = ["meant", "require_known", "require_store"]
 
-_LOOKED_AT = 100  # characters of a name, which somebody else may have made
+_LOOKED_AT = 100  # characters of a name, which may come from outside
 
 
 def require_known(options: Mapping[str, Any], kind: type) -> None:
-    """Refuse options that a ``TypedDict`` does not have.
+    """Refuse options that a ``TypedDict`` does not define.
 
     Raises:
-        TypeError: There are some.
+        TypeError: An option is unknown.
     """
     for name in options.keys() - kind.__annotations__.keys():
-        raise TypeError(f"there is no option {name!r}: {meant(name, kind.__annotations__)}")
+        raise TypeError(f"unknown option {name!r}: {meant(name, kind.__annotations__)}")
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return which of the known names was perhaps meant, or all of them.
+    """Suggest the known name closest to a misspelt one, or list them all.
 
     >>> meant("tenat_id", ["tenant_id", "user_id"])
     "did you mean 'tenant_id'?"
@@ -36,10 +36,10 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 
 def require_store(store: object, kind: type[Any]) -> None:
-    """Raise if something else stands in the place of a store, such as the other kind of one.
+    """Refuse anything that is not a store of this kind, such as a store of the other kind.
 
     Raises:
-        TypeError: It does.
+        TypeError: The object is not such a store.
     """
     if isinstance(store, kind):
         return
@@ -47,4 +47,4 @@ def require_store(store: object, kind: type[Any]) -> None:
     if isinstance(store, Coroutine):
         store.close()
         what = "a coroutine: write `await` before the call that opens it"
-    raise TypeError(f"the store has to be an {kind.__name__}, and is {what}")
+    raise TypeError(f"the store must be an {kind.__name__}, not {what}")

@@ -1,7 +1,7 @@
-"""What is sent to OpenTelemetry; imported only where that is in use, by `eventstore.telemetry`.
+"""Spans and metrics for OpenTelemetry; `eventstore.telemetry` imports this only if it is in use.
 
-Names and attributes follow the semantic conventions for database client calls (version 1.29) where
-they have one: ``db.client.operation.duration``, ``db.system.name``, ``db.operation.name``.
+Names and attributes follow the semantic conventions for database client calls (version 1.29), if
+these define one: ``db.client.operation.duration``, ``db.system.name``, ``db.operation.name``.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _GAUGES: Mapping[str, tuple[str, str]] = {
         "Committed events that the live generation has not folded.",
     ),
     "eventstore.projection.lag.duration": ("s", "Age of the oldest event that is not folded."),
-    "eventstore.feed.held_back": ("{event}", "Committed events that the feed does not hand out."),
+    "eventstore.feed.held_back": ("{event}", "Committed events that the feed does not return."),
     "eventstore.feed.held_back.duration": ("s", "Age of the oldest event that is held back."),
 }
 assert set(_GAUGES) == set(get_args(GaugeName))  # noqa: S101
 
 
 class Recorder:
-    """Makes spans and measurements with the providers given, or else with the process's own."""
+    """Records spans and measurements with the given providers, by default the process's own."""
 
     def __init__(
         self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None
@@ -107,19 +107,19 @@ class Recorder:
         span.end(ended)
 
     def begin(self, name: str) -> Callable[[Mapping[str, Any], BaseException | None], None]:
-        """Begin a span that is the current one until what is returned is called."""
+        """Begin a span that is the current one until the returned function is called."""
         span = self._tracer.start_span(name)
         return partial(_end, span, context.attach(trace.set_span_in_context(span)))
 
     def activity(
         self, name: str, parent: tuple[str, str] | None, attributes: Mapping[str, Any]
     ) -> Activity | None:
-        """Begin a span that is not the current one; None if nobody wants to have it.
+        """Begin a span that does not become the current one; return None if it is not recorded.
 
         Args:
-            name: Its name.
-            parent: Trace and span that it belongs to, in hexadecimal; by default the current one.
-            attributes: What is known of it.
+            name: The span's name.
+            parent: Trace id and span id of its parent, in hexadecimal; by default the current span.
+            attributes: The span's attributes.
         """
         around = None
         if parent is not None:
@@ -133,7 +133,7 @@ class Recorder:
 
     def _observe(self, name: str, _: CallbackOptions) -> Iterable[Observation]:
         with self._lock:
-            # Sources are read once for all gauges of a collection: the first asked again begins it.
+            # Sources are read once per collection: a gauge that is asked again begins a new one.
             if not self._told or name in self._told:
                 self._read, self._told = observed(), set()
             self._told.add(name)
@@ -145,11 +145,11 @@ class Recorder:
 
 
 class Activity:
-    """A span that goes on, beside the current one.
+    """An open span that is not the current one.
 
     Attributes:
-        trace_id: Its trace, in hexadecimal.
-        span_id: The span, in hexadecimal.
+        trace_id: The trace's id, in hexadecimal.
+        span_id: The span's id, in hexadecimal.
     """
 
     def __init__(self, span: Span) -> None:
@@ -158,7 +158,7 @@ class Activity:
         self.trace_id, self.span_id = f"{about.trace_id:032x}", f"{about.span_id:016x}"
 
     def end(self, attributes: Mapping[str, Any], error_type: str | None = None) -> None:
-        """End it, with what is known by now."""
+        """Add attributes and end the span."""
         self._span.set_attributes(dict(_plain(attributes)))
         if error_type is not None:
             self._span.set_attribute("error.type", error_type)
@@ -170,7 +170,7 @@ def _end(span: Span, token: Any, facts: Mapping[str, Any], error: BaseException 
     context.detach(token)
     span.set_attributes({f"eventstore.{name}": value for name, value in _plain(facts)})
     if error is not None:
-        # Not what it says, which may quote a payload.
+        # Not the error's message, which may quote a payload.
         span.set_attribute("error.type", type(error).__qualname__)
         span.set_status(Status(StatusCode.ERROR))
     span.end()

@@ -1,7 +1,7 @@
-"""Whose conversation it is: asked in one place, by whatever names a conversation.
+"""Ownership of conversations, checked in one place whenever a caller names a conversation.
 
-A conversation is named by its id, or by the product's own key for it, which is the tenant's: the
-same key of two tenants names two conversations. Who owns a conversation never changes, so it is
+A caller names a conversation by its id or by the product's own key for it. Keys are per tenant: the
+same key in two tenants names two conversations. A conversation's owner never changes, so it is
 looked up once.
 """
 
@@ -28,7 +28,7 @@ _MOST_KNOWN = 8192
 
 
 class Owned(TypedDict, total=False):
-    """Whose a conversation must be: another owner's is refused with `OwnerMismatch`."""
+    """The owner that a conversation must have; otherwise `OwnerMismatch` is raised."""
 
     tenant_id: str | None
     user_id: str | None
@@ -36,10 +36,10 @@ class Owned(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A tenant and a user; None is not asked about.
+    """A tenant and a user; None matches any.
 
-    An ``exact`` one without a tenant owns only what has no tenant, so that users of the same name
-    in two tenants are never one.
+    An ``exact`` owner without a tenant owns only conversations without a tenant, so that users with
+    the same id in two tenants are never confused.
     """
 
     tenant_id: str | None = None
@@ -48,7 +48,7 @@ class Owner:
 
     @classmethod
     def of(cls, tenant_id: Any, user_id: Any, *, exact: bool = False) -> Self:
-        """Return an owner whose names can be kept.
+        """Return an owner whose ids can be stored.
 
         Raises:
             InvalidEvent: One of them is not text, is empty or too long.
@@ -61,19 +61,19 @@ class Owner:
 
     @property
     def asks(self) -> bool:
-        """Whether there is any conversation that is refused."""
+        """Whether the owner excludes any conversation."""
         return self.exact or self.tenant_id is not None or self.user_id is not None
 
     def owns(self, tenant_id: str | None, user_id: str | None) -> bool:
-        """Whether a conversation of this tenant and user is theirs."""
+        """Whether a conversation of this tenant and user belongs to the owner."""
         any_tenant = self.tenant_id is None and not self.exact
         return (any_tenant or tenant_id == self.tenant_id) and self.user_id in (None, user_id)
 
     def within(self, bound: Owner) -> Owner:
-        """Return what of theirs the owner that a store is bound to owns as well.
+        """Return the intersection of this owner and the owner that a store is bound to.
 
         Raises:
-            OwnerMismatch: That is nothing.
+            OwnerMismatch: They have nothing in common.
         """
         other_tenant = self.tenant_id not in (None, bound.tenant_id)
         other_user = bound.user_id is not None and self.user_id not in (None, bound.user_id)
@@ -82,7 +82,7 @@ class Owner:
         return replace(bound, user_id=bound.user_id or self.user_id)
 
     def limit(self, query: Select[Any], streams: Any) -> Select[Any]:
-        """Return a query with the condition that rows of ``conversations`` are theirs.
+        """Limit a query to rows of ``conversations`` that belong to the owner.
 
         Args:
             query: A query that has the table in its ``FROM``.
@@ -95,7 +95,7 @@ class Owner:
         return query
 
     def limit_by_id(self, query: Select[Any], conversation_id: Any, dialect: str) -> Select[Any]:
-        """Return a query with the condition that a column holds ids of conversations of theirs."""
+        """Limit a query to rows whose column holds the id of a conversation of the owner."""
         if not self.asks:
             return query
         streams = metadata_for(dialect).tables["conversations"].c
@@ -107,21 +107,21 @@ ANYBODY = Owner()
 
 
 def named(conversation: UUID | str, tenant_id: str | None) -> tuple[UUID, str | None]:
-    """Return the id of a conversation, and the key if it was named by one.
+    """Return a conversation's id, and its key if the caller named it by key.
 
     Raises:
-        InvalidEvent: It is neither, is empty, or too long for a key.
+        InvalidEvent: It is neither, is empty, or is too long for a key.
     """
     if isinstance(conversation, UUID):
         return conversation, None
     if not isinstance(conversation, str) or not conversation:
         raise InvalidEvent(
-            f"{conversation!r} names no conversation: a UUID is needed, or a key of the product's"
+            f"{conversation!r} is not a conversation: pass a UUID or your product's key for it"
         )
     return _named(conversation, tenant_id)
 
 
-@lru_cache(maxsize=4096)  # a store is asked by the same text over and over
+@lru_cache(maxsize=4096)  # callers pass the same text over and over
 def _named(conversation: str, tenant_id: str | None) -> tuple[UUID, str | None]:
     if (found := uuid_in(conversation)) is not None:
         return found, None
@@ -131,35 +131,35 @@ def _named(conversation: str, tenant_id: str | None) -> tuple[UUID, str | None]:
 
 @dataclass(slots=True)
 class Owners:
-    """Who owns which conversation, as a store that may be bound to one owner asks about it."""
+    """Checks and caches the owners of conversations, for a store that may be bound to one owner."""
 
     transactions: Transactions
     bound: Owner = ANYBODY
     _known: dict[UUID, tuple[str | None, str | None]] = field(default_factory=dict)
 
     def narrowed(self, owner: Owner, transactions: Transactions) -> Owners:
-        """Return the same, bound to an owner, in transactions of a store that is.
+        """Return these owners bound to an owner, using the transactions of a bound store.
 
         Raises:
-            OwnerMismatch: This one is bound to another.
+            OwnerMismatch: They are already bound to another owner.
         """
         return Owners(transactions, self.asked(owner), self._known)
 
     def asked(self, owner: Owner) -> Owner:
-        """Return whose a conversation must be if this owner is named for it.
+        """Return the owner that a conversation must have if the caller names this one.
 
         Raises:
-            OwnerMismatch: This one is bound to another.
+            OwnerMismatch: The store is bound to another owner.
         """
         return owner.within(self.bound) if self.bound.asks else owner
 
     def stream(self, conversation: UUID | str, owner: Owned) -> tuple[UUID, str | None]:
-        """Return a conversation's id, and the key if it was named by one.
+        """Return a conversation's id, and its key if the caller named it by key.
 
         Raises:
-            OwnerMismatch: It is another owner's than this one is bound to, or than was named.
-            InvalidEvent: It is named by neither an id nor a key.
-            TypeError: The owner has something else than a tenant and a user.
+            OwnerMismatch: It belongs to an owner other than the one given or the store's own.
+            InvalidEvent: The name is neither an id nor a key.
+            TypeError: ``owner`` has options other than a tenant and a user.
         """
         require_known(owner, Owned)
         asked = self.asked(Owner.of(owner.get("tenant_id"), owner.get("user_id")))
@@ -180,12 +180,12 @@ class Owners:
         return found
 
     def everything(self, what: str) -> None:
-        """Refuse what concerns the whole store, if only one owner's conversations may be touched.
+        """Refuse a call that concerns the whole store if the store is bound to an owner.
 
         Raises:
-            OwnerMismatch: It is bound to an owner.
+            OwnerMismatch: The store is bound to an owner.
         """
         if self.bound.asks:
             raise OwnerMismatch(
-                None, f"{what} concerns all owners: call it on the store, not on one of for_owner()"
+                None, f"{what} concerns all owners: call it on a store that is not bound to one"
             )

@@ -1,10 +1,10 @@
-"""Which process this is, so that others see when it has ended, and what a forked child makes.
+"""Identity of processes, so that others see when one has ended; and hooks around forks.
 
-A process is known on Linux by the machine's boot, the namespace of process ids, the id and when the
-process began; elsewhere nothing is said, and a process counts as alive until its leases run out.
+On Linux a process is identified by the machine's boot, the namespace of process ids, its id and its
+start time. Elsewhere it has no identity, and counts as alive until its leases expire.
 
 After a fork the child holds copies of its parent's sockets, of locks whose holders do not exist in
-it, and of executors without threads. Whatever owns such things says here what is to be done.
+the child, and of executors without threads. Objects that own such things register hooks here.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _STARTED = 19  # the 22nd field, of those after the command's closing parenthesi
 
 
 def described() -> str:
-    """Return process and machine, in words."""
+    """Return a description of this process and its machine."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def identity() -> str:
-    """Return what tells this process from all others of its machine; empty where nothing does."""
+    """Return a text that identifies this process on its machine; empty if the platform has none."""
     return _identity(os.getpid())
 
 
@@ -45,7 +45,7 @@ def _identity(number: int) -> str:
 
 
 def has_ended(process: str) -> bool:
-    """Whether a process is known to have ended: one of this machine that is not there any more."""
+    """Whether a process is known to have ended: it ran on this machine and is gone."""
     if process == identity():
         return False
     place, _, rest = process.partition(":")
@@ -64,12 +64,12 @@ def _place() -> str:
 
 
 def _started(number: int) -> str | None:
-    """Return when a process began, in the machine's ticks; None if no process has this number."""
+    """Return a process's start time in clock ticks since boot; None if no process has this id."""
     try:
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    # A zombie has ended, and nobody has asked for its status yet.
+    # A zombie has ended, but its parent has not waited for it yet.
     return None if fields[0] in ("Z", "X") else fields[_STARTED]
 
 
@@ -92,7 +92,7 @@ def _nothing() -> None:
 
 
 def at_fork(before: Hook, in_parent: Hook, in_child: Hook) -> None:
-    """Have three methods of an object called around each fork, for as long as the object lives."""
+    """Register three methods of an object to run around each fork, while the object lives."""
     number = next(_numbers)
 
     def forget(_: Any) -> None:
@@ -103,21 +103,21 @@ def at_fork(before: Hook, in_parent: Hook, in_child: Hook) -> None:
 
 
 def in_child(method: Hook) -> None:
-    """Have an object's method called in each forked child, for as long as the object lives."""
+    """Register an object's method to run in each forked child, while the object lives."""
     number = next(_numbers)
     found = weakref.WeakMethod(method, lambda _: _known.pop(number, None))
     _known[number] = _Hooks(_nothing, _nothing, found)
 
 
 def _run(stage: str) -> None:
-    # A list of a dictionary's values is made at once, whatever other threads do.
+    # Copying the values into a list is atomic with respect to other threads.
     for hooks in list(_known.values()):
         hook = getattr(hooks, stage)()
         try:
             if hook is not None:
                 hook()
         except Exception:
-            _log.warning("fork not prepared for", stage=stage, exc_info=True)
+            _log.warning("fork hook failed", stage=stage, exc_info=True)
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks

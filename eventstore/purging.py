@@ -1,8 +1,8 @@
-"""Purging: a conversation that leaves no trace in the database but a receipt.
+"""Purging: deletes a conversation from the database, leaving only a receipt.
 
-Its rows are deleted from every table, headers and hashes with them. The receipt stands in `purges`,
-which nothing changes; it is what lets the triggers delete these events, and no others, and what a
-cursor of the feed is checked against whose event is gone.
+Its rows are deleted from every table, including headers and hashes. The receipt is a row of the
+table ``purges``, which nothing changes. With it the triggers permit deleting these events, and no
+others; and a feed cursor whose event is gone is checked against it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ from eventstore.sql.transactions import Transactions
 __all__ = ["PurgeReceipt", "Purging", "purge", "purge_in"]
 
 _KEPT = frozenset({"purges", "retired_keys"})
-"""What a conversation leaves: the receipt, and the key's id until the key is destroyed."""
+"""What stays of a conversation: the receipt, and the key's id until the key is destroyed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeReceipt:
-    """What was purged; the row of ``purges`` says the same, for each of the forks too.
+    """What was purged; rows of ``purges`` record the same, one for each of the forks too.
 
-    ``event_count`` events and ``blob_count`` blobs of together ``blob_bytes`` bytes went, those of
-    ``forks`` included. Unless ``log_emptied``, a reader has kept old pages in SQLite's files.
+    ``event_count`` events and ``blob_count`` blobs, ``blob_bytes`` bytes in total, were deleted,
+    including those of ``forks``. If ``log_emptied`` is false, a reader keeps old pages in SQLite's
+    files.
     """
 
     conversation_id: UUID
@@ -60,14 +61,14 @@ class PurgeReceipt:
 
 @dataclass(frozen=True, slots=True)
 class Purging:
-    """Why a conversation is to be purged, and whether its forks are.
+    """Why a conversation is purged, and whether its forks are.
 
     Attributes:
-        reason: Why; it stands in the receipt.
+        reason: Why; stored in the receipt.
         now: When.
-        requested_by: Who asked for it.
-        forks: Whether the forks that share its events go too.
-        whose: Whose the forks must be.
+        requested_by: Who requested it.
+        forks: Whether to purge the forks that share its events too.
+        whose: The owner that the forks must have.
     """
 
     reason: str
@@ -78,10 +79,10 @@ class Purging:
 
 
 def purge_in(store: Transactions, conversation_id: UUID, purging: Purging) -> PurgeReceipt:
-    """Purge a conversation in a transaction of its own, as `purge` does.
+    """Purge a conversation in a separate transaction, as `purge` does.
 
-    One that is purged already gives its receipt once more, so that whoever was killed after the
-    commit can repeat it; to an owner it is not there.
+    If it is already purged, return its receipt again, so that a process killed after the commit can
+    repeat the call. If an owner is named, it does not exist.
     """
     try:
         with store.writing() as connection:
@@ -107,20 +108,20 @@ def _last_receipt(connection: Connection, conversation_id: UUID) -> PurgeReceipt
 
 
 def purge(connection: Connection, conversation_id: UUID, purging: Purging) -> PurgeReceipt:
-    """Purge a conversation, and its forks if that is asked for, in the caller's transaction.
+    """Purge a conversation, and its forks if requested, in the caller's transaction.
 
     Raises:
-        ConversationNotFound: There is none of this id.
-        ConversationForked: Forks share its events, and are not to go.
+        ConversationNotFound: No conversation has this id.
+        ConversationForked: Forks share its events, and ``purging.forks`` is false.
         OwnerMismatch: A fork belongs to another tenant or user.
         InvalidEvent: No reason was given.
-        KeyUnavailable: A conversation is sealed, and there are no keys.
+        KeyUnavailable: A conversation is sealed, and the store has no keys.
     """
     if not purging.reason.strip():
         raise InvalidEvent("a purge needs a reason")
     keyed = _lock(connection, conversation_id)
     forks: list[UUID] = []
-    # Until a fork is locked, it may be forked itself.
+    # A fork can itself be forked until it is locked.
     while new := [
         each.conversation_id
         for each in descendants(connection, conversation_id)
@@ -151,7 +152,7 @@ def purge(connection: Connection, conversation_id: UUID, purging: Purging) -> Pu
 
 
 def _lock(connection: Connection, conversation_id: UUID) -> dict[UUID, str]:
-    """Keep all others from a conversation; return the id of its key, if it has one."""
+    """Lock a conversation against everyone else; return its key's id by conversation, if any."""
     _, key_id = lock_stream(connection, conversation_id)
     if key_id is None:
         return {}

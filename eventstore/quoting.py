@@ -1,12 +1,12 @@
-"""Which events hold the words of others: what erasing a message has to take along.
+"""Finds the events that repeat the text of others and must be erased with them.
 
-Copies that the recorder makes are known by their place: a turn's input, the pieces of an answer,
-the arguments of a call, the requests and summaries that a message went into. Whatever else repeats
-a text, word for word, is found by looking, and is for the caller to judge.
+Copies that the recorder makes are known by their position: a turn's input, the pieces of an answer,
+the arguments of a call, the requests and summaries that contain a message. Other events that repeat
+a text verbatim are found by searching, and the caller decides about them.
 
-Every text of the conversation is read and compared. On SQLite that would make all writers wait, so
-it is done in a transaction that only reads; the one that erases merely checks that the conversation
-has not changed since.
+Every text of the conversation is read and compared. On SQLite that would block all writers, so it
+happens in a read transaction; the erasing transaction only checks that the conversation has not
+changed since.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ __all__ = [
 ]
 
 
-_LEAST = 20  # characters of a text that nobody says twice by chance
+_LEAST = 20  # characters; a text this long is not repeated by chance
 _FEW = 8
 
 
 def copies_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> dict[int, str]:
-    """Return the versions that copy those chosen, or a copy of them, each with what they are."""
+    """Return the versions that copy the chosen ones or their copies, each with its kind."""
     kept = {event.version: event for event in events if event.data is not None}
     near: dict[tuple[str, object], list[int]] = defaultdict(list)
     for event in kept.values():
@@ -78,7 +78,7 @@ def copies_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> dict[
     while waiting:
         for source in [kept[version] for version in waiting]:
             for key in _keys(source):
-                # What copies a source by its place copies the next one of its kind there as well.
+                # An event that copies a source by position also copies the next of its kind there.
                 if key[0] != "input" and (key, type(source.data)) in asked:
                     continue
                 asked.add((key, type(source.data)))
@@ -88,13 +88,13 @@ def copies_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> dict[
         found.update(_covering(kept, Summary, seen.union(found), "summary"))
         waiting = [version for version in found if version not in seen]
         seen.update(waiting)
-    # A request has no words of its own, but tells by its digest what was in it.
+    # A request has no text of its own, but its digest reveals what it contained.
     found.update(_covering(kept, LlmRequest, seen, "request"))
     return found
 
 
 def quotations_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> dict[int, str]:
-    """Return the other versions that repeat a text of those chosen, word for word."""
+    """Return the other versions that repeat a text of the chosen ones verbatim."""
     starts: dict[str, set[str]] = defaultdict(set)
     for event in events:
         if event.version in chosen and event.data is not None:
@@ -111,7 +111,7 @@ def quotations_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> d
 
 
 def told(found: Mapping[int, str]) -> tuple[Quoting, ...]:
-    """Return versions as a receipt has them: by what they are."""
+    """Return versions grouped by kind, as in a receipt."""
     names = sorted(set(found.values()))
     return tuple(
         Quoting(
@@ -125,7 +125,7 @@ def told(found: Mapping[int, str]) -> tuple[Quoting, ...]:
 
 
 def ranges(versions: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last of each run of versions, which are in order."""
+    """Yield the first and last version of each run; ``versions`` must be sorted."""
     for _, run in groupby(enumerate(versions), lambda each: each[1] - each[0]):
         found = [version for _, version in run]
         yield found[0], found[-1]
@@ -137,7 +137,7 @@ def _holds(said: str, starts: Mapping[str, Collection[str]]) -> bool:
         if (start := said[at : at + _LEAST]) in starts:
             places[start].append(at)
     return any(
-        text in said  # however often it may begin there, in time that grows as the text
+        text in said  # linear in the text, however often a match may start
         if len(found) > _FEW
         else any(said.startswith(text, at) for at in found)
         for start, found in places.items()
@@ -146,7 +146,7 @@ def _holds(said: str, starts: Mapping[str, Collection[str]]) -> bool:
 
 
 def _keys(event: RecordedEvent) -> Iterator[tuple[str, object]]:
-    """Yield what an event has in common with those that may have the same words."""
+    """Yield what an event has in common with events that may hold the same text."""
     data = event.data
     if isinstance(data, UserMessage | TurnStart):
         yield "input", event.meta.turn
@@ -163,8 +163,8 @@ def _keys(event: RecordedEvent) -> Iterator[tuple[str, object]]:
 
 
 def _copies(key: tuple[str, object], source: RecordedEvent, event: RecordedEvent) -> bool:
-    """Whether an event with the same key has the words of the source."""
-    if key[0] == "answer":  # What a summary was made of is its own text, and not the other way.
+    """Whether an event with the same key holds the text of the source."""
+    if key[0] == "answer":  # The answer behind a summary copies it, but not the other way round.
         return not isinstance(event.data, Summary)
     if key[0] != "input":
         return type(source.data) is not type(event.data)
@@ -195,7 +195,7 @@ def _covering(
 
 
 def _texts(data: EventData) -> Iterator[str]:
-    """Yield what was said, without names and ids."""
+    """Yield the texts of a payload, without names and ids."""
     if isinstance(data, UserMessage | AssistantMessage):
         yield from _of_parts(data.parts)
         for call in data.tool_calls if isinstance(data, AssistantMessage) else ():
@@ -232,20 +232,20 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 class Outdated(Exception):
-    """A conversation has gained events, or was erased, since it was surveyed: look again."""
+    """The conversation has gained events or was erased since the survey: survey it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is to be erased of a conversation, as it was at a version.
+    """What to erase of a conversation, as of a version.
 
     Attributes:
-        version: Of the conversation.
-        erasures: How often it had been erased.
-        chosen: The versions asked for that have a payload, in order.
-        copies: Those that go along, each with what it is.
-        quoting: Those that hold the same words, and stay.
-        bill: The model calls that lose words, and whose usage is kept.
+        version: The conversation's version.
+        erasures: Its `eventstore.erasure.erasure_count`.
+        chosen: The requested versions that have a payload, in order.
+        copies: The versions erased with them, each with its kind.
+        quoting: The versions that hold the same text and stay, each with its kind.
+        bill: The model calls that lose text and whose usage is kept.
     """
 
     version: int
@@ -265,23 +265,23 @@ def survey(
     derived: bool,
     keep_usage: bool,
 ) -> Survey:
-    """Look through a conversation for what holds the words of these versions; None for all.
+    """Search a conversation for events that hold the text of these versions.
 
-    Reads alone, in the caller's transaction.
+    Only reads, in the caller's transaction.
 
     Args:
         connection: In a transaction.
-        conversation_id: The conversation; of one that does not exist nothing is found.
-        versions: Those that were asked for.
-        erasures: How often the conversation was erased, counted before in this transaction.
-        derived: Whether what copies them goes along.
-        keep_usage: Whether the usage of model calls stays.
+        conversation_id: The conversation; if it does not exist, nothing is found.
+        versions: The versions to erase; None for all.
+        erasures: The conversation's `erasure_count`, read earlier in this transaction.
+        derived: Whether to erase copies as well.
+        keep_usage: Whether to keep the usage of model calls.
 
     Raises:
-        KeyUnavailable: The conversation is sealed, and its key is not at hand.
+        KeyUnavailable: The conversation is sealed, and its key is not available.
     """
     streams = metadata_for(connection.dialect.name).tables["conversations"]
-    # Before what is read: what comes in between is then seen at the end.
+    # Read the version first, so that events appended in between are noticed later.
     version = connection.execute(
         select(streams.c.version).where(streams.c.conversation_id == conversation_id)
     ).scalar()
@@ -292,7 +292,7 @@ def survey(
     if versions is not None:
         copies, quoting = _quoting(connection, conversation_id, present, derived)
     if copies and (parent := fork_point(connection, conversation_id)) is not None:
-        # What a fork shares is not its own to erase.
+        # Shared events belong to the parent; a fork cannot erase them.
         theirs = {each: what for each, what in copies.items() if each <= parent.version}
         copies = {each: what for each, what in copies.items() if each not in theirs}
         quoting = quoting | theirs
@@ -304,7 +304,7 @@ def survey(
 def copies_in(
     connection: Connection, fork: UUID, shared: Collection[int], *, derived: bool
 ) -> tuple[dict[int, str], dict[int, str]]:
-    """Return what of a fork's own copies these versions, which it shares, and what quotes them."""
+    """Return a fork's own copies and quotations of these versions, which it shares."""
     point = fork_point(connection, fork)
     least = point.version if point else 0
     copies, quoting = _quoting(connection, fork, shared, derived)
@@ -320,7 +320,7 @@ def _chosen(
     versions: Collection[int] | None,
     stays: Collection[str],
 ) -> tuple[int, ...]:
-    """Return the versions that have a payload and are to lose it, in order."""
+    """Return the versions with a payload that will be erased, in order."""
     events = metadata_for(connection.dialect.name).tables["events"]
     query = (
         select(events.c.version)
@@ -338,7 +338,7 @@ def _chosen(
 def _quoting(
     connection: Connection, conversation_id: UUID, asked: Collection[int], derived: bool
 ) -> tuple[dict[int, str], dict[int, str]]:
-    """Return what goes along with these versions, and what then holds their words still."""
+    """Return the versions to erase with these, and those that will still hold their text."""
     if not asked:
         return {}, {}
     events: list[RecordedEvent] = []

@@ -1,4 +1,4 @@
-"""What a store reads: streams, the feed, blobs, and whether the log is what it was."""
+"""The reads of a store: streams, the feed, blobs, and verification of the log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from eventstore.sql.verify import Progress, verify
 __all__ = ["EventReader"]
 
 _PAGE = 200
-"""Events of a page. Of larger ones, the garbage collector goes through more that is soon gone."""
+"""Events per page. Larger pages make the garbage collector scan more short-lived objects."""
 
 
 class EventReader(Transactions):
@@ -39,11 +39,11 @@ class EventReader(Transactions):
 
     @property
     def owner(self) -> Owner:
-        """Whose conversations it is bound to, which is anybody's unless `for_owner` made it."""
+        """The owner that the store is bound to: anybody, unless `for_owner` returned it."""
         return self._owners.bound
 
     def whose(self, tenant_id: str | None = None, user_id: str | None = None) -> Owner:
-        """Return whose conversations are meant by naming an owner, here; to limit a query by it.
+        """Return the owner to limit a query to, from the given owner and the store's own.
 
         Raises:
             OwnerMismatch: The store is bound to another owner.
@@ -52,10 +52,10 @@ class EventReader(Transactions):
         return self._owners.asked(ANYBODY if nobody else Owner.of(tenant_id, user_id))
 
     def stream(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> UUID:
-        """Return the id of a conversation that is named by id or key, whether it exists or not.
+        """Return the id of a conversation given by id or key, whether it exists or not.
 
         Raises:
-            OwnerMismatch: It is another owner's than was named, or than the store is bound to.
+            OwnerMismatch: It belongs to an owner other than the one given or the store's own.
         """
         return self._owners.stream(conversation_id, owner)[0]
 
@@ -71,8 +71,8 @@ class EventReader(Transactions):
     ) -> Iterator[RecordedEvent]:
         """Yield a conversation's events in order of version; none if it does not exist.
 
-        Read in pages of 200, each in its own transaction; what is appended meanwhile at the end
-        may or may not be seen.
+        Events are read in pages of 200, each in its own transaction; events that are appended
+        concurrently may or may not be seen.
 
         Args:
             conversation_id: The stream.
@@ -80,8 +80,8 @@ class EventReader(Transactions):
             before: Only versions below this one.
             backward: Newest first.
             limit: The most events to yield.
-            owner: Whose it must be (``tenant_id``, ``user_id``), here as in all calls that name a
-                conversation.
+            owner: The owner that the conversation must have (``tenant_id``, ``user_id``), as in all
+                calls that name a conversation.
 
         Raises:
             OwnerMismatch: It belongs to another tenant or user.
@@ -103,18 +103,18 @@ class EventReader(Transactions):
     def read_all(self, *, after: str | None = None, limit: int = 500) -> feed.FeedPage:
         """Return the next page of all events of the store; no event is ever skipped.
 
-        With writers of many processes on PostgreSQL, an event is handed out once every transaction
-        that began before its own has ended, in the order in which the transactions began. So two
-        events of one conversation may come out of order of version, where a transaction that
-        appends to several conversations overlaps another; go by ``version``.
+        On PostgreSQL an event is returned once every transaction that began before its own has
+        ended, and events are ordered by the start of their transactions. If a transaction that
+        appends to several conversations overlaps another one, two events of one conversation may
+        therefore be returned out of order; sort by ``version``.
 
         Args:
-            after: The ``cursor`` of the page before; None begins at the first event.
+            after: The ``cursor`` of the previous page; None starts at the first event.
             limit: The most events to return.
 
         Raises:
-            InvalidCursor: ``after`` did not come from this store, or the log has gone back to an
-                older state since.
+            InvalidCursor: ``after`` did not come from this store, or the log has been restored to
+                an older state since.
             OwnerMismatch: The store is bound to one owner.
         """
         self._owners.everything("read_all")
@@ -122,7 +122,7 @@ class EventReader(Transactions):
             return feed.read_feed(connection, after, limit)
 
     def get(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> StreamInfo:
-        """Return what is known of a conversation: version, owner, key, times, parent.
+        """Return a conversation's version, owner, key, times and parent.
 
         Raises:
             ConversationNotFound: No conversation has this id or key.
@@ -133,7 +133,7 @@ class EventReader(Transactions):
             return streams.get_stream(connection, stream)
 
     def find(self, *, key: str, **owner: Unpack[Owned]) -> StreamInfo | None:
-        """Return what is known of the conversation of a key, within a tenant; None without one.
+        """Return the conversation with a key, within a tenant; None if it does not exist.
 
         Raises:
             OwnerMismatch: It belongs to another user.
@@ -150,13 +150,13 @@ class EventReader(Transactions):
         after: UUID | None = None,
         limit: int = 100,
     ) -> list[StreamInfo]:
-        """Return conversations in order of id, of a tenant or user or of all.
+        """Return conversations in order of id: all of them, or those of a tenant or user.
 
         Args:
             tenant_id: Only this tenant's.
             user_id: Only this user's.
-            after: Only ids above this one: the last id of the page before.
-            limit: The most to return.
+            after: Only ids above this one: the last id of the previous page.
+            limit: The most conversations to return.
         """
         owner = self.whose(tenant_id, user_id)
         with self.reading() as connection:
@@ -166,7 +166,7 @@ class EventReader(Transactions):
         """Return the bytes of a blob that an event of the conversation refers to.
 
         Raises:
-            BlobNotFound: There is none, or it has been erased.
+            BlobNotFound: It does not exist or has been erased.
             OwnerMismatch: The conversation belongs to another tenant or user.
         """
         stream = self.stream(conversation_id, **owner)
@@ -181,7 +181,7 @@ class EventReader(Transactions):
 
     @property
     def is_writing_here(self) -> bool:
-        """Whether this thread is within a transaction on SQLite, so that it must begin no other."""
+        """Whether this thread is in a transaction on SQLite and must not begin another one."""
         return bool(self._at_hand.here.inside)
 
     def verify(
@@ -191,17 +191,19 @@ class EventReader(Transactions):
         progress: Progress | None = None,
         **owner: Unpack[Owned],
     ) -> Verification:
-        """Recompute the hash chain of one conversation, or of all, and compare.
+        """Recompute the hash chain of one conversation or of all, and compare.
 
-        Each conversation is read in one transaction with a snapshot of its own.
+        Each conversation is read in one transaction with its own snapshot.
 
         Args:
             conversation_id: Only this one.
-            progress: Told after each how many events were read, and how many there are.
+            progress: Called after each conversation with the number of events read so far and the
+                total.
 
         Raises:
             ConversationNotFound: No conversation has this id.
-            OwnerMismatch: It belongs to another tenant or user, or all do.
+            OwnerMismatch: The conversation belongs to another tenant or user; or all are to be
+                verified, and the store is bound to an owner or one was named.
         """
         return verify(self, self._one_or_all("verify", conversation_id, owner), progress)
 
@@ -210,7 +212,7 @@ class EventReader(Transactions):
             return self.stream(conversation_id, **owner)
         self._owners.everything(what)
         if self.whose(**owner).asks:
-            raise OwnerMismatch(None, f"{what} concerns all owners, unless it names a conversation")
+            raise OwnerMismatch(None, f"{what} concerns all owners unless it names a conversation")
         return None
 
     def checkpoint(
@@ -218,15 +220,15 @@ class EventReader(Transactions):
     ) -> Checkpoint:
         """Write the version and chain value of every conversation, for `verify_against`.
 
-        Keep it where whoever can change the database cannot: it finds what no chain can, that
-        the last events, whole conversations or all that is newer than a backup are gone.
+        Keep it out of reach of anyone who can change the database. It detects what no chain can:
+        that the last events, whole conversations, or everything newer than a backup is gone.
 
         Args:
-            file: A new file's name, or an open binary file.
+            file: The name of a new file, or an open binary file.
             key: A private Ed25519 key in PEM to sign it with; needs the extra ``checkpoints``.
 
         Raises:
-            FileExistsError: There is such a file already.
+            FileExistsError: The file already exists.
             KeyRefused: The key cannot be used, or the extra is not installed.
             ConversationDamaged: A conversation's own row cannot be read.
             OwnerMismatch: The store is bound to one owner.
@@ -245,14 +247,14 @@ class EventReader(Transactions):
         progress: Progress | None = None,
         **owner: Unpack[Owned],
     ) -> Verification:
-        """Do what `verify` does, and find what has gone since a checkpoint was made.
+        """Do what `verify` does, and find what has been lost since a checkpoint was made.
 
         Args:
-            checkpoint: The name of its file.
-            public_key: The public key in PEM of whom it must be signed by. Without one, whoever
-                can change the file can have it say anything.
+            checkpoint: The name of the checkpoint's file.
+            public_key: The public key in PEM that the checkpoint must be signed with. Without it,
+                anyone who can change the file can forge the checkpoint.
             conversation_id: Only this one.
-            progress: As of `verify`.
+            progress: See `verify`.
 
         Raises:
             CheckpointRefused: It was altered, is not signed by the key, or is of another store.

@@ -1,9 +1,9 @@
-"""What must not be stored, taken out of payloads before they are encoded.
+"""Redaction: takes content that must not be stored out of payloads before they are encoded.
 
-A `Redactor` is asked about each text and each JSON value of a payload, from the outside in, and
-returns what is stored in its place. Ids, names, numbers and statuses of the catalogue are not asked
-about: without them an event would not be the one that happened. `redact_secrets` is one that knows
-keys and passwords.
+A `Redactor` is called with each text and each JSON value of a payload, from the outside in, and
+returns the value to store instead. It does not see the catalogue's ids, names, numbers and
+statuses: without them an event would no longer record what happened. `redact_secrets` is a redactor
+for keys and passwords.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ __all__ = [
 
 
 Path = tuple[str | int, ...]
-"""Where a value stands: the event's type, then fields, keys and places, as in
+"""The path of a value: the event's type, then fields, keys and list indexes, such as
 ``("user_message", "parts", 0, "text")``."""
 
 Redactor = Callable[[Path, Any], Any]
-"""Returns what is stored in place of a value: the value itself, or another one of JSON.
+"""Returns the value to store: the same value, or another JSON value.
 
-A text is replaced by a text, an object of the catalogue's by an object. What is returned for an
-object or a list is not asked about further, unless it is the one that was handed in.
+A text must be replaced by a text, and an object of the catalogue by an object. If the redactor
+returns another object or list, it is not called for the values inside.
 """
 
 UNREDACTED = "[redacted: the redactor failed]"
-"""What stands in place of a text of which nobody knows whether it may be stored."""
+"""Stored in place of a text if it is unknown whether the text may be stored."""
 
 _HIDDEN = {"redacted": UNREDACTED}
 
@@ -53,16 +53,16 @@ def redacted(
     only: Collection[str] | None = None,
     index: int | None = None,
 ) -> EventData:
-    """Return a payload as it may be stored; the same one where nothing is taken out.
+    """Return a redacted payload; the same object if nothing was changed.
 
     Args:
-        payload: What is to be stored.
+        payload: The payload to store.
         redact: The redactor.
-        only: The fields to ask about; by default all.
-        index: The event's place in its append, for the error.
+        only: The fields to redact; by default all.
+        index: The event's index in its append, for the error.
 
     Raises:
-        RedactionFailed: The redactor raised, or returned something that cannot stand there.
+        RedactionFailed: The redactor raised, or returned an invalid value.
     """
     path: Path = (payload.type,)
     try:
@@ -74,16 +74,16 @@ def redacted(
         kept: EventData = _value(payload, path, redact, only)
         return kept
     except Exception as error:
-        # Not the error's text, in which the redactor may quote what it was to take out.
+        # Not the error's text: the redactor may quote there what it should take out.
         said = f"the redactor failed at a {payload.type} event ({type(error).__name__})"
         raise RedactionFailed(f"{said}: nothing was stored", index=index) from error
 
 
 def redacted_meta(meta: Meta, redact: Redactor, *, index: int | None = None) -> Meta:
-    """Return metadata as they may be stored: of these the redactor is asked about ``extra``.
+    """Return redacted metadata; the redactor only sees ``extra``.
 
     Raises:
-        RedactionFailed: The redactor raised, or returned something that is no object.
+        RedactionFailed: The redactor raised, or did not return an object.
     """
     if not meta.extra:
         return meta
@@ -98,7 +98,7 @@ def redacted_meta(meta: Meta, redact: Redactor, *, index: int | None = None) -> 
 
 
 def hidden(payload: EventData, redact: Redactor | None) -> EventData:
-    """Return a payload with `UNREDACTED` where a redactor fails; without one, at every text."""
+    """Return a payload with `UNREDACTED` wherever a redactor fails; without one, at every text."""
 
     def safe(path: Path, value: Any) -> Any:
         try:
@@ -141,7 +141,7 @@ def _content(value: Any, path: Path, redact: Redactor) -> Any:
 
 
 def _json(value: Any, path: Path, redact: Redactor) -> Any:
-    if isinstance(value, BaseModel):  # in a list of a product's own event
+    if isinstance(value, BaseModel):  # in a list field of your product's own event
         return _value(value, path, redact)
     if value in (UNREDACTED, _HIDDEN):
         return value
@@ -167,7 +167,7 @@ def _is(one: Any, other: Any) -> bool:
 
 @cache
 def _asked(cls: type[BaseModel]) -> tuple[str, ...]:
-    """Return the fields of a payload or value that a redactor is asked about."""
+    """Return the fields of a payload or value that a redactor sees."""
     hints = get_type_hints(cls, include_extras=True)
     return tuple(name for name in cls.model_fields if _has_content(hints[name]))
 

@@ -1,8 +1,8 @@
-"""Crypto-shredding: what a conversation says is sealed with a key of its own, kept elsewhere.
+"""Crypto-shredding: each conversation's content is sealed with its own key, kept elsewhere.
 
-Payloads, metadata and blobs are encrypted with AES-256-GCM before they are written; what is stored
-names the key, and the chain covers it as it is stored. Keys are a `KeyProvider`'s, outside of the
-database, so that destroying one leaves nothing readable in backups, logs and replicas of it.
+Payloads, metadata and blobs are encrypted with AES-256-GCM before they are written. The stored text
+names the key, and the chain covers the text as stored. A `KeyProvider` keeps the keys outside the
+database, so destroying a key leaves nothing readable in backups, logs and replicas of it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 DATA, META, BLOB = b"data", b"meta", b"blob"
-"""What a sealed text is: one cannot be passed off as another."""
+"""The kinds of sealed text: one kind cannot be passed off as another."""
 
 SEALED = '{"$sealed":"'
-"""How a sealed text begins; it is JSON, as every payload and all metadata."""
+"""The start of a sealed text; it is JSON, like every payload and all metadata."""
 
 OPTION = "eventstore_keys"
-"""The execution option of an engine that has its store's keyring."""
+"""The engine's execution option that holds its store's keyring."""
 
 KEY_BYTES = 32
 _KEY_ID_BYTES = 8
@@ -49,34 +49,34 @@ _KEY_ID = re.compile("[0-9a-f]{16}")
 
 
 class KeyProvider(Protocol):
-    """Where the keys of conversations live: outside of the database, and of its backups.
+    """Keeps the keys of conversations, outside the database and its backups.
 
-    A key is 32 random bytes, named by its conversation and an id of 16 hexadecimal digits that the
-    store chooses. The methods are called from any thread, `create` and the first `get` of a
-    conversation in a transaction that holds its lock. What they raise reaches the caller as
-    `KeyUnavailable`: a `LookupError` as lasting, anything else as what may pass. A rebuild with
-    several processes hands each a copy of it, by `pickle`.
+    A key is 32 random bytes, identified by its conversation and an id of 16 hexadecimal digits that
+    the store chooses. The methods are called from any thread; `create` and the first `get` of a
+    conversation run in a transaction that holds its lock. Their errors reach the caller as
+    `KeyUnavailable`: a `LookupError` as lasting, any other as possibly temporary. A rebuild with
+    several processes passes each of them a copy of the provider, using `pickle`.
     """
 
     def create(self, conversation_id: UUID, key_id: str) -> bytes:
-        """Return a new key, once it is as durable as the database."""
+        """Return a new key once it is as durable as the database."""
 
     def get(self, conversation_id: UUID, key_id: str) -> bytes | None:
         """Return a key, or None if it has been destroyed.
 
         Raises:
-            LookupError: It has never been here.
+            LookupError: The provider never had this key.
         """
 
     def destroy(self, conversation_id: UUID, key_id: str) -> None:
-        """Destroy a key for good, and remember that it is; return once both are durable.
+        """Destroy a key for good and remember that it was destroyed; return once both are durable.
 
-        Destroying it again, or one that was never here, does nothing else.
+        Destroying a key again, or one that the provider never had, has no further effect.
         """
 
 
 class SealingKey:
-    """A conversation's key: seals and opens what belongs to that conversation alone."""
+    """A conversation's key: seals and opens the content of that conversation only."""
 
     __slots__ = ("_cipher", "_names", "_prefix", "conversation_id", "key_id")
 
@@ -90,7 +90,7 @@ class SealingKey:
         self._prefix = _FORMAT + bytes.fromhex(key_id)
 
     def seal(self, part: bytes, name: str, raw: bytes) -> bytes:
-        """Encrypt bytes; they open as this part, of this event or blob, and as nothing else."""
+        """Encrypt bytes; they can only be opened as this part of this event or blob."""
         nonce = os.urandom(_NONCE_BYTES)
         return self._prefix + nonce + self._cipher.encrypt(nonce, raw, self._about(part, name))
 
@@ -98,7 +98,7 @@ class SealingKey:
         """Decrypt bytes.
 
         Raises:
-            ValueError: They are not what this key has sealed under that name.
+            ValueError: This key did not seal these bytes under this name.
         """
         from cryptography.exceptions import InvalidTag
 
@@ -106,15 +106,15 @@ class SealingKey:
         try:
             return self._cipher.decrypt(nonce, rest, self._about(part, name))
         except InvalidTag as error:
-            raise ValueError(f"the {part.decode()} of {name} was not sealed as it is") from error
+            raise ValueError(f"the sealed {part.decode()} of {name} was altered") from error
 
     def seal_text(self, part: bytes, name: str, text: str) -> str:
-        """Return a JSON text as the sealed one that is stored in its place."""
+        """Return the sealed JSON text to store instead of a JSON text."""
         sealed = b2a_base64(self.seal(part, name, text.encode()), newline=False)
         return f'{SEALED}{sealed.decode()}"}}'
 
     def name_of(self, digest: str) -> str:
-        """Return under which name a blob is kept: a digest alone would let its bytes be guessed."""
+        """Return the name to store a blob under; its bytes could be guessed from a plain digest."""
         return hmac.digest(self._names, digest.encode(), "sha256").hex()
 
     def _about(self, part: bytes, name: str) -> bytes:
@@ -122,13 +122,13 @@ class SealingKey:
 
 
 class Keyring:
-    """A provider's keys as a store uses them, the latest remembered; safe to share by threads."""
+    """A store's keys: a provider with a cache of recent keys; threads may share it."""
 
     def __init__(self, provider: KeyProvider) -> None:
         if not callable(getattr(provider, "create", None)):
-            raise TypeError(f"keys are a provider, such as DirectoryKeys(path), not {provider!r}")
+            raise TypeError(f"keys must be a KeyProvider (DirectoryKeys(path)), not {provider!r}")
         try:
-            import cryptography  # noqa: F401 - to fail here, and not at the first append
+            import cryptography  # noqa: F401 - to fail here and not at the first append
         except ImportError as error:
             needed = "keys need the package cryptography: pip install agent-eventstore[encryption]"
             raise ImportError(needed) from error
@@ -136,10 +136,10 @@ class Keyring:
         self._known: dict[tuple[int, str], SealingKey | None] = {}
 
     def create(self, conversation_id: UUID) -> SealingKey:
-        """Return a new key of a conversation, which the provider has made durable.
+        """Return a new key for a conversation, which the provider has made durable.
 
         Raises:
-            KeyUnavailable: The provider has none.
+            KeyUnavailable: The provider could not create it.
         """
         key_id = os.urandom(_KEY_ID_BYTES).hex()
         try:
@@ -182,7 +182,7 @@ class Keyring:
 
     def _remember(self, conversation_id: UUID, key_id: str, key: bytes | None) -> SealingKey | None:
         if key is not None and len(key) != KEY_BYTES:
-            reason = f"the provider's key has {len(key)} bytes in place of {KEY_BYTES}"
+            reason = f"the provider's key has {len(key)} bytes instead of {KEY_BYTES}"
             raise KeyUnavailable(conversation_id, reason, lasting=True)
         if len(self._known) >= _MOST_KEYS:
             self._known.clear()
@@ -195,8 +195,8 @@ def key_of(keys: Keyring | None, conversation_id: UUID, text: str) -> SealingKey
     """Return the key of a sealed text, or None if it has been destroyed.
 
     Raises:
-        KeyUnavailable: There are no keys, or the provider has never had this one.
-        ValueError: The text is not as any was sealed.
+        KeyUnavailable: The store has no keys, or the provider has never had this one.
+        ValueError: The text is not a sealed text.
     """
     head = _bytes_of(text, _START)
     if head[:1] != _FORMAT or len(head) < _START:
@@ -210,7 +210,7 @@ def opened(key: SealingKey | None, part: bytes, name: str, text: str) -> str | N
     """Return the JSON text that was sealed, or None if its key has been destroyed.
 
     Raises:
-        ValueError: It was not sealed under that name.
+        ValueError: It was not sealed under this name.
     """
     return None if key is None else key.open(part, name, _bytes_of(text)).decode()
 
@@ -220,11 +220,11 @@ def _bytes_of(text: str, first: int | None = None) -> bytes:
     try:
         return a2b_base64(base64, strict_mode=True)
     except NotBase64 as error:
-        raise ValueError("the sealed text is no base64") from error
+        raise ValueError("the sealed text is not base64") from error
 
 
 def _check(conversation_id: UUID, key_id: str) -> None:
-    """Refuse what is in the database and is not a key's id: a provider may make a path of it."""
+    """Refuse a stored value that is not a key's id: a provider may use it in a path."""
     if not _KEY_ID.fullmatch(key_id):
         raise KeyUnavailable(conversation_id, f"{key_id!r:.80} is not a key's id", lasting=True)
 

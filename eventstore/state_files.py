@@ -1,7 +1,7 @@
-"""Files of tool outputs in a product's state directory: whose they are, and their deletion.
+"""Files of tool outputs in a product's state directory: their place and their deletion.
 
-Below the directory each conversation has a folder of its id, which is what ``@state`` means in its
-aliases. The log has every text that stands in these files, so that they can be deleted at any time.
+In the directory each conversation has a folder named by its id; ``@state`` in its aliases refers to
+this folder. The log holds the text of every file, so the files can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from eventstore.reader import EventReader
 
 __all__ = ["delete_erased", "outputs_directory"]
 
-# Its own name, or that of a file which was to become one when the process was killed.
+# An output's file name, or the name of its temporary file, left when the process was killed.
 _OUTPUT = re.compile(r"\.?([0-9]{1,18}\.[0-9]{1,9})\..+")
 
 
 def outputs_directory(state: Path, conversation_id: UUID) -> Path:
-    """Return the directory of a conversation's outputs, whether it is there or not.
+    """Return the directory of a conversation's outputs, whether it exists or not.
 
     Raises:
-        OSError: A link leads out of the state directory: a tool may work there, and have put one
-            in the place of a folder.
+        OSError: A link leads out of the state directory: a tool that works there may have replaced
+            a folder with one.
     """
     own = Path(str(conversation_id), "logs", "tool-results")
     if (state / own).resolve() != state.resolve() / own:
@@ -35,10 +35,10 @@ def outputs_directory(state: Path, conversation_id: UUID) -> Path:
 
 
 def delete_erased(store: EventReader, conversation_id: UUID, state: Path) -> None:
-    """Delete a conversation's files whose texts the log no longer has, if anything was erased.
+    """If anything was erased, delete the conversation's files whose text the log no longer holds.
 
     Raises:
-        OSError: As `outputs_directory`; or a file cannot be deleted.
+        OSError: See `outputs_directory`; or a file cannot be deleted.
     """
     if not (state / str(conversation_id)).exists():
         return
@@ -50,7 +50,7 @@ def delete_erased(store: EventReader, conversation_id: UUID, state: Path) -> Non
 
 
 def _files(state: Path, conversation_id: UUID) -> Iterator[tuple[str, Path]]:
-    """Yield the files of a conversation's outputs, each with the id of its call."""
+    """Yield the id of the call and the path, for each file of a conversation's outputs."""
     directory = outputs_directory(state, conversation_id)
     for path in directory.iterdir() if directory.is_dir() else ():
         if match := _OUTPUT.fullmatch(path.name):
@@ -58,7 +58,7 @@ def _files(state: Path, conversation_id: UUID) -> Iterator[tuple[str, Path]]:
 
 
 def _delete(state: Path, conversation_id: UUID, keep: Container[str]) -> None:
-    """Delete all files but those of the calls to ``keep``, and the folders that are empty then."""
+    """Delete all files except those of the calls to ``keep``, and folders that become empty."""
     for call_id, path in list(_files(state, conversation_id)):
         if call_id not in keep:
             path.unlink(missing_ok=True)

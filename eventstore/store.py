@@ -1,8 +1,8 @@
 """`EventStore`: the write side's public face, synchronous.
 
-Each method runs the functions of `eventstore.sql` in one transaction of its own; where a method
-takes ``connection``, the caller's transaction is used instead, and the caller commits. A store is
-safe to share between threads, and by a process with those that it forks (`docs/running.md`).
+Each method runs the functions of `eventstore.sql` in its own transaction. A method that accepts
+``connection`` uses the caller's transaction instead, and the caller commits. A store can be shared
+between threads, and between a process and its forks (`docs/running.md`).
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ _log = get_logger("eventstore")
 
 
 class StoreOptions(TypedDict, total=False):
-    """What may be said of a store, whatever opens it.
+    """Options of a store, however it is opened.
 
     Attributes:
-        schema: The schema on PostgreSQL that holds every table of the store, and is created where
-            it is missing; ``?schema=`` of the URL is the same. By default the first of the login's
+        schema: The PostgreSQL schema that holds every table of the store; it is created if it does
+            not exist. Same as ``?schema=`` in the URL. Default: the first schema of the login's
             ``search_path``.
-        migrate: Upgrade the tables, as by default; otherwise an older schema is an error.
-        read_only: Never write, neither schema nor events; views fold what is new in memory.
-        synchronous: SQLite's sync level, by default ``FULL``.
-        busy_timeout_ms: How long a SQLite writer waits for another, in milliseconds.
-        blob_threshold: Payloads of more JSON bytes than this are kept as compressed blobs.
-        max_event_bytes: A payload of more JSON bytes than this, blobs included, is refused.
-        clock: What ``recorded_at`` is taken from; nothing is ordered by it.
-        keys: Seal payloads, metadata and blobs with a key for each conversation, which erasing the
-            conversation destroys; such as `DirectoryKeys`.
-        redact: Asked about each text and JSON value of a payload before it is encoded; returns what
-            is stored in its place. See `eventstore.redaction`; `redact_secrets` is one.
-        memory_bytes: About how much the process remembers of what it has read for requests, 64 MiB
-            by default, and nothing with 0: so much for all conversations that are opened from the
-            store, and as much for each `Views` that is told no other number.
+        migrate: Upgrade the tables (the default); otherwise an older schema is an error.
+        read_only: Never write, neither schema nor events; views fold new events in memory.
+        synchronous: SQLite's sync level; default ``FULL``.
+        busy_timeout_ms: How long a SQLite writer waits for another one, in milliseconds.
+        blob_threshold: Payloads of more JSON bytes than this are stored as compressed blobs.
+        max_event_bytes: Payloads of more JSON bytes than this, blobs included, are refused.
+        clock: Returns ``recorded_at``; nothing is ordered by it.
+        keys: Seal payloads, metadata and blobs with one key per conversation; erasing the
+            conversation destroys its key. For example `DirectoryKeys`.
+        redact: Called with each text and JSON value of a payload before it is encoded; returns the
+            value to store instead. See `eventstore.redaction`; `redact_secrets` is a redactor.
+        memory_bytes: Approximate size of the cache of what requests have read; default 64 MiB, 0
+            for none. All conversations opened from the store share one cache of this size; each
+            `Views` without its own number has another.
     """
 
     schema: str | None
@@ -79,8 +79,8 @@ class StoreOptions(TypedDict, total=False):
 class EventStore(EventEraser):
     """Conversations as streams of immutable events, on SQLite or PostgreSQL.
 
-    Use `open`; the initialiser takes an engine that is already configured. Whatever asks the
-    database may raise `StoreUnavailable` or `StatementRefused`, and no error of a driver.
+    Use `open`; the initialiser takes an already configured engine. Every method that uses the
+    database may raise `StoreUnavailable` or `StatementRefused`, but never a driver's error.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class EventStore(EventEraser):
             raise ValueError(f"blob_threshold is {blob_threshold}: give a number of bytes")
         for name, function in (("clock", clock), ("redact", redact)):
             if function is not None and not callable(function):
-                raise TypeError(f"{name} has to be a function, and is {function!r}")
+                raise TypeError(f"{name} must be a function, not {function!r}")
         self.keys = None if keys is None else Keyring(keys)
         if self.keys is not None:
             engine.update_execution_options(**{OPTION: self.keys})
@@ -116,7 +116,7 @@ class EventStore(EventEraser):
         self.redact = redact
         self.memory_bytes = memory_bytes
         self.state_directories: set[Path] = set()
-        """Where conversations of this process write files of outputs; erasing looks there."""
+        """The directories in which this process writes output files; erasing deletes from them."""
         self._log_to_empty = False
         self._secured: bool | None = None
         self._appending = Appending(self.url, self._at_hand, clock)
@@ -125,41 +125,43 @@ class EventStore(EventEraser):
 
     @classmethod
     def open(cls, url: str | URL, *, pool_size: int = 5, **options: Unpack[StoreOptions]) -> Self:
-        """Open a database, and create or upgrade its schema unless told not to.
+        """Open a database, and create or upgrade its schema unless ``migrate`` is false.
 
         Args:
             url: ``sqlite:///file.db`` or ``postgresql+psycopg://user@host/database``.
-            pool_size: Connections kept open; up to twice as many are used at a time.
-            **options: Those of `StoreOptions`.
+            pool_size: Connections kept open; up to twice as many are used at the same time.
+            **options: See `StoreOptions`.
 
         Raises:
-            StoreUnavailable: One of its subclasses says what is wrong with URL, server, file or
+            StoreUnavailable: One of its subclasses says what is wrong with the URL, server, file or
                 schema.
-            ValueError: An option has a value that it cannot have; TypeError, one of another type.
-            ImportError: ``keys`` are given, and the extra ``encryption`` is not installed.
+            ValueError: An option has an invalid value.
+            TypeError: An option is unknown or has the wrong type.
+            ImportError: ``keys`` is given, but the extra ``encryption`` is not installed.
         """
         require_known(options, StoreOptions)
         if pool_size < 1:
-            raise ValueError(f"pool_size is {pool_size}: one connection is the least")
+            raise ValueError(f"pool_size is {pool_size}: give at least 1")
         return cls._opened(partial(open_engine, url, pool_size=pool_size), **options)
 
     @classmethod
     def from_engine(cls, engine: Engine, **options: Unpack[StoreOptions]) -> Self:
-        """Open the database of a product's engine, on the connections of its pool.
+        """Open the database of a product's engine, and use the connections of its pool.
 
-        Each transaction takes a connection, sets what it needs, and gives it back as it was; this
-        costs a round trip to PostgreSQL. `close` leaves the engine open. A store needs one
-        connection at a time, a worker two. ``rebuild(workers=...)`` opens the engine's URL anew in
-        its processes. The product disposes of its engine's pool in a process that it forks.
+        Each transaction checks out a connection, sets what it needs, and returns the connection in
+        its original state; on PostgreSQL this costs a round trip. `close` leaves the engine open. A
+        store needs one connection at a time, a worker two. ``rebuild(workers=...)`` opens the
+        engine's URL again in its processes. In a process that it forks, the product must dispose of
+        its engine's pool.
 
         Args:
-            engine: With the driver psycopg or pysqlite, and a database that is not in memory.
-            **options: Those of `StoreOptions`.
+            engine: An engine with the driver psycopg or pysqlite, whose database is not in memory.
+            **options: See `StoreOptions`.
 
         Raises:
             InvalidUrl: The engine's driver or pool cannot be shared.
-            StoreUnavailable: As of `open`.
-            ImportError: As of `open`.
+            StoreUnavailable: See `open`.
+            ImportError: See `open`.
         """
         require_known(options, StoreOptions)
         store = cls._opened(partial(borrow, engine), **options)
@@ -179,7 +181,7 @@ class EventStore(EventEraser):
         **options: Any,
     ) -> Self:
         if synchronous not in get_args(Synchronous):
-            # SQLite takes a word that it does not know for NORMAL, which a power cut undoes.
+            # SQLite reads an unknown level as NORMAL, under which a power cut may undo commits.
             levels = ", ".join(get_args(Synchronous))
             raise ValueError(f"synchronous is {synchronous!r}: choose from {levels}")
         if busy_timeout_ms < 0:
@@ -205,24 +207,25 @@ class EventStore(EventEraser):
         else:
             migrate.require_current(self.engine)
         if self.keys is not None and not self.read_only:
-            # Those of erasures whose process died before it came to this.
+            # Keys of erasures whose process died before it destroyed them.
             try:
                 destroy_retired(self, self.keys)
             except KeyUnavailable as error:
                 _log.warning("keys of erased conversations are not destroyed", reason=str(error))
 
     def for_owner(self, *, tenant_id: str | None = None, user_id: str | None = None) -> Self:
-        """Return this store for one owner: what is another's is refused, or not there.
+        """Return this store bound to one owner: other owners' conversations are refused or hidden.
 
-        It shares connections and everything else with this one. Whatever is
-        named through it must be theirs, what it begins is theirs, keys are looked up within the
-        tenant, and what is listed or added up is theirs alone. Without ``tenant_id`` it is bound to
-        what has no tenant; without ``user_id`` to all users of the tenant. What concerns the whole
-        store is refused. Transactions of one's own (`transaction`, `reading`) are not looked into.
+        The bound store shares connections and everything else with this one. Every conversation
+        named through it must belong to the owner, new conversations belong to the owner, keys are
+        looked up within the tenant, and lists and totals contain only the owner's conversations.
+        Without ``tenant_id`` the store is bound to conversations without a tenant; without
+        ``user_id``, to all users of the tenant. Calls that concern the whole store are refused. The
+        caller's own transactions (`transaction`, `reading`) are not checked.
 
         Raises:
-            OwnerMismatch: The store is bound to another owner already.
-            InvalidEvent: Neither is named, or one cannot be kept.
+            OwnerMismatch: The store is already bound to another owner.
+            InvalidEvent: Neither is given, or one of them cannot be stored.
         """
         owner = Owner.of(tenant_id, user_id, exact=True)
         if tenant_id is None and user_id is None:
@@ -238,7 +241,7 @@ class EventStore(EventEraser):
         return bound
 
     def _is_secured(self) -> bool:
-        """Whether PostgreSQL must be told in each transaction whose it is; asked once."""
+        """Whether each PostgreSQL transaction must name its owner; queried once."""
         if not self._at_hand.backend.secures_rows:
             return False
         if self._secured is None:
@@ -249,8 +252,9 @@ class EventStore(EventEraser):
     def raise_writer_epoch(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> int:
         """Fence all earlier writers of a conversation; return the epoch of the new one.
 
-        Its lower 32 bits are random, those above count: it is greater than the one before, and
-        names this writer alone, even if the database goes back to an older state.
+        The lower 32 bits of an epoch are random, the upper bits count: each epoch is greater than
+        the one before and identifies one writer, even if the database is restored to an older
+        state.
 
         Raises:
             ConversationNotFound: No conversation has this id.
@@ -260,9 +264,9 @@ class EventStore(EventEraser):
             return streams.raise_writer_epoch(connection, stream)
 
     def writer(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> Lease | None:
-        """Return who has a conversation open, and since when; None if it was closed, or never open.
+        """Return who has a conversation open and since when; None if it is not open.
 
-        One that is not ``live`` was left open by a process that has ended, or is out of reach.
+        A lease that is not ``live`` was left by a process that has ended or cannot be reached.
 
         Raises:
             OwnerMismatch: It belongs to another tenant or user.
@@ -272,10 +276,10 @@ class EventStore(EventEraser):
             return writer_of(connection, stream)
 
     def close(self) -> None:
-        """Close every connection, those in use as soon as they are given back.
+        """Close every connection; those in use are closed when they are returned.
 
-        The store can still be used: it opens a connection for each transaction, and keeps none.
-        Leases of conversations that are still open are renewed no more.
+        The store can still be used: it then opens a connection for each transaction and keeps none.
+        Leases of conversations that are still open are no longer renewed.
         """
         KEEPER.forget(self)
         self._at_hand.close()

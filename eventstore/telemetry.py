@@ -1,10 +1,10 @@
-"""Telemetry: an operation's duration as a log event, and as OpenTelemetry spans and metrics.
+"""Telemetry: the duration of operations, as log events and as OpenTelemetry spans and metrics.
 
-Log events carry ids, versions, counts and durations, never payloads or what an error says.
-OpenTelemetry is optional: its API is used once the process has set up a provider of traces or
-metrics, and looked for when a store is opened, and where none was found then at each turn and each
-operation; without that nothing of it is imported. Spans and metrics keep to its conventions for
-database clients where there is one.
+Log events carry ids, versions, counts and durations, never payloads or error messages.
+OpenTelemetry is optional. The library uses its API once the process has set up a provider of traces
+or metrics. It checks for one when a store is opened and, until it finds one, at each turn and each
+operation; without a provider it imports nothing. Spans and metrics follow the semantic conventions
+for database clients, as far as these go.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ __all__ = [
 ]
 
 SLOW_S = 1.0
-"""An append or a catch-up of a conversation that takes longer is worth a warning, in seconds."""
+"""Seconds above which an append or a conversation's catch-up is logged as slow, at level INFO."""
 
 _APPENDS = logging.getLogger("eventstore")
 _recorder: Recorder | None = None
-_waiting = False  # a store was opened, and the process had set up no provider yet
+_waiting = False  # a store was opened before the process had set up a provider
 
 
 def use(
     *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
 ) -> None:
-    """Send spans and metrics from now on, to the process's own providers unless others are given.
+    """Start sending spans and metrics, by default to the process's own providers.
 
-    Opening a store does this where the process has set up a provider.
+    Opening a store does this if the process has set up a provider.
 
     Raises:
         ImportError: The extra ``otel`` is not installed.
@@ -66,7 +66,7 @@ def use(
 
 
 def switch_off() -> None:
-    """Send no more spans and metrics."""
+    """Stop sending spans and metrics."""
     global _recorder, _waiting
     _recorder, _waiting = None, False
 
@@ -74,7 +74,7 @@ def switch_off() -> None:
 def discover() -> None:
     """Use OpenTelemetry if this process has set up a provider of traces or metrics.
 
-    If it has not, turns and operations look again, until `switch_off`.
+    If it has not, turns and operations check again, until `switch_off`.
     """
     global _waiting
     _waiting = _recorder is None
@@ -82,7 +82,7 @@ def discover() -> None:
         from opentelemetry import metrics, trace
 
         providers = (trace.get_tracer_provider(), metrics.get_meter_provider())
-        # Until one is set, the API hands out stand-ins; that of metrics has no public name.
+        # Until one is set, the API returns proxies; the class of the metrics proxy is private.
         if any("Proxy" not in type(provider).__name__ for provider in providers):
             use()
 
@@ -90,12 +90,12 @@ def discover() -> None:
 def activity(
     name: str, parent: tuple[str, str] | None, attributes: Mapping[str, Any]
 ) -> Activity | None:
-    """Begin a span of what a recorder is told of; None where nobody traces.
+    """Begin a span for something that a recorder records; None if tracing is off.
 
     Args:
         name: By the conventions for GenAI: ``chat <model>``, ``execute_tool <name>``, ...
-        parent: Trace and span that it belongs to, in hexadecimal; by default the current one.
-        attributes: What is known of it; never what was said.
+        parent: Trace id and span id of its parent, in hexadecimal; by default the current span.
+        attributes: The span's attributes; never content of the conversation.
     """
     if _waiting and parent is None:
         discover()
@@ -103,7 +103,7 @@ def activity(
 
 
 def database(url: URL) -> dict[str, str | int]:
-    """Return the attributes that tell which database is meant; no user and no password."""
+    """Return the attributes that identify a database, without user and password."""
     found = {
         "db.system.name": url.get_backend_name(),
         "db.namespace": url.database,
@@ -120,9 +120,9 @@ def appended(
     outcome: Appended | Exception,
     started: float,
 ) -> None:
-    """Tell of an append of so many events that has just ended.
+    """Record an append of ``events`` events that has just ended.
 
-    ``where`` is what `database` returned, ``started`` the `time.perf_counter` of its beginning.
+    ``where`` is the result of `database`, ``started`` the `time.perf_counter` when it began.
     """
     seconds = time.perf_counter() - started
     if _recorder is not None:
@@ -142,10 +142,10 @@ class operation:
 
     Args:
         component: The logger's name.
-        name: The operation's name, that of the log event and of the span.
+        name: The operation's name; also the name of the log event and of the span.
         level: The log event's level.
-        tell_slow: Whether to say so, at the level INFO, if it takes longer than `SLOW_S`.
-        facts: Ids, versions, counts; `note` adds what is known at the end.
+        tell_slow: Whether to log ``slow <name>`` at level INFO if it takes `SLOW_S` or longer.
+        facts: Ids, versions, counts; `note` adds more before the end.
     """
 
     __slots__ = ("_component", "_entered", "_level", "_name", "_slow_s", "_started", "facts")
@@ -178,7 +178,7 @@ class operation:
         return self
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
-        """End the span, and tell of the operation."""
+        """End the span and log the operation."""
         seconds = time.perf_counter() - self._started
         if self._entered is not None:
             self._entered(self.facts, error)
@@ -200,7 +200,7 @@ def _tell(
         return
     told = {key: str(value) if isinstance(value, UUID) else value for key, value in facts.items()}
     if error is not None:
-        # What it says may quote a payload.
+        # The error's message may quote a payload.
         told["error"] = type(error).__name__
     _logger(component).log(level, name, **told, duration_ms=round(1000 * seconds, 1))
 

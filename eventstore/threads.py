@@ -1,7 +1,7 @@
-"""Threads of the library's own, in which its asynchronous classes wait for a database.
+"""The library's own threads, in which its asynchronous classes wait for the database.
 
-An event loop's own threads are few: four more than there are cores. A product's tools may keep all
-of them busy for minutes, and nothing that is written meanwhile must wait for them.
+An event loop's default executor has few threads: four more than cores. A product's tools may keep
+all of them busy for minutes, and the library's writes must not wait for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Outcome", "begin_in_thread", "to_thread"]
 P = ParamSpec("P")
 T = TypeVar("T")
 Outcome = tuple[T | None, BaseException | None]
-"""What a call has returned, or what it has raised."""
+"""The result of a call, or the exception that it raised."""
 
 _MOST = 32
 
@@ -37,11 +37,11 @@ if hasattr(os, "register_at_fork"):  # A child has none of its parent's threads.
 def begin_in_thread(
     function: Callable[P, T], /, *args: P.args, **options: P.kwargs
 ) -> tuple[asyncio.Future[T], Future[Outcome[T]]]:
-    """Begin a call in one of the threads, with the context variables of the caller's.
+    """Begin a call in one of the threads, with the caller's context variables.
 
     Returns:
-        What the event loop awaits, and the call itself. It goes on where the first is cancelled,
-        and ends with what it has returned, or has raised.
+        A future for the event loop to await, and the future of the call itself. If the first is
+        cancelled, the call continues; the second then holds its result or exception.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -50,7 +50,7 @@ def begin_in_thread(
 
 
 async def to_thread(function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
-    """Call a function in one of the threads, and return what it does; as `asyncio.to_thread`."""
+    """Call a function in one of the threads and return its result, like `asyncio.to_thread`."""
     done, running = begin_in_thread(function, *args, **options)
     try:
         return await done
@@ -62,9 +62,9 @@ async def to_thread(function: Callable[P, T], /, *args: P.args, **options: P.kwa
 def _called(
     loop: asyncio.AbstractEventLoop, done: asyncio.Future[T], call: Callable[[], T]
 ) -> Outcome[T]:
-    """Call, and tell the event loop; asyncio's own way does so by forty calls more."""
+    """Call the function and notify the event loop; asyncio's own way takes forty more calls."""
     outcome = _outcome_of(call)
-    with suppress(RuntimeError):  # It was closed meanwhile.
+    with suppress(RuntimeError):  # The loop was closed in the meantime.
         loop.call_soon_threadsafe(_settle, done, *outcome)
     return outcome
 

@@ -1,6 +1,6 @@
-"""The root of all errors, and those of a database that cannot be opened or used.
+"""The root of all errors, and the errors of a database that cannot be opened or used.
 
-They are imported from `eventstore.errors`, as all others of the log.
+Import them from `eventstore.errors`, like all other errors of the log.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class EventStoreError(Exception):
     """The root of the tree."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Be pickled as it is: worker processes hand it to their parent."""
+        """Pickle the error unchanged: worker processes pass it to their parent."""
         return _unpickled, (type(self), self.args, self.__dict__)
 
 
 def _unpickled(kind: type[EventStoreError], args: tuple[Any, ...], state: Any) -> EventStoreError:
-    # Not by the initialiser, which makes the words of its arguments.
+    # Bypasses the initialiser, which builds the message from its own arguments.
     error = kind.__new__(kind, *args)
     error.__dict__.update(state)
     return error
@@ -48,27 +48,27 @@ class StoreUnavailable(EventStoreError):
 
 
 class InvalidUrl(StoreUnavailable, ValueError):
-    """The URL names no database that this project supports."""
+    """The URL does not name a database that this project supports."""
 
 
 class CannotConnect(StoreUnavailable):
-    """The server does not answer, or refuses the login."""
+    """The server does not answer or rejects the login."""
 
 
 class NotWritable(StoreUnavailable):
-    """The file or its directory cannot be written."""
+    """The database, its file or its directory is not writable."""
 
 
 class NotADatabase(StoreUnavailable):
-    """The file is not an SQLite database, or is damaged."""
+    """The file is not a SQLite database or is damaged."""
 
 
 class DatabaseReplaced(StoreUnavailable):
-    """The database's file was deleted, or another one has its place: open the store again."""
+    """The database file was deleted or replaced: open the store again."""
 
 
 class ForkedStore(StoreUnavailable):
-    """This process was forked while its parent used the SQLite database."""
+    """This process was forked while its parent was using the SQLite database."""
 
 
 class DatabaseBusy(StoreUnavailable):
@@ -84,12 +84,12 @@ class SchemaTooNew(StoreUnavailable):
 
 
 class TablesTaken(StoreUnavailable):
-    """Tables that this package did not make have the names of its own; ``names`` are these."""
+    """Tables that this package did not create have its table names; ``names`` lists them."""
 
     def __init__(self, url: str, names: list[str]) -> None:
         self.names = names
         super().__init__(
             url,
-            f"tables of another maker have the names that the store needs: {', '.join(names)}. "
-            "Give the store a database or a file of its own",
+            f"tables of other software have names that the store needs: {', '.join(names)}. "
+            "Give the store its own database, schema or file",
         )

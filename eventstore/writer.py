@@ -1,4 +1,4 @@
-"""What a store writes: appends and forks, each a durable transaction or a part of the caller's."""
+"""The writes of a store: appends and forks, each a durable transaction or part of the caller's."""
 
 from __future__ import annotations
 
@@ -54,33 +54,35 @@ class EventWriter(EventReader):
         r"""Append events to a conversation: all of them, or none.
 
         One durable transaction (or part of the caller's). Repeating an append of `NewEvent`\ s
-        that name their ``event_id`` returns the first result and writes nothing.
+        with the same ``event_id``\ s returns the first result and writes nothing.
 
         Args:
-            conversation_id: The stream; it begins to exist with its first event.
-            events: One, or many in order; payloads, or `NewEvent`\ s with an id or metadata.
+            conversation_id: The stream; its first event creates it.
+            events: One event, or several in order: payloads, or `NewEvent`\ s with an id or
+                metadata.
             expected_version: ``ANY``, ``NO_STREAM``, or the exact version before this append.
-            meta: Metadata for the events that bring none of their own.
+            meta: Metadata for events without their own.
             tenant_id: The conversation's tenant, recorded when it is created, as is its key.
             user_id: The conversation's user, recorded when it is created.
             parent: Conversation and version that this one was forked from, recorded likewise.
-            writer_epoch: What `raise_writer_epoch` returned, or 0: refuse if another writer has
+            writer_epoch: The result of `raise_writer_epoch`, or 0: refuse if another writer has
                 opened the conversation since.
-            anchor: That of the result of an earlier append, which the log must still hold.
+            anchor: The anchor of an earlier append's result; the log must still hold its event.
             connection: Append in the transaction that `transaction` has begun on it.
-            wait: Whether to wait while somebody else writes to the conversation; if not, it is
+            wait: Whether to wait while another writer holds the conversation's lock. If not, raise
                 `DatabaseBusy` at once, on SQLite after a tenth of a second.
 
         Raises:
             WrongExpectedVersion: The stream is at another version.
-            EventIdConflict: Some of the event ids are there already, but not as this append.
-            LogWentBack: The event of ``anchor`` is gone, or another one stands there.
+            EventIdConflict: The stream holds some of the event ids, but not as this append.
+            LogWentBack: The event of ``anchor`` is gone, or another event has its version.
             WriterFenced: A newer writer has opened the conversation.
-            UnsafeTransaction: ``connection`` is in no transaction, or in one that is not durable.
+            UnsafeTransaction: ``connection`` is not in a transaction, or in one that is not
+                durable.
             OwnerMismatch: The conversation belongs to another tenant or user.
-            InvalidEvent: There are no events, or one cannot be encoded or is larger than an event
-                may be: see `eventstore.events.bounds`.
-            RedactionFailed: The store's redactor raised.
+            InvalidEvent: ``events`` is empty, or an event cannot be encoded or exceeds a limit:
+                see `eventstore.events.bounds`.
+            RedactionFailed: The store's redactor raised or returned an invalid value.
         """
         started, events = time.perf_counter(), many(events)
         request = self._request(
@@ -113,29 +115,31 @@ class EventWriter(EventReader):
         events: Sequence[NewEvent | EventData] = (),
         meta: Meta | None = None,
     ) -> Appended:
-        """Begin a conversation that shares another's events up to a version; none is copied.
+        """Start a conversation that shares another's events up to a version, without copying them.
 
-        One transaction, as long as an append: the fork's first event is a ``conversation_fork``
-        with the version ``before``. Its events are numbered on, and may be appended to both from
-        then on. Reads and views of the fork show what is shared, usage counts it for the parent
-        alone, and erasing it there takes it from the fork as well.
+        One transaction, which takes as long as an append: the fork's first event is a
+        ``conversation_fork`` with the version ``before``, and its versions count on from there.
+        From then on, events can be appended to both conversations. Reads and views of the fork show
+        the shared events, usage counts them only for the parent, and erasing them in the parent
+        erases them in the fork as well.
 
         Args:
-            source: The conversation to go on from.
-            before: The first version that is not shared; by default all events are.
+            source: The conversation to continue from.
+            before: The first version that is not shared; by default all events are shared.
             conversation_id: The fork's id or key; by default a new id.
-            title: What a list of conversations shows; by default the source's.
-            tenant_id: The source must be this tenant's.
-            user_id: The source must be this user's.
-            new_user_id: Whose the fork is to be; by default the source's user's.
-            events: Further events to begin with.
-            meta: For events that bring none of their own.
+            title: The title in lists of conversations; by default the source's.
+            tenant_id: The source must belong to this tenant.
+            user_id: The source must belong to this user.
+            new_user_id: The fork's user; by default the source's user.
+            events: Further events to start with.
+            meta: Metadata for events without their own.
 
         Raises:
-            ConversationNotFound: There is no such source.
-            OwnerMismatch: It belongs to another tenant or user.
-            ForkRefused: It has no event before that version, or is the hundredth fork of a fork.
-            WrongExpectedVersion: There is another conversation of this id.
+            ConversationNotFound: The source does not exist.
+            OwnerMismatch: The source belongs to another tenant or user.
+            ForkRefused: The source has no event before that version, or is the hundredth fork of a
+                fork.
+            WrongExpectedVersion: Another conversation has the fork's id.
         """
         parent = self.stream(source, tenant_id=tenant_id, user_id=user_id)
         named_as = new_id() if conversation_id is None else conversation_id
@@ -212,12 +216,13 @@ class EventWriter(EventReader):
     ) -> list[Appended | Exception]:
         """Run many appends together; each succeeds or fails by itself.
 
-        They share a transaction, or two: those whose streams are where this store saw them last
-        go first. The result of each stands at its place, once all that succeeded are durable.
-        Without ``wait`` those whose streams somebody has locked are `DatabaseBusy`.
+        They share one transaction, or two: appends whose streams are at the version that this store
+        saw last go first. Results are in the order of the requests, and are returned once all
+        successful appends are durable. Without ``wait``, an append to a locked stream fails with
+        `DatabaseBusy`.
         """
         return self._appending.run(requests, wait=wait)
 
     def _seen_version(self, conversation_id: UUID) -> int:
-        """Return the version to which this store has last appended, as it remembers; no promise."""
+        """Return the version that this store last appended to, from memory; it may be outdated."""
         return self._appending.seen_version(conversation_id)

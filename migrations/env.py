@@ -1,4 +1,4 @@
-"""Alembic's environment: the store hands in its connection, the command line its URL."""
+"""Alembic's environment: the store passes its connection, the command line its URL."""
 
 from __future__ import annotations
 

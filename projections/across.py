@@ -1,7 +1,7 @@
-"""Views of many conversations at once: lists, sums, searches, and the rows of any table.
+"""Views across conversations: lists, totals, searches, and the rows of any table.
 
-Each first catches up the conversations that are behind, or those of the owner that is asked for
-where there are many.
+Each view first catches up the conversations that are behind. If there are many, it catches up only
+those of the owner in question.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class ViewsAcross:
-    """The views that are not of one conversation; `Views` has those too."""
+    """The views across conversations; `Views` inherits them."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ViewsAcross:
 
     @classmethod
     def _of_conversations(cls, store: EventStore) -> Self:
-        """Return views that share what they remember with all that were made so of this store."""
+        """Return views that share their memory with all others made this way for the store."""
         views = cls(store)
         views._memory = shared_memory(store.engine, store.memory_bytes)
         return views
@@ -72,7 +72,7 @@ class ViewsAcross:
         """Return the views of one owner's conversations; see `EventStore.for_owner`.
 
         Raises:
-            OwnerMismatch: The store is bound to another owner already.
+            OwnerMismatch: The store is already bound to another owner.
         """
         bound = copy.copy(self)
         bound.store = self.store.for_owner(tenant_id=tenant_id, user_id=user_id)
@@ -88,23 +88,23 @@ class ViewsAcross:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> list[UsageTotal]:
-        """Return tokens, cost, latency and errors of model calls, added up by group.
+        """Return tokens, cost, latency and errors of model calls, totalled by group.
 
         Args:
-            by: What makes a group.
+            by: What to group by.
             conversation_id: Only this conversation's calls.
-            tenant_id: Only this tenant's.
-            user_id: Only this user's.
-            since: Only calls that began at this moment or later; one with a time zone.
-            until: Only calls that began before this moment; one with a time zone.
+            tenant_id: Only this tenant's calls.
+            user_id: Only this user's calls.
+            since: Only calls that began at or after this time, which must have a time zone.
+            until: Only calls that began before this time, which must have a time zone.
 
         Raises:
             ConversationNotFound: No conversation has this id or key.
-            ValueError: ``by`` names no grouping, or a moment has no time zone.
+            ValueError: ``by`` is not a grouping, or a time has no time zone.
         """
         for moment in (since, until):
             if moment is not None and moment.utcoffset() is None:
-                raise ValueError(f"{moment!r} has no time zone: say datetime(..., tzinfo=UTC)")
+                raise ValueError(f"{moment!r} has no time zone: pass datetime(..., tzinfo=UTC)")
         whose = self.store.whose(tenant_id, user_id)
         stream = self._stream(conversation_id, tenant_id=tenant_id, user_id=user_id)
 
@@ -124,7 +124,7 @@ class ViewsAcross:
     def calibration(
         self, model: str, *, conversation_id: StreamId | None = None, **owner: Unpack[Owned]
     ) -> Calibration:
-        """Return what reported usage says of the token estimates for a model.
+        """Return how the token estimates for a model compare with the reported usage.
 
         Raises:
             ConversationNotFound: No conversation has this id or key.
@@ -152,7 +152,7 @@ class ViewsAcross:
         """Return tool calls, newest first, of one conversation or of all.
 
         Raises:
-            ValueError: There is no such status.
+            ValueError: The status is unknown.
             ConversationNotFound: No conversation has this id or key.
         """
         stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
@@ -174,8 +174,8 @@ class ViewsAcross:
         """Return the conversations in which a model call, a tool call or a turn is open.
 
         Args:
-            limit: The most to return, in order of id.
-            after: Only ids above this one: the last id of the page before.
+            limit: Maximum number to return, in order of id.
+            after: Only ids above this one; pass the last id of the previous page.
         """
         whose = self.store.whose(**owner)
         read = partial(queries.conversations_with_open_work, after=after, limit=limit, whose=whose)
@@ -190,22 +190,22 @@ class ViewsAcross:
         after: str | None = None,
         limit: int = 100,
     ) -> ConversationPage:
-        """Return a page of the conversations of a tenant, of a user or of all, newest first.
+        """Return a page of the conversations of a tenant, a user or everyone, newest first.
 
-        Newest is what was active last. A conversation that becomes active between two pages stands
-        at the top from then on, and is not told again on a later page.
+        The newest is the one that was active last. A conversation that becomes active between two
+        pages moves to the top, and does not appear again on a later page.
 
         Args:
-            tenant_id: Only this tenant's.
-            user_id: Only this user's.
-            status: Only those that are ``open``, ``archived``, ``destroyed`` or ``erased``; without
-                it all but the erased ones, which nothing else lists.
-            after: The ``cursor`` of the page before; None begins with the newest.
-            limit: The most conversations to return.
+            tenant_id: Only this tenant's conversations.
+            user_id: Only this user's conversations.
+            status: Only conversations that are ``open``, ``archived``, ``destroyed`` or ``erased``.
+                By default all except erased ones, which nothing else lists.
+            after: The ``cursor`` of the previous page; None starts with the newest.
+            limit: Maximum number of conversations to return.
 
         Raises:
-            InvalidCursor: ``after`` is not the cursor of a page.
-            ValueError: There is no such status.
+            InvalidCursor: ``after`` is not a page's cursor.
+            ValueError: The status is unknown.
         """
         whose = self.store.whose(tenant_id, user_id)
         size = queries.at_most(limit)
@@ -220,19 +220,19 @@ class ViewsAcross:
         user_id: str | None = None,
         limit: int = 20,
     ) -> list[SearchHit]:
-        """Return the messages of all conversations in which words stand, the best first.
+        """Search all conversations and return the messages that contain the words, best first.
 
-        All words must stand in a message; those in "quotes" must follow each other; ``be*`` is the
-        beginning of a word. Case and accents do not count. Texts of users and models and titles
-        are searched, in any language; what was withdrawn or erased is not found.
+        A message must contain all words. Words in "quotes" must follow each other, and ``be*``
+        matches the beginning of a word. Case and accents are ignored. The search covers titles and
+        the texts of users and models, in any language, without withdrawn or erased messages.
 
         Args:
-            text: What to look for; of a long text the first 1,000 characters count. Without any
-                word in it nothing is found.
-            tenant_id: Only in this tenant's conversations.
-            user_id: Only in this user's.
-            limit: The most messages to return; of words that very many messages have, the newest
-                2,000 are ranked.
+            text: The text to search for; only its first 1,000 characters are used. A text without
+                words matches nothing.
+            tenant_id: Only this tenant's conversations.
+            user_id: Only this user's conversations.
+            limit: Maximum number of messages to return. If very many messages match, only the
+                newest 2,000 are ranked.
         """
         whose = self.store.whose(tenant_id, user_id)
         terms = terms_of(text)
@@ -256,18 +256,18 @@ class ViewsAcross:
         limit: int | None = None,
         **owner: Unpack[Owned],
     ) -> list[dict[str, Any]]:
-        """Return the rows of a projection's table, of one conversation or of all, in order of key.
+        """Return a projection table's rows, of one conversation or of all, ordered by key.
 
-        For a product's own projections, which have no method here, and no need of SQL.
+        Meant for a product's own projections, which have no method here; saves writing SQL.
 
         Args:
             table: The stable name of a table that one of the projections declares.
             conversation_id: The conversation.
-            limit: The most rows to return.
+            limit: Maximum number of rows to return.
 
         Raises:
             ConversationNotFound: No conversation has this id or key.
-            UnknownProjection: No projection declares such a table.
+            UnknownProjection: No projection declares this table.
         """
         projection = self.projections.owner_of(table)
         stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)

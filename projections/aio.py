@@ -1,7 +1,7 @@
-"""`AsyncViews`: the same names and signatures as `Views`, for an event loop.
+"""`AsyncViews`: `Views` for asyncio, with the same names and signatures.
 
-Each method makes one hop into the executor of the asynchronous store. What they do, take and raise
-is documented at `Views`.
+Each method makes one hop into the asynchronous store's executor. `Views` documents what each
+method does, accepts and raises.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 def _awaited(
     method: Callable[Concatenate[Views, P], T],
 ) -> Callable[Concatenate[AsyncViews, P], Coroutine[Any, Any, T]]:
-    """Return a method of `Views` as one that is awaited."""
+    """Return a `Views` method as a coroutine method."""
 
     @wraps(method)
     async def call(self: AsyncViews, /, *args: P.args, **options: P.kwargs) -> T:
@@ -42,12 +42,12 @@ def _awaited(
 
 
 class AsyncViews:
-    """`Views` for asyncio; tables are made when the first method is called.
+    """`Views` for asyncio; the first method call creates the tables.
 
     Args:
         store: The asynchronous store.
-        projections: With the product's own, if it has any.
-        memory_bytes: As `Views` takes it.
+        projections: The projections, including the product's own, if any.
+        memory_bytes: See `Views`.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class AsyncViews:
         """Return the views of one owner's conversations; see `EventStore.for_owner`.
 
         Raises:
-            OwnerMismatch: The store is bound to another owner already.
+            OwnerMismatch: The store is already bound to another owner.
         """
         bound = copy.copy(self)
         bound.store = self.store.for_owner(tenant_id=tenant_id, user_id=user_id)
@@ -79,7 +79,7 @@ class AsyncViews:
         return bound
 
     async def run(self, read: Callable[[Views], T]) -> T:
-        """Return what a function answers that is given the synchronous views, in a thread."""
+        """Call a function with the synchronous views in a thread, and return its result."""
         return await self.store._run(lambda: read(self._made()))
 
     def _made(self) -> Views:
@@ -115,9 +115,9 @@ class AsyncViews:
         timeout_s: float | None = None,
         **owner: Unpack[Owned],
     ) -> AsyncGenerator[TimelineUpdate, None]:
-        """Yield what changes in a conversation's timeline; see `Views.follow`.
+        """Yield changes to a conversation's timeline; see `Views.follow`.
 
-        What it raises comes with the first update. Ends when its task is cancelled, too.
+        Errors are raised at the first update. Also ends when its task is cancelled.
         """
         store = self.store.store
         stream = await self.store._run(lambda: store.stream(conversation_id, **owner))
@@ -148,7 +148,7 @@ class AsyncViews:
                     waits.beat()
                     yield TimelineUpdate(version=follower.version)
         finally:
-            # In a thread, since the last one waits; closing the store waits for the thread.
+            # In a thread, because the last follower to leave waits. Closing the store waits for it.
             try:
                 self.store._executor.submit(pulse.leave, me)
             except RuntimeError:  # The store is closed, and its threads are gone.

@@ -1,6 +1,6 @@
-"""What a change of branch needs to know: which versions are active, and which belong to none.
+"""Data for changing branches: which versions are active, and which belong to no branch.
 
-Sessions, renames, switches of the mode and what was done to the log itself belong to no branch.
+Sessions, renames, mode switches and operations on the log itself belong to no branch.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Branches:
     """The branches of a conversation.
 
     Attributes:
-        rows: All alternatives, also those within others.
+        rows: All alternatives, including nested ones.
         end: The conversation's version.
-        last_said: The version of the last message of a user's on the active branch, if any.
-        outside: The versions that are on no active branch, or belong to none: ranges in order.
+        last_said: The version of the last user message on the active branch, if any.
+        outside: The versions that are on an inactive branch or on none: ranges, in order.
     """
 
     rows: Sequence[BranchRow]
@@ -45,11 +45,11 @@ class Branches:
     outside: Sequence[Range]
 
     def is_inactive(self, version: int) -> bool:
-        """Whether a version is on a branch that is not the active one."""
+        """Whether a version is on an inactive branch."""
         return folding.within(inactive_ranges(self.rows), version)
 
     def active(self, first: int) -> list[Range]:
-        """Return the versions from this one on that are on the active branch, in ranges."""
+        """Return the versions of the active branch from ``first`` on, as ranges."""
         found: list[Range] = []
         for low, high in self.outside:
             if low > first:
@@ -60,7 +60,7 @@ class Branches:
         return found
 
     def before(self, version: int) -> int:
-        """Return the last version before this one that is on the active branch; 0 if none is."""
+        """Return the last version on the active branch before this one; 0 if there is none."""
         version -= 1
         at = bisect_right(self.outside, (version, self.end)) - 1
         while at >= 0 and version <= self.outside[at][1]:
@@ -69,7 +69,7 @@ class Branches:
 
 
 def read_branches(store: EventStore, conversation_id: UUID) -> Branches:
-    """Return the branches of a conversation as they are now."""
+    """Return the current branches of a conversation."""
 
     def read(copies: Sequence[Copy]) -> Branches:
         with queries.readable(TIMELINE.name):

@@ -1,4 +1,4 @@
-"""Which projections there are: those of this package, and a product's own beside them."""
+"""The available projections: those of this package, plus a product's own."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ SHARED_TABLES = (
     levels.TABLE.name,
     *search_tables.TABLES,
 )
-"""The tables of this package that no generation owns, some of them made when first needed."""
+"""This package's tables that belong to no generation; some are created when first needed."""
 
 
 class ProjectionSet(Sequence[Projection]):
-    """The projections of this package, then a product's own: make it once, and hand it to all.
+    """This package's projections followed by a product's own: create one and pass it everywhere.
 
-    `Views`, the worker, `rebuild`, `compare` and `status` take it; the command line finds it by an
-    entry point or by ``--projections module:NAME``. See ``docs/projections.md``.
+    `Views`, the worker, `rebuild`, `compare` and `status` accept it. The command line finds it
+    through an entry point or ``--projections module:NAME``. See ``docs/projections.md``.
 
     Args:
         own: The product's own projections.
 
     Raises:
-        InvalidProjection: One of them has a name that is taken, or that no database would take, or
-            declares a table that cannot be made.
+        InvalidProjection: The name of a projection is already taken or not valid in a database, or
+            it declares a table that cannot be created.
     """
 
     def __init__(self, own: Iterable[Projection] = ()) -> None:
@@ -77,11 +77,11 @@ class ProjectionSet(Sequence[Projection]):
     @overload
     def __getitem__(self, place: slice) -> tuple[Projection, ...]: ...
     def __getitem__(self, place: int | slice) -> Projection | tuple[Projection, ...]:
-        """Return one projection, or several, by their place."""
+        """Return the projection at an index, or the projections of a slice."""
         return self._all[place]
 
     def __len__(self) -> int:
-        """Return how many projections there are."""
+        """Return the number of projections."""
         return len(self._all)
 
     def __iter__(self) -> Iterator[Projection]:
@@ -89,18 +89,18 @@ class ProjectionSet(Sequence[Projection]):
         return iter(self._all)
 
     def named(self, names: Iterable[str] | None = None) -> tuple[Projection, ...]:
-        """Return the projections of these names, or all of them.
+        """Return the projections with these names, or all of them.
 
         Raises:
-            UnknownProjection: One of the names is none.
+            UnknownProjection: No projection has one of the names.
         """
         return named(self, names)
 
     def owner_of(self, table: str) -> Projection:
-        """Return the projection that declares a table of this stable name.
+        """Return the projection that declares the table with this stable name.
 
         Raises:
-            UnknownProjection: None does.
+            UnknownProjection: No projection declares it.
         """
         owners = {each.name: projection for projection in self for each in projection.tables}
         if table not in owners:
@@ -110,25 +110,28 @@ class ProjectionSet(Sequence[Projection]):
 
 def _problem(projection: Projection, taken: set[str], tables: set[str]) -> str | None:
     if not _NAME.fullmatch(projection.name):
-        return "a name has up to 40 small letters, digits and underscores, and begins with a letter"
+        return "a name is up to 40 of a-z, 0-9 and _, and starts with a letter"
     if projection.name in taken:
-        return "there is a projection of this name already"
+        return "another projection already has this name"
     if type(projection.version) is not int or projection.version < 1:
-        return f"its version is an integer from 1, not {projection.version!r}"
+        return f"its version must be an integer of at least 1, not {projection.version!r}"
     names = [table.name for table in projection.tables]
     if not names or len(names) > len(set(names)):
-        return "it declares one or more tables, each with a name of its own"
+        return "it must declare at least one table, and each table name must be unique"
     for table in projection.tables:
         if not _NAME.fullmatch(table.name) or table.name in tables:
-            return f"the name of its table {table.name!r} is taken, or cannot be one"
+            return f"its table name {table.name!r} is already taken or not valid"
         columns = {column.name: column.type for column in table.columns}
         wrong = [name for name in columns if not _NAME.fullmatch(name)]
         wrong += [name for name, kind in columns.items() if kind not in get_args(ColumnType)]
         if wrong or "conversation_id" in columns or len(columns) < len(table.columns):
-            return f"the columns of {table.name!r} have names and types of their own, and no id"
+            return (
+                f"the columns of {table.name!r} need unique, valid names and known types, and "
+                "conversation_id must not be among them"
+            )
         for keys in (table.key, table.sparse, *table.indexes, *table.lookups):
             if not columns.keys() >= {*keys} - {"conversation_id"}:
-                return f"a key or an index of {table.name!r} names a column that it does not have"
+                return f"a key or index of {table.name!r} names a column that does not exist"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Checks of the read models: lag, generations, their tables, and what could not be folded."""
+"""Checks of the read models: lag, generations, tables, and conversations that cannot be folded."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LATE_S = 60.0
 
 
 def lag(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> Check:
-    """How much of the log the live generations lack."""
+    """How far the live generations are behind the log."""
     found = status(store, projections)
     details = {each.name: {"behind": each.behind, "lag": each.lag} for each in found}
     if not any(each.generation for each in found):
-        return Check("lag", "ok", "nobody has read yet; the first read folds", details=details)
+        return Check("lag", "ok", "not read yet; the first read folds", details=details)
     worst = max(found, key=lambda each: (each.lag.seconds, each.lag.events))
     if not worst.lag.events:
         return Check("lag", "ok", "every event is folded", details=details)
@@ -50,7 +50,7 @@ def set_aside(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> Ch
 
 
 def generations(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> Check:
-    """Whether every projection is live, and whether generations were left dead or half built."""
+    """Whether every projection is live, and whether dead or half-built generations remain."""
     with store.reading() as connection:
         rows = registered(connection)
     left = [f"{row['name']} {row['generation']}" for row in rows if row["status"] == "dead"]
@@ -60,12 +60,12 @@ def generations(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> 
         advice = "the end of the next rebuild drops them: eventstore projections rebuild"
         return Check("generations", "warning", said, advice, details)
     if details["building"]:
-        said = f"begun and not ended: {', '.join(details['building'])}"
-        advice = "if no rebuild is running, go on with it: eventstore projections rebuild"
+        said = f"unfinished: {', '.join(details['building'])}"
+        advice = "if no rebuild is running, resume it: eventstore projections rebuild"
         return Check("generations", "warning", said, advice, details)
     lacking = [each for each in projections if not _is_live(rows, each.name, each.version)]
     if lacking:
-        said = f"not yet made: {', '.join(each.name for each in lacking)}"
+        said = f"not created yet: {', '.join(each.name for each in lacking)}"
         return Check("generations", "ok", f"{said}; the first read does it", details=details)
     return Check("generations", "ok", f"{len(projections)} projections are live", details=details)
 
@@ -81,7 +81,7 @@ def _is_live(rows: list[dict[str, object]], name: str, version: int) -> bool:
 
 
 def tables(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> Check:
-    """Whether generations have their tables and views, and whether tables have a generation."""
+    """Whether generations have their tables and views, and every table its generation."""
     with store.reading() as connection:
         rows = registered(connection)
         found = inspect(connection)
@@ -92,16 +92,16 @@ def tables(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> Check
     missing = sorted((wanted - there) | (shown - views))
     if missing:
         said = f"missing: {', '.join(missing)}"
-        advice = "make them anew: eventstore projections rebuild"
+        advice = "recreate them: eventstore projections rebuild"
         return Check("projection tables", "problem", said, advice, {"missing": missing})
     ours = "|".join(re.escape(table.name) for each in projections for table in each.tables)
     pattern = re.compile(rf"({ours})_g\d+")
     orphaned = sorted(name for name in there - wanted if pattern.fullmatch(name))
     if orphaned:
-        said = f"of no generation: {', '.join(orphaned)}"
+        said = f"not part of any generation: {', '.join(orphaned)}"
         details = {"orphaned": orphaned}
         return Check("projection tables", "warning", said, "drop them: DROP TABLE", details)
-    return Check("projection tables", "ok", f"{len(wanted)} tables, as the registry has them")
+    return Check("projection tables", "ok", f"{len(wanted)} tables, matching the registry")
 
 
 def checks_of(projections: ProjectionSet = PROJECTIONS) -> tuple[tuple[str, Checker], ...]:

@@ -1,13 +1,12 @@
-"""Reading the messages[] view: in one snapshot, from kept rows, with search where a strategy asks.
+"""Reading the messages[] view: in one snapshot, from cached rows, with search if a strategy asks.
 
-This decides which projections and rows `Views.context` reads, and what is remembered between
-requests. The request itself is put together by `projections.context`, which knows nothing of
-stores.
+This module decides which projections and rows `Views.context` reads, and what is remembered between
+requests. `projections.context`, which knows nothing of stores, builds the request itself.
 
-A read must not write, and an embedding may take seconds. So a read that searches is tried as it is;
-one that finds the index behind gives up, the index is brought up in short transactions with the
-embedding between them, and the read is made again. What was appended meanwhile, or a database that
-is busy or read-only, is searched without the index, with the same result.
+A read must not write, and an embedding may take seconds. A read that searches is therefore tried
+first. If it finds the index behind, it gives up; the index is caught up in short transactions with
+the embedding between them, and the read is repeated. Events appended in the meantime, and databases
+that are busy or read-only, are searched without the index, with the same result.
 """
 
 from __future__ import annotations
@@ -75,13 +74,14 @@ def searched(
     strategy: Strategy,
     read: Callable[[bool], T],
 ) -> T:
-    """Return what a read answers, with the index brought up if it asks for that.
+    """Return a read's answer; catch up the search index first if the read needs it.
 
     Args:
         store: The store.
-        conversation_id: What is read.
-        strategy: What the read is made with.
-        read: Told whether to do without an index that is behind; else raises `SearchBehind`.
+        conversation_id: The conversation to read.
+        strategy: The strategy of the read.
+        read: Called with whether to do without an index that is behind; if not, it raises
+            `SearchBehind`.
     """
     if store.read_only:
         return read(True)
@@ -93,10 +93,10 @@ def searched(
 
 
 def bring_up(store: EventStore, conversation_id: UUID, embedding: Embedding | None = None) -> None:
-    """Index what the conversation's index lacks, and embed what was never embedded.
+    """Index the messages that the conversation's index lacks, and embed the texts without a vector.
 
-    Transactions of its own, none of which is open while texts are embedded; one that is
-    interrupted goes on where it stopped.
+    Uses its own transactions, none of which is open while texts are embedded. If interrupted, the
+    next call resumes where this one stopped.
     """
     with store.reading() as connection:
         made = search_tables.are_there(connection)
@@ -109,7 +109,7 @@ def bring_up(store: EventStore, conversation_id: UUID, embedding: Embedding | No
     with suppress(GenerationGone), gone():
         in_pieces([CatchUp([generation], conversation_id)], Begin(store.reading, writing))
     with store.reading() as connection:
-        # A cut-over may have come since.
+        # A cut-over may have happened since.
         generation = find_live(connection, CONTEXT)
     if generation is None:
         return
@@ -137,7 +137,7 @@ def _embed(
         vectors = embedded(list(texts.values()), embedding.embed)
         with store.writing(durable=False, patience_ms=PATIENCE_MS) as connection:
             erasure_lock(connection, conversation_id)
-            # What was erased since it was read must leave nothing.
+            # Texts erased since the read must leave nothing behind.
             if erasure_count(connection, [conversation_id]) != erasures:
                 return
             found = dict(zip(texts, vectors, strict=True))
@@ -147,7 +147,7 @@ def _embed(
 def _lacking_texts(
     connection: Connection, generation: Generation, conversation_id: UUID, name: str
 ) -> dict[bytes, str]:
-    """Return texts by their fingerprints, a page of those that have no vector."""
+    """Return one page of the texts that have no vector, by fingerprint."""
     places = lacking(connection, conversation_id, name, _EMBEDDED)
     table = generation.tables["context_messages"]
     source = SqlRowSource(connection, table, conversation_id)
@@ -163,16 +163,16 @@ def _lacking_texts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextReading:
-    """One messages[] view to be read; see `Views.context` for what may be asked.
+    """One read of the messages[] view; see `Views.context` for the options.
 
     Attributes:
-        memory: What this process remembers of the conversations that it reads.
+        memory: The rows that this process remembers of the conversations that it reads.
         mode: The mode that the system part is composed for; ``active`` for the conversation's.
-        policy: Which tools the request may declare, besides what the conversation says.
-        run: Of which run the request is told; True for the active one, None as the mode asks for.
+        policy: Which tools the request may declare, in addition to the conversation's policy.
+        run: The run that the request describes; True for the active one, None to follow the mode.
         at: The version to go back to; None for the present.
-        options: What else goes to `build`: model, limits, tools, format, provider.
-        levels: What the last attempt has made of lower levels of detail.
+        options: Other arguments of `build`: model, limits, format, provider, paths.
+        levels: The lower levels of detail that the last attempt produced.
     """
 
     store: EventStore
@@ -193,7 +193,7 @@ class ContextReading:
         object.__setattr__(self, "levels", KeptLevels(self.conversation_id))
 
     def view(self, strategy: Strategy) -> ContextView:
-        """Read the view; a strategy whose embedding fails goes on without it, and says so."""
+        """Read the view; if a strategy's embedding fails, search without it and add a note."""
         try:
             view = self._answer(strategy)
         except EmbeddingFailed as error:
@@ -209,13 +209,13 @@ class ContextReading:
     def _answer(self, strategy: Strategy) -> ContextView:
         with_runs = self.mode == "run" if self.run is None else bool(self.run)
         view = self._read(strategy, with_runs=with_runs) or self._read(strategy, with_runs=True)
-        assert view is not None  # noqa: S101 - with what is told of runs, nothing is lacking
+        assert view is not None  # noqa: S101 - with the runs read, nothing is missing
         return view
 
     def _read(self, strategy: Strategy, *, with_runs: bool) -> ContextView | None:
-        """Read the view; None if the conversation's own mode asks for runs, and they are not read.
+        """Read the view; None if the conversation's mode requires runs and they were not read.
 
-        They are a projection of their own, which most requests need not catch up.
+        Runs are a separate projection, which most requests need not catch up.
         """
         if self.at is None and not with_runs and not retrieves(strategy):
             return read_on_driver(
@@ -285,7 +285,7 @@ class ContextReading:
         runs: Copy | None,
         head: Head | None = None,
     ) -> _Asked | None:
-        """Return what is asked for, of a conversation as it stands; None if ``runs`` is lacking."""
+        """Return what to compose the request for, or None if it needs ``runs`` and has none."""
         active = self.memory.active(self.conversation_id, head) or read_active(
             connection, generation.tables[CONTEXT_ACTIVE.name], self.conversation_id
         )
@@ -318,7 +318,7 @@ class ContextReading:
     ) -> ContextView:
         memo = recent = None
         look_for: LookForLevels = lambda rows: None  # noqa: E731
-        # What is folded in memory is gone afterwards; and few read what was kept out.
+        # Rows folded in memory are gone afterwards, and few requests read excluded rows.
         kept = not (self.store.read_only or generation.in_memory)
         if self.at is None and kept and not self._excluded:
             known = (self.conversation_id, head, asked.active)
@@ -356,7 +356,7 @@ class ContextReading:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a request is composed for, now that it is known how the conversation stands."""
+    """What a request is composed for, resolved from the conversation's current state."""
 
     mode: Mode | None
     active: Active
@@ -367,7 +367,7 @@ class _Asked:
 def sent(
     store: EventStore, conversation_id: UUID, request_version: int, strategy: Strategy | None
 ) -> ContextView:
-    """Return the messages[] of a request that was made; see `Views.context_of`."""
+    """Return the messages[] of an earlier request; see `Views.context_of`."""
     request = recorded_request(store, conversation_id, request_version)
 
     def read(copies: Sequence[Copy]) -> ContextView:

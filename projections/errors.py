@@ -1,4 +1,4 @@
-"""What the read side refuses or fails at; the whole tree is drawn in `agent_eventstore.errors`."""
+"""Errors of the read side; `agent_eventstore.errors` draws the whole tree."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class InvalidProjection(EventStoreError, ValueError):
-    """A projection of a product's own cannot be made as it is declared; ``reason`` says why."""
+    """A product's projection is declared incorrectly; ``reason`` says how."""
 
     def __init__(self, name: str, reason: str) -> None:
         self.name = name
@@ -41,11 +41,11 @@ class UnknownProjection(EventStoreError, LookupError):
     def __init__(self, name: str, choices: tuple[str, ...]) -> None:
         self.name = name
         self.choices = choices
-        super().__init__(f"there is no projection {name!r}: choose from {', '.join(choices)}")
+        super().__init__(f"unknown projection {name!r}: choose from {', '.join(choices)}")
 
 
 class EncodingNotBundled(EventStoreError, LookupError):
-    """The tokenizer's ranks are not carried along, and nothing is downloaded at run time."""
+    """The tokenizer's ranks are not bundled, and nothing is downloaded at run time."""
 
     def __init__(self, encoding: str, choices: tuple[str, ...]) -> None:
         self.encoding = encoding
@@ -54,16 +54,16 @@ class EncodingNotBundled(EventStoreError, LookupError):
 
 
 class UnknownStrategy(EventStoreError, LookupError):
-    """There is no compression strategy of this name."""
+    """No compression strategy has this name."""
 
     def __init__(self, name: str, choices: tuple[str, ...]) -> None:
         self.name = name
         self.choices = choices
-        super().__init__(f"there is no strategy {name!r}: choose from {', '.join(choices)}")
+        super().__init__(f"unknown strategy {name!r}: choose from {', '.join(choices)}")
 
 
 class EmbeddingFailed(EventStoreError):
-    """A product's embedding callable raised, or did not give a vector for each text."""
+    """A product's embedding callable raised, or did not return a vector for each text."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -71,7 +71,7 @@ class EmbeddingFailed(EventStoreError):
 
 
 class RequestNotReproducible(EventStoreError):
-    """The log no longer gives the messages that were sent with a request."""
+    """The messages that a request sent can no longer be reproduced from the log."""
 
     def __init__(self, conversation_id: UUID, version: int, reason: str) -> None:
         self.conversation_id = conversation_id
@@ -79,12 +79,12 @@ class RequestNotReproducible(EventStoreError):
         self.reason = reason
         super().__init__(
             f"the messages of the request at version {version} of conversation {conversation_id} "
-            f"cannot be given back: {reason}"
+            f"cannot be reproduced: {reason}"
         )
 
 
 class BudgetInfeasible(EventStoreError):
-    """The messages that must be sent are larger than the budget."""
+    """The mandatory messages do not fit into the budget."""
 
     def __init__(self, max_tokens: int, mandatory: dict[str, int]) -> None:
         self.max_tokens = max_tokens
@@ -97,7 +97,7 @@ class BudgetInfeasible(EventStoreError):
 
 
 class InvalidSettings(EventStoreError, ValueError):
-    """Settings are unknown, out of range, or contradict each other; ``problems`` has one a line."""
+    """Settings are unknown, out of range or contradictory; ``problems`` lists each problem."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         self.problems = problems
@@ -105,7 +105,7 @@ class InvalidSettings(EventStoreError, ValueError):
 
 
 class InvalidPrompt(EventStoreError, ValueError):
-    """A text of the product's for the system part cannot be read; ``source`` says which."""
+    """The product's text for the system part cannot be used; ``source`` says which text."""
 
     def __init__(self, source: str, reason: str) -> None:
         self.source = source
@@ -114,7 +114,7 @@ class InvalidPrompt(EventStoreError, ValueError):
 
 
 class ProjectionFailed(EventStoreError):
-    """A fold raised, or an event could not be read; nothing of the conversation was written."""
+    """A fold raised or an event could not be read; none of the conversation's rows were written."""
 
     def __init__(self, projection: str, conversation_id: UUID, version: int) -> None:
         self.projection = projection
@@ -125,13 +125,13 @@ class ProjectionFailed(EventStoreError):
         )
 
     def __str__(self) -> str:
-        """Name the cause's class too; what the cause says may quote the conversation."""
+        """Add only the cause's class: its message may quote the conversation."""
         cause = self.__cause__
         return super().__str__() + (f": {type(cause).__name__}" if cause else "")
 
 
 class GenerationGone(EventStoreError):
-    """A cut-over has replaced the generation that was in use: look again."""
+    """A cut-over has replaced the generation in use: read again."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"a rebuild has replaced the tables in use: read again ({reason})")

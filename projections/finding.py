@@ -1,6 +1,6 @@
-"""Searching the messages of all conversations: the query of each database, and what it finds.
+"""Search across the messages of all conversations: each database's query and the hits.
 
-Of a word that stands in very many messages, the newest of them are ranked.
+If very many messages contain a word, only the newest of them are ranked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from projections.models.words import Term, pieces_of, snippet_of
 
 __all__ = ["FoundPlace", "SearchHit", "hits_of", "places_of", "titles_of"]
 
-_RANKED = 2_000  # of the newest that match
+_RANKED = 2_000  # newest matches
 _ROUNDS = 5
 
 _SQLITE = """
@@ -47,18 +47,18 @@ _POSTGRESQL = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchHit:
-    """A message that was found.
+    """A message that matches a search.
 
     Attributes:
         conversation_id: Its conversation.
         title: The conversation's title.
         version: The message's version.
-        role: ``user``, ``assistant`` or, where the conversation's title was found, ``title``.
-        snippet: The part of the message in which most of the words stand.
-        marks: Where they stand in the snippet: start and end of each, as of a slice.
-        rank: The higher, the better; to be compared within one answer. It is the database's own:
-            what is folded in memory, because it is behind where nothing may be written, is ranked
-            as SQLite does it, and may come in another order than PostgreSQL's.
+        role: ``user``, ``assistant``, or ``title`` if the match is in the conversation's title.
+        snippet: The part of the message that contains most of the words.
+        marks: Where the words are in the snippet: start and end of each, as in a slice.
+        rank: Higher is better; comparable only within one result. The database computes it. Rows
+            folded in memory (when the tables are behind and cannot be written) are ranked by
+            SQLite, and so may come in a different order than on PostgreSQL.
     """
 
     conversation_id: UUID
@@ -70,7 +70,7 @@ class SearchHit:
     rank: float
 
     def marked(self, before: str = "**", after: str = "**") -> str:
-        """Return the snippet with the words that were found between two texts."""
+        """Return the snippet with each matching word enclosed in ``before`` and ``after``."""
         parts, end = [], 0
         for first, last in self.marks:
             parts += [self.snippet[end:first], before, self.snippet[first:last], after]
@@ -80,7 +80,7 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class FoundPlace:
-    """Where something was found, and how well it fits."""
+    """A match's place and its rank."""
 
     conversation_id: UUID
     version: int
@@ -96,7 +96,7 @@ def places_of(
     whose: Owner,
     limit: int,
 ) -> list[FoundPlace]:
-    """Return the messages in which all terms stand, the best first, in the caller's transaction."""
+    """Return the messages that contain all terms, best first, in the caller's transaction."""
     table = generation.tables["message_words"].name
     if connection.dialect.name == "sqlite":
         query, asked = _SQLITE, {"words": _fts5(terms, whose)}
@@ -113,7 +113,7 @@ def places_of(
         rows = connection.execute(statement, bound).all()
         for row in rows:
             place = FoundPlace(*row)
-            # A long message has several pieces, of which the best comes first.
+            # A long message has several pieces; its best piece comes first.
             found.setdefault((place.conversation_id, place.version), place)
         if len(rows) < 2 * limit or len(found) >= limit:
             break
@@ -138,7 +138,7 @@ def _marks(whose: Owner) -> Iterator[str]:
 
 
 def _named(whose: Owner) -> Iterator[tuple[str, str]]:
-    """Yield what the index is asked for: user and tenant, an empty one for none."""
+    """Yield the user and the tenant to ask the index for; an empty tenant stands for none."""
     if whose.user_id is not None:
         yield "u", escape(whose.user_id)
     if whose.tenant_id is not None or whose.exact:
@@ -161,7 +161,7 @@ def hits_of(
     titles: Mapping[UUID, str | None],
     terms: Sequence[Term],
 ) -> list[SearchHit]:
-    """Return what was found with the texts that the log has; what was erased since is left out."""
+    """Return the hits with their texts from the log, without those erased in the meantime."""
     hits = []
     for place in places:
         cid = place.conversation_id

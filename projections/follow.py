@@ -1,8 +1,7 @@
-"""Following a timeline: its changes as they are committed, by whichever process.
+"""Following a timeline: its changes as any process commits them.
 
-A follower reads and never writes: it folds what is new in memory, from where the timeline's rows
-stand. Each process looks once for all of its followers whether anything was committed: see
-`projections.pulse`.
+A follower reads and never writes: starting from the timeline's rows, it folds new events in memory.
+Each process polls once for all of its followers: see `projections.pulse`.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ _LOOKS = 10
 
 
 class Follower:
-    """One who follows a conversation's timeline.
+    """A follower of a conversation's timeline.
 
     Attributes:
-        version: Up to which everything was told.
-        conversation_id: Whose timeline it is.
-        behind: Whether there may be more than what was told last.
+        version: The version up to which all changes were reported.
+        conversation_id: The conversation.
+        behind: Whether there may be more changes than were last reported.
     """
 
     def __init__(self, store: EventStore, conversation_id: UUID, after: int) -> None:
@@ -62,14 +61,14 @@ class Follower:
         self._left = self.behind = False
 
     def news(self) -> list[TimelineUpdate]:
-        """Return what has come since the last call, up to 500 events; nothing if nothing has.
+        """Return the changes since the last call, from up to 500 events; empty if there are none.
 
-        Where no event has, but the writer's process has ended, what it was doing is interrupted;
-        with the version that was told last. Reads alone, in a transaction of its own.
+        If there is no new event but the writer's process has ended, the running items become
+        interrupted, in an update that repeats the last version. Only reads, in its own transaction.
 
         Raises:
             ConversationNotFound: No conversation has this id.
-            ValueError: The conversation has not come to the version from which it is followed.
+            ValueError: The conversation has not reached the version from which it is followed.
             ProjectionFailed: The timeline's fold raised.
         """
         updates = [] if self._state is not None else self._begin()
@@ -106,7 +105,7 @@ class Follower:
         return self._take_up()
 
     def _take_up(self) -> list[TimelineUpdate]:
-        """Begin where the timeline's rows stand, and tell what they have gained since."""
+        """Begin at the version of the timeline's rows, and report their changes since ``after``."""
         cid, after = self.conversation_id, self.version
         with self._store.reading(snapshot=True) as connection:
             current = get_stream(connection, cid).version
@@ -144,7 +143,7 @@ class Follower:
         return state
 
     def _writer_changed(self, left: bool) -> list[TimelineUpdate]:
-        """Tell what goes on that it is interrupted, or that it goes on after all."""
+        """Report running items as interrupted, or as running again if the writer is back."""
         _, items = self._anew(self.version)
         changes = tuple(
             ItemChanged(
@@ -158,13 +157,13 @@ class Follower:
         return [TimelineUpdate(version=self.version, changes=changes)] if changes else []
 
     def _reset(self, version: int) -> TimelineUpdate:
-        """Tell the whole timeline anew, and begin anew: something was erased, or has come back."""
+        """Send the whole timeline again and restart: events were erased, or a branch is back."""
         self._state, items = self._anew(version)
         self.version = version
         return TimelineUpdate(version=version, changes=(TimelineReset(items=tuple(items)),))
 
     def _anew(self, version: int) -> tuple[State, list[TimelineItem]]:
-        """Return the fold's state at a version, and the items that are shown then, in order."""
+        """Return the fold's state at a version, and the items shown at that version, in order."""
         cid = self.conversation_id
         with self._store.reading(snapshot=True) as connection:
             copy = Generation(TIMELINE, IN_MEMORY, None)
@@ -190,7 +189,7 @@ def _goes_back(event: RecordedEvent) -> bool:
 
 
 def _reset_between(connection: Connection, conversation_id: UUID, after: int, until: int) -> bool:
-    """Whether older items may have gone or come back between two versions."""
+    """Whether older items may have disappeared or reappeared between two versions."""
     events = metadata_for(connection.dialect.name).tables["events"]
     query = select(events.c.version).where(
         events.c.conversation_id == conversation_id,
@@ -202,23 +201,23 @@ def _reset_between(connection: Connection, conversation_id: UUID, after: int, un
 
 
 class Waits:
-    """When a follower's next heartbeat is due, and when it has waited long enough for news."""
+    """When a follower's next heartbeat is due, and when its timeout has passed."""
 
     def __init__(self, heartbeat_s: float | None, timeout_s: float | None) -> None:
         self._heartbeat_s, self._timeout_s = heartbeat_s, timeout_s
         self.told()
 
     def told(self) -> None:
-        """Begin to wait: something was told just now."""
+        """Restart both waits: a change was just reported."""
         self._news_at = self._beat_at = time.monotonic()
 
     def beat(self) -> None:
-        """Begin to wait for the next heartbeat."""
+        """Restart the wait for the next heartbeat."""
         self._beat_at = time.monotonic()
 
     @property
     def left_s(self) -> float | None:
-        """How long to wait now, in seconds; None for as long as it takes."""
+        """How long to wait now, in seconds; None to wait without a limit."""
         due = [
             at + after
             for at, after in (
@@ -231,7 +230,7 @@ class Waits:
 
     @property
     def over(self) -> bool:
-        """Whether there was no news for so long that following ends."""
+        """Whether the timeout has passed without a change."""
         if self._timeout_s is None:
             return False
         return time.monotonic() >= self._news_at + self._timeout_s
@@ -240,7 +239,7 @@ class Waits:
 def followed(
     follower: Follower, first: list[TimelineUpdate], pulse: Pulse, waits: Waits
 ) -> Generator[TimelineUpdate, None, None]:
-    """Yield a follower's updates as they come, then heartbeats while there are none."""
+    """Yield a follower's updates as they arrive, and heartbeats while there are none."""
     woken = threading.Event()
     yield from first
     with pulse.joined(follower.conversation_id, woken.set):

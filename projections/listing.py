@@ -1,7 +1,7 @@
-"""The list of conversations, by pages: what a sidebar shows, newest first.
+"""The paged list of conversations that a sidebar shows, newest first.
 
-A page is read from an index in the order in which it is shown, from the place at which the page
-before it ended, so that it costs what it shows, however many conversations there are.
+A page is read from an index in display order, starting where the previous page ended. Its cost
+depends on the page's size, and not on the number of conversations.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _SHOWN = tuple(status for status in _STATUSES if status != "erased")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationEntry(DirectoryEntry):
-    """A conversation in the list, with what the store knows of it besides.
+    """A conversation in the list: its directory entry and the store's data about it.
 
     Attributes:
-        version: Of its last event, whatever that is.
+        version: The version of its last event of any kind.
         tenant_id: Its tenant.
         user_id: Its user.
         key: The product's own name for it.
@@ -62,9 +62,9 @@ _FIELDS = frozenset(field.name for field in fields(ConversationEntry))
 
 @dataclass(frozen=True, slots=True)
 class ConversationPage(Sequence[ConversationEntry]):
-    """A page of the list; pass ``cursor`` as ``after`` for the next one, which may be empty.
+    """A page of the list; pass ``cursor`` as ``after`` to get the next page, which may be empty.
 
-    ``cursor`` is None when this page is the last.
+    ``cursor`` is None on the last page.
     """
 
     entries: tuple[ConversationEntry, ...]
@@ -75,17 +75,17 @@ class ConversationPage(Sequence[ConversationEntry]):
     @overload
     def __getitem__(self, place: slice) -> tuple[ConversationEntry, ...]: ...
     def __getitem__(self, place: int | slice) -> ConversationEntry | tuple[ConversationEntry, ...]:
-        """Return one entry, or several, by their place."""
+        """Return the entry at an index, or the entries of a slice."""
         return self.entries[place]
 
     def __len__(self) -> int:
-        """Return how many conversations the page holds."""
+        """Return the number of conversations on the page."""
         return len(self.entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a page ends: after the conversation of this activity and id."""
+    """Where a page ends: after the conversation with this last activity and id."""
 
     last_activity_at: datetime
     conversation_id: UUID
@@ -95,7 +95,7 @@ class Place:
         """Return the place that a page's cursor names.
 
         Raises:
-            InvalidCursor: It is not the cursor of a page.
+            InvalidCursor: The text is not a page's cursor.
         """
         if cursor is None:
             return None
@@ -125,10 +125,10 @@ def page_of(
     """Return a page of the list, in the caller's transaction.
 
     Raises:
-        ValueError: There is no such status.
+        ValueError: The status is unknown.
     """
     if status is not None and status not in _STATUSES:
-        raise ValueError(f"no conversation is {status!r}: choose from {', '.join(_STATUSES)}")
+        raise ValueError(f"unknown status {status!r}: choose from {', '.join(_STATUSES)}")
     query = _query(
         generation.tables["directory"],
         connection.dialect.name,
@@ -153,7 +153,7 @@ def page_of(
 
 
 class _Narrowed(NamedTuple):
-    """By what a list is narrowed; the values are parameters."""
+    """The filters of a list; their values are bound as parameters."""
 
     tenant: bool
     no_tenant: bool
@@ -168,10 +168,10 @@ def _query(
     statuses: tuple[ConversationStatus, ...],
     narrowed: _Narrowed,
 ) -> Select[Any]:
-    """Return the query of a page; putting it together takes as long as running it."""
+    """Return the query of a page, cached: building it takes as long as running it."""
     streams = metadata_for(dialect).tables["conversations"]
     size = bindparam("page_size", type_=Integer)
-    # Each status is in order in the index; of each no more is read than the page can hold.
+    # The index is ordered within each status; at most one page is read per status.
     listed = union_all(
         *(select(_listed(directory, narrowed, each).limit(size).subquery()) for each in statuses)
     ).subquery()
@@ -186,7 +186,7 @@ def _query(
 
 
 def _entries(result: CursorResult[Any]) -> list[ConversationEntry]:
-    # Names are looked up once, and not for each row: a page is as fast as its rows are made.
+    # Look names up once, not per row: making the rows takes most of a page's time.
     places = [(place, name) for place, name in enumerate(result.keys()) if name in _FIELDS]
     return [ConversationEntry(**{name: row[place] for place, name in places}) for row in result]
 
@@ -198,7 +198,7 @@ def _listed(directory: Table, narrowed: _Narrowed, status: ConversationStatus) -
     if narrowed.user:
         query = query.where(bindparam("of_user", type_=SafeText) == USER)
         if narrowed.tenant:
-            # Not by its index: a tenant has many users, and a user few tenants.
+            # Avoid the tenant's index: a tenant has many users, a user has few tenants.
             query = query.where(func.coalesce(TENANT, "") == tenant, TENANT.is_not(None))
     elif narrowed.tenant:
         query = query.where(tenant == TENANT)

@@ -1,7 +1,7 @@
-"""Whether a conversation has gained events, told to all followers of a store by one thread.
+"""One thread that notifies all followers of a store when their conversations gain events.
 
-It asks with one short query, many times a second while something happens, and less often while
-nothing does. Once a second it looks whether the writers live.
+It polls with one short query: many times a second while the store is busy, less often while it is
+idle. Once a second it checks whether the writers are alive.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ __all__ = ["Pulse", "pulse_of"]
 
 _SHORTEST_S = 0.005
 _LONGEST_S = 0.02
-_WRITERS_S = 1.0  # between two looks whether writers live
+_WRITERS_S = 1.0  # between two checks whether writers are alive
 _PATIENCE_S = 1.0
-_SLOWER = 1.3  # times as long, after each look that found nothing
+_SLOWER = 1.3  # factor of the interval after each poll that found nothing
 
 _log = get_logger("projections.pulse")
 
 
 class Pulse:
-    """Tells followers of one store that their conversations have gained events.
+    """Notifies the followers of one store when their conversations gain events.
 
-    One thread looks for all of them, while there are any.
+    One thread polls for all followers, for as long as there are any.
     """
 
     def __init__(self, engine: Engine) -> None:
-        # No reference of its own, which would keep what it is found by.
+        # A weak reference: a strong one would keep alive the engine that is its own key.
         self._engine = ref(engine)
         self._begin()
         in_child(self._begin)
@@ -52,7 +52,7 @@ class Pulse:
 
     @contextmanager
     def joined(self, conversation_id: UUID, wake: Callable[[], None]) -> Iterator[None]:
-        """Do what `join` does until the block ends."""
+        """Join for the duration of the block; see `join`."""
         me = self.join(conversation_id, wake)
         try:
             yield
@@ -60,10 +60,10 @@ class Pulse:
             self.leave(me)
 
     def join(self, conversation_id: UUID, wake: Callable[[], None]) -> object:
-        """Have a function called, in a thread, whenever the conversation may have gained events.
+        """Call ``wake``, in a thread, whenever the conversation may have gained events.
 
         Returns:
-            What `leave` takes.
+            A token to pass to `leave`.
         """
         me = object()
         with self._lock:
@@ -76,7 +76,7 @@ class Pulse:
         return me
 
     def leave(self, me: object) -> None:
-        """End it; the last one waits until the thread has let go of the database."""
+        """Stop the calls; the last follower to leave waits up to a second for the thread to end."""
         with self._lock:
             self._wakes.pop(me, None)
             thread = None if self._wakes else self._thread
@@ -121,8 +121,8 @@ class Pulse:
                 return False
             found = _versions(engine, {cid for cid, _ in wakes})
         except Exception as error:
-            # Those who follow ask the database themselves, and meet the error where it is handled.
-            _log.warning("followers cannot look", reason=str(error))
+            # Followers query the database themselves, and get the error where it is handled.
+            _log.warning("followers cannot check for events", reason=str(error))
             found = {}
         moved = {cid for cid, _ in wakes if new or found.get(cid) != known.get(cid) or not found}
         known.clear()
@@ -135,12 +135,12 @@ class Pulse:
     def _told_of_writers(
         self, engine: Engine, wakes: list[tuple[UUID, Callable[[], None]]], before: set[UUID]
     ) -> set[UUID]:
-        """Wake those whose writer has gone or come since then; return who is left without one."""
+        """Wake the followers whose writer has gone or returned; return those without a writer."""
         try:
             with engine.begin() as connection:
                 left = without_writer(connection, {cid for cid, _ in wakes})
         except Exception as error:
-            _log.warning("followers cannot look for writers", reason=str(error))
+            _log.warning("followers cannot check writers", reason=str(error))
             return before
         for cid, wake in wakes:
             if (cid in left) != (cid in before):
@@ -161,7 +161,7 @@ _MAKING = threading.Lock()
 
 
 def pulse_of(engine: Engine) -> Pulse:
-    """Return the pulse that all followers of a store share, whichever owners it is bound to."""
+    """Return the pulse that all followers of a store share, whatever owner it is bound to."""
     with _MAKING:
         if engine not in _PULSES:
             _PULSES[engine] = Pulse(engine)

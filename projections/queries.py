@@ -1,6 +1,6 @@
-"""What views ask of the read models' tables: one query a view, in the caller's transaction.
+"""The queries that views run on the read models' tables: one per view, in the caller's transaction.
 
-The larger ones stand beside what they are about: `projections.listing`,
+Larger queries are in the module of their subject: `projections.listing`,
 `projections.models.totals`, `projections.tokens.calibration`, `projections.run_mode`,
 `projections.context`.
 """
@@ -51,28 +51,28 @@ _GOING_ON = frozenset({"pending", "running", "streaming"})
 
 
 def at_most(limit: Limit) -> Limit:
-    """Return how many rows are asked for; None for all of them.
+    """Return the limit after checking it; None means all rows.
 
     Raises:
-        ValueError: A negative number, which SQLite takes for all and PostgreSQL refuses.
+        ValueError: The limit is negative: SQLite would return all rows, PostgreSQL would fail.
     """
     if limit is not None and limit < 0:
-        raise ValueError(f"limit must not be negative, and is {limit}")
+        raise ValueError(f"limit must not be negative: {limit}")
     return limit
 
 
 @contextmanager
 def readable(name: str) -> Iterator[None]:
-    """Raise `RowDamaged` where the rows of a projection do not make what they are read for.
+    """Raise `RowDamaged` if a projection's rows cannot be converted.
 
-    Around what takes rows alone: a value of the caller's must have been looked at before.
+    Wrap only code that handles rows: the caller's own values must have been checked before.
     """
     try:
         yield
     except (AttributeError, LookupError, TypeError, ValidationError) as error:
         if isinstance(error, EventStoreError):
             raise
-        raise RowDamaged(f"of {name}") from error
+        raise RowDamaged(f"in {name}") from error
 
 
 def rows(
@@ -84,7 +84,7 @@ def rows(
     limit: int | None,
     whose: Owner,
 ) -> list[dict[str, Any]]:
-    """Return rows of a table, of one conversation or of all, in the order of its key."""
+    """Return a table's rows, of one conversation or of all, ordered by key."""
     stored = generation.tables[table]
     query = tables.shown(stored, connection.dialect.name)
     if conversation_id is not None:
@@ -104,14 +104,14 @@ def timeline(
     limit: int | None,
     now: bool = True,
 ) -> list[TimelineItem]:
-    """Return the items of a conversation that began or changed after a version, in their order.
+    """Return the items of a conversation that began or changed after a version, in reading order.
 
-    What a writer was doing whose process has ended since is interrupted, if ``now`` is asked about.
+    With ``now``, running items whose writer's process has ended are returned as interrupted.
     """
     table = generation.tables["timeline_items"]
     query = tables.shown(table, connection.dialect.name)
     query = query.where(table.c.conversation_id == conversation_id)
-    # Whoever asks for news is told what has left the active branch, too.
+    # A caller that asks for changes also gets the items that have left the active branch.
     query = query.where(table.c.end_version > after if after else table.c.inactive.is_not(True))
     query = query.order_by(table.c.version, table.c.part).limit(at_most(limit))
     items = [TimelineItem.from_row(row) for row in connection.execute(query).mappings()]
@@ -127,7 +127,7 @@ def timeline(
 def branch_rows(
     connection: Connection, generation: Generation, conversation_id: UUID
 ) -> list[BranchRow]:
-    """Return the alternatives of a conversation, also those within others."""
+    """Return the alternatives of a conversation, including nested ones."""
     table = generation.tables[BRANCHES.name]
     query = select(table).where(table.c.conversation_id == conversation_id)
     found = connection.execute(query.order_by(table.c.version)).mappings()
@@ -135,7 +135,7 @@ def branch_rows(
 
 
 def goes_on(item: TimelineItem) -> bool:
-    """Whether an item shows what its writer is doing; runs and tasks go on without one."""
+    """Whether an item shows work that its writer is doing; runs and tasks need no writer."""
     return item.kind in _WRITERS and item.status in _GOING_ON
 
 
@@ -151,13 +151,13 @@ def tool_calls(
     limit: int,
     whose: Owner,
 ) -> list[ToolCallRow]:
-    """Return the tool calls of which all that is given is true, newest first.
+    """Return the tool calls that match all given filters, newest first.
 
     Raises:
-        ValueError: There is no such status, or the limit is negative.
+        ValueError: The status is unknown, or the limit is negative.
     """
     if status is not None and status not in TOOL_STATUSES:
-        raise ValueError(f"no tool call is {status!r}: choose from {', '.join(TOOL_STATUSES)}")
+        raise ValueError(f"unknown status {status!r}: choose from {', '.join(TOOL_STATUSES)}")
     table = generation.tables["tool_calls"]
     wanted = (
         (table.c.conversation_id, conversation_id),
@@ -169,7 +169,7 @@ def tool_calls(
     query = select(table).order_by(
         table.c.requested_at.desc(),
         table.c.conversation_id,
-        # Never NULL, which the databases sort to different ends; one append is one moment.
+        # Never NULL (the databases sort NULL to different ends). Events of one append share a time.
         table.c.requested_version.desc(),
         table.c.call_index.desc(),
         table.c.call_id,
@@ -184,7 +184,7 @@ def tool_calls(
 
 
 def open_work(connection: Connection, generation: Generation, conversation_id: UUID) -> OpenWork:
-    """Return what a conversation has begun and not ended."""
+    """Return a conversation's open work."""
     table = generation.tables["open_work"]
     query = select(table).where(table.c.conversation_id == conversation_id)
     return OpenWork.from_row(connection.execute(query).mappings().one())
@@ -198,7 +198,7 @@ def tasks(
     task_id: str | None,
     open_only: bool,
 ) -> list[TaskRow]:
-    """Return the tasks of the queue that a conversation holds, in the order of their coming."""
+    """Return the tasks in a conversation's queue, in the order in which they were enqueued."""
     table = generation.tables[TASKS.name]
     query = select(table).where(table.c.conversation_id == conversation_id)
     if task_id is not None:
@@ -217,7 +217,7 @@ def conversations_with_open_work(
     limit: int,
     whose: Owner,
 ) -> list[UUID]:
-    """Return the ids above one, in their order, of conversations in which something is open."""
+    """Return the ids above ``after``, in order, of the conversations that have open work."""
     table = generation.tables["open_work"]
     query = select(table.c.conversation_id).where(table.c.open_count > 0)
     if after is not None:

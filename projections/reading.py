@@ -1,13 +1,14 @@
-"""How a read finds its rows: caught up first, or folded in memory.
+"""How a read finds its rows: catch up first, or fold in memory.
 
-`Views` says what is asked; this says of which tables. What is read of several projections is read
-in one snapshot, so that it is of one version; what is asked is answered in a transaction that only
-reads. Beside a lock that does not come within half a second, what is new is folded in memory
-instead, as on a replica.
+`Views` decides what to ask; this module decides which tables answer. Reads of several projections
+share one snapshot, so that all are of the same version; the query runs in a transaction that only
+reads. If a lock is not granted within half a second, new events are folded in memory instead, as on
+a replica.
 
-A turn's read finds new rows alone, nearly always, and few of them: it answers from what it has
-folded, keeps that in memory, and saves many at once. No answer depends on it. A fold is pure, so
-whoever lacks what another process has kept, or was killed with, folds it again and says the same.
+A read within a turn nearly always finds only new rows, and few of them. It answers from the rows
+that it has just folded, keeps them in memory, and saves many at once. No answer depends on this:
+folds are pure, so a process that lacks rows that another process kept, or lost when it was killed,
+folds them again with the same result.
 """
 
 from __future__ import annotations
@@ -47,36 +48,36 @@ __all__ = ["MOST_UNSAVED", "Besides", "DriverReading", "Reading", "read_current"
 C = TypeVar("C", Connection, DriverConnection)
 T = TypeVar("T")
 Reading = Callable[[Sequence[Copy]], T]
-"""A query: given a connection and a generation of each projection, in the order asked for."""
+"""A query; takes a connection and a generation of each projection, in the requested order."""
 DriverReading = Callable[[AnyConnection, Generation, Head | None], T]
-"""A query that speaks to the driver alone; it is told the head if that was just written."""
+"""A query that uses the driver directly; it gets the head if that was just written."""
 _Query = Callable[[C, Sequence[Generation], Sequence[Head]], T]
 
 
 class Besides(Protocol):
-    """What a query makes besides its answer, to be kept for others."""
+    """Results that a query produces in addition to its answer, to be stored for later requests."""
 
     @property
     def busy(self) -> bool:
-        """Whether the query had more to do than most: then saving waits for the next one."""
+        """Whether the query had more work than usual: if so, saving waits for the next one."""
 
     def bind(self, connection: AnyConnection) -> None:
-        """Bind what it writes, in the transaction that the query has read in."""
+        """Bind the values to write, in the transaction in which the query has read."""
 
     def write(self, connection: AnyConnection) -> None:
-        """Write it, in a transaction that has found everything as the query has."""
+        """Write the values, in a transaction that has found the state unchanged since the query."""
 
 
 _log = get_logger("projections")
 _TOLD: WeakSet[EventStore] = WeakSet()
 _LOOKS = 10
-"""How many cut-overs in a row a read may meet."""
+"""How many cut-overs in a row a read tolerates."""
 
 MOST_UNSAVED = 16
-"""Events of a conversation at which a read saves what it has folded, in a transaction of its own.
+"""Number of a conversation's events from which a read saves what it folded, in its own transaction.
 
-Fewer are kept in memory, for the next read to go on from; another process folds them again. A read
-that had to plan a step leaves up to twice as many: planning and saving do not meet in one request.
+Fewer events stay in memory, where the next read continues; another process folds them again. A read
+that had to plan a step leaves up to twice as many, so that no request both plans and saves.
 """
 
 
@@ -88,10 +89,10 @@ def read_current(
     *,
     whose: Owner = ANYBODY,
 ) -> T:
-    """Return what a query answers about one conversation as it is now, or about all of them.
+    """Return a query's answer about the current state of one conversation, or of all of them.
 
-    With ``whose`` the query asks for this owner's conversations alone: if much is behind, only they
-    are caught up.
+    ``whose`` says that the query reads only this owner's conversations: if much is behind, only
+    they are caught up.
 
     Raises:
         ConversationNotFound: No conversation has this id.
@@ -111,19 +112,19 @@ def read_on_driver(
     last: Head | None = None,
     besides: Besides | None = None,
 ) -> T:
-    """Return what `read_current` does of one conversation, at the cost of the driver's calls alone.
+    """Do what `read_current` does for one conversation, with driver calls only.
 
     Args:
         store: The store.
-        projection: The one that is read.
+        projection: The projection to read.
         conversation_id: The conversation.
         read: The query.
-        last: Where the conversation stood when this process last read it. If the store itself has
-            appended since, it is caught up without looking first whether there is something new,
-            and ``read`` may be given a head with ``unsaved`` rows, which it may keep for ``last``;
+        last: The conversation's head when this process last read it. If this store has appended
+            since, the conversation is caught up without checking for new events first. ``read``
+            may then get a head with ``unsaved`` rows, which it may keep as the next ``last``, or
             it raises `NotSaved` to be called again once they are saved.
-        besides: What else ``read`` makes, which is written in the transaction that writes the rows,
-            if there is one.
+        besides: Other results of ``read``, written in the transaction that writes the rows, if
+            there is one.
 
     Raises:
         ConversationNotFound: No conversation has this id.
@@ -170,7 +171,7 @@ def _looking(store: EventStore, projections: Sequence[Projection], look: Callabl
     for _ in range(_LOOKS):
         with suppress(GenerationGone), gone():
             return look()
-        # A cut-over came between two looks. If it was to another version, ours is gone too.
+        # A cut-over came between two queries. If it was to another version, ours is gone too.
         install_all(store, projections)
     return look()
 
@@ -213,7 +214,7 @@ def _or_in_memory(
     read: Reading[T],
     look: Callable[[], T],
 ) -> T:
-    """Return what a look answers or, if it cannot catch up for a lock, what a replica would."""
+    """Return the answer of ``look``; if a lock prevents catching up, read as a replica does."""
     try:
         return look()
     except DatabaseBusy as busy:
@@ -227,7 +228,7 @@ def _or_in_memory(
 
 @dataclass(frozen=True, slots=True)
 class _Begin(Begin[C]):
-    """How a read, of one snapshot, begins its transactions; ``besides`` goes in with the rows."""
+    """How a read begins its transactions, one of them a snapshot; ``besides`` joins the rows."""
 
     snapshot: Callable[[], AbstractContextManager[C]]
     besides: Besides | None = None
@@ -239,7 +240,7 @@ def _read_one(
     conversation_id: UUID,
     query: _Query[C, T],
 ) -> T:
-    # A snapshot, since what a view reads in several queries must be of one version.
+    # A snapshot, because all queries of a view must read the same version.
     with begin.snapshot() as connection:
         standing = standing_of(connection, projections, conversation_id)
         generations = all_live(projections, [each.generation for each in standing])
@@ -248,7 +249,7 @@ def _read_one(
             answer = _Answer.of(connection, generations, conversation_id, query)
     if current:
         return answer.kept(begin)
-    # Those found above: of a cut-over since, the tables that are missing tell.
+    # Use the generations found above: after a cut-over, their missing tables raise an error.
     return _read_new(begin, generations, conversation_id, query)
 
 
@@ -259,9 +260,9 @@ def _read_new(
     query: _Query[C, T],
     last: Head | None = None,
 ) -> T:
-    """Catch a conversation up, and read what all generations have folded up to one version.
+    """Catch a conversation up, and read once all generations are at the same version.
 
-    With ``last`` the query can do without the tables of what was folded since.
+    With ``last``, the query does not need events folded since then to be in the tables.
     """
     for attempt in range(_LOOKS):
         catching_up = CatchUp(generations, conversation_id, last=None if attempt else last)
@@ -275,7 +276,7 @@ def _read_new(
         with begin.snapshot() as connection:
             found = heads.of(connection, generations, conversation_id)
             version = found[0].version
-            # Others may have caught up one of them since, or erased.
+            # Another process may have caught up one of them since, or erased.
             together = version >= catching_up.version and all(
                 head.version == version for head in found
             )
@@ -297,11 +298,11 @@ def _read_new(
 def _answered_ahead(
     begin: _Begin[C], catching_up: CatchUp, conversation_id: UUID, query: _Query[C, T], last: Head
 ) -> _Answer[T] | None:
-    """Answer in the snapshot in which a conversation is folded; save that once it is much.
+    """Answer in the snapshot in which a conversation is folded; save once enough has accumulated.
 
-    One statement is that snapshot, for as long as the query asks the database for nothing more.
+    That snapshot is a single statement, as long as the query asks the database for nothing else.
 
-    None if the query needs the tables as they are afterwards, or others have come between.
+    None if the query needs the saved tables, or another process has interfered.
     """
     answer: _Answer[T] | None = None
     besides: Besides | None = None
@@ -336,7 +337,7 @@ def _answered_ahead(
 
 @dataclass(frozen=True, slots=True)
 class _Answer(Generic[T]):
-    """What a query has answered, and the tokens that it has counted."""
+    """A query's answer, and the tokens that the query counted."""
 
     value: T
     conversation_id: UUID
@@ -353,9 +354,9 @@ class _Answer(Generic[T]):
         found: Sequence[Head] = (),
         counts: TokenCounts | None = None,
     ) -> _Answer[T]:
-        """Ask, in a transaction that sees one state of the database.
+        """Run the query, in a transaction that sees one state of the database.
 
-        What is counted joins ``counts``, if there are some already.
+        New token counts are added to ``counts``, if given.
         """
         counts = counts or TokenCounts(conversation_id)
         counts.look_in(connection)
@@ -367,11 +368,11 @@ class _Answer(Generic[T]):
         return cls(value, conversation_id, counts, erasures)
 
     def kept(self, begin: _Begin[C]) -> T:
-        """Store what was counted; a busy database is no reason for the read to fail."""
+        """Store the token counts and return the answer; a busy database does not fail the read."""
         if self.counts.has_new:
             with suppress(DatabaseBusy), begin.writing() as connection:
                 erasure_lock(connection, self.conversation_id)
-                # What was erased since it was read must leave nothing.
+                # Events erased since the read must leave nothing behind.
                 if erasure_count(connection, [self.conversation_id]) == self.erasures:
                     self.counts.write(connection)
         return self.value
@@ -387,13 +388,13 @@ def _read_across(
     with store.reading(snapshot=True) as connection:
         generations = all_live(projections, find_all_live(connection, projections))
         if before != [each.number for each in generations]:
-            # The new one may lack what was appended while it was built.
+            # The new generation may lack events that were appended while it was built.
             raise GenerationGone(", ".join(each.projection.name for each in generations))
         _tell_of_set_aside(connection, generations)
         return read([(connection, each) for each in generations])
 
 
 def _tell_of_set_aside(connection: Connection, generations: Sequence[Generation]) -> None:
-    """Log of how many conversations the newest events are missing."""
+    """Log how many conversations lack their newest events."""
     if count := len({each.conversation_id for each in noted(connection, generations)}):
         _log.warning("read without what is set aside", conversations=count)

@@ -1,11 +1,11 @@
-"""Reading without writing, on a replica or beside a lock: what is missing is folded in memory.
+"""Reading without writing, on a replica or while a lock is held: missing events fold in memory.
 
-The rows that are needed are copied into an in-memory SQLite database, the tail is folded into it
-by the ordinary path, and the ordinary queries run there; so a replica answers as the primary does,
-but for the ranks and the order of what a search finds, which are SQLite's.
-Reading one conversation costs its rows and its tail; reading across conversations copies the
-whole projection, but only when something is behind. In the same way a conversation is read as it
-once was: nothing is copied then, and its events are folded from the first.
+The required rows are copied into an in-memory SQLite database, the regular code folds the tail into
+it, and the regular queries run on it. A replica therefore answers as the primary does, except that
+the ranks and the order of search hits are SQLite's.
+Reading one conversation costs its rows and its tail. Reading across conversations copies the whole
+projection, but only if something is behind. A conversation's past is read the same way: nothing is
+copied, and its events are folded from the first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Copy = tuple[Connection, Generation]
 
 _log = get_logger("projections.replica")
 _BESIDE = ("conversations", "writer_leases")
-"""Tables of the log that queries of views look at."""
+"""The log's tables that queries of views use."""
 
 
 @contextmanager
@@ -52,18 +52,18 @@ def in_memory(
     *,
     everything: bool,
 ) -> Iterator[Copy]:
-    """Yield a connection to a database in memory that holds these conversations up to date.
+    """Yield a connection to an in-memory database in which these conversations are up to date.
 
     Args:
-        connection: The read-only one, in a transaction.
-        projection: What to fold.
+        connection: The read-only connection, in a transaction.
+        projection: The projection to fold.
         live: The generation whose rows to start from, or None to fold from the first event.
-        conversations: Those to catch up.
-        everything: Copy the rows of all conversations, not only of those; one that cannot be
-            folded keeps the rows that it had, and is logged.
+        conversations: The conversations to catch up.
+        everything: Copy the rows of all conversations, not only of those. A conversation that
+            cannot be folded keeps its old rows, and is logged.
 
     Raises:
-        ProjectionFailed: One cannot be folded, and not everything was asked for.
+        ProjectionFailed: A conversation cannot be folded, and ``everything`` is false.
     """
     with _memory([projection]) as (memory, [copy]):
         for name in _BESIDE:
@@ -99,7 +99,7 @@ def in_memory(
 
 
 def known_counts(connection: Connection, conversation_id: UUID) -> TokenCounts:
-    """Return the stored token counts of a conversation, on a connection that may lack the table."""
+    """Return a conversation's stored token counts; the table may be missing."""
     return TokenCounts(conversation_id, connection if is_there(connection) else None)
 
 
@@ -138,7 +138,7 @@ def read_replica(
     conversation_id: UUID | None,
     read: Callable[[Sequence[Copy]], T],
 ) -> T:
-    """Return what a query answers where nothing may be written; arguments as of `read_current`."""
+    """Return a query's answer without writing anything; arguments as in `read_current`."""
     with store.reading(snapshot=True) as connection, ExitStack() as stack:
         copies = [
             _replica_copy(stack, connection, projection, conversation_id)
@@ -169,10 +169,10 @@ def _replica_copy(
 def standing_of(
     connection: AnyConnection, projections: Sequence[Projection], conversation_id: UUID
 ) -> list[heads.Standing]:
-    """Return how the live generation of each projection stands.
+    """Return how far the live generation of each projection has folded the conversation.
 
     Raises:
-        ConversationNotFound: There is no such conversation.
+        ConversationNotFound: No conversation has this id.
     """
     found = heads.standing(connection, projections, conversation_id)
     if found is None:
@@ -189,12 +189,13 @@ def read_past(
 ) -> T:
     """Return what a query would have answered when the conversation was at a version.
 
-    The events up to and including it are folded anew in memory: nothing is written, and it costs
-    what they cost. What was erased since is missing, as it is from the present.
+    The events up to and including that version are folded from scratch in memory. Nothing is
+    written; the cost grows with the number of events. Events erased since then are missing, as they
+    are from the present.
 
     Raises:
         ConversationNotFound: No conversation has this id.
-        ValueError: The conversation has not come to this version.
+        ValueError: The conversation has not reached this version.
         ProjectionFailed: A fold raised.
     """
     with store.reading(snapshot=True) as connection:

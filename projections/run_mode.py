@@ -1,8 +1,8 @@
-"""Run mode as it is read: the state of a conversation, and what a request is told of its run.
+"""Reading Run mode: a conversation's state, and the messages about its run in a request.
 
-What is told is made anew for every request (document 000, "Run-only injection") and never stored:
-while a node is active, the directive and the node's brief; once the run is completed, the directive
-with the post-run protocol, and nothing of its nodes.
+These messages are generated for every request (document 000, "Run-only injection") and never
+stored. While a node is active, they are the directive and the node's brief. Once the run is
+completed, they are the directive with the post-run protocol, and nothing about its nodes.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def read_run_state(
     """Return a conversation's state from a generation's tables, in the caller's transaction.
 
     Raises:
-        RowDamaged: A row was altered.
+        RowDamaged: A row was altered and cannot be read.
     """
 
     def rows(name: str, *order: str) -> list[Any]:
         table = generation.tables[name]
         query = shown(table, connection.dialect.name)
         query = query.where(table.c.conversation_id == conversation_id)
-        # What has no beginning comes first; left alone, each database would put it elsewhere.
+        # Rows without a start come first; by default the databases sort NULL to different ends.
         by = (table.c[each].nulls_first() for each in order)
         found = connection.execute(query.order_by(*by))
         return [row._mapping for row in found]
@@ -55,7 +55,7 @@ def read_run_state(
 def mode_and_turn(
     connection: Connection, generation: Generation, conversation_id: UUID
 ) -> tuple[Mode | None, int]:
-    """Return the mode that a conversation is in, and its last turn; 0 is before the first."""
+    """Return a conversation's mode and its last turn; 0 before the first turn."""
     table = generation.tables["conversation_state"]
     query = select(table.c.mode, table.c.last_turn)
     row = connection.execute(query.where(table.c.conversation_id == conversation_id)).first()
@@ -64,9 +64,9 @@ def mode_and_turn(
 
 
 def injections(state: RunState, run_id: str | None = None) -> tuple[Injection, ...]:
-    """Return what a request in Run mode is told of a run, by default of the active one.
+    """Return what a Run-mode request says about a run, by default the active one.
 
-    None if there is no such run, or if it has failed or was cancelled.
+    Empty if the run does not exist, has failed or was cancelled.
     """
     wanted = state.active_run_id if run_id is None else run_id
     run = next((each for each in state.runs if each.run_id == wanted), None)
@@ -99,4 +99,4 @@ def _brief(node: NodeRow) -> Injection:
 
 def _versions(*versions: int | None) -> tuple[int, ...]:
     told = (each for each in versions if each is not None)
-    return tuple(whole_number(each, "no version of a run") for each in told)
+    return tuple(whole_number(each, "an invalid version of a run") for each in told)

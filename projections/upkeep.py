@@ -1,6 +1,6 @@
-"""Rebuild, comparison and standing, with the projections of this package where none are named.
+"""Rebuild, compare and status; by default for this package's projections.
 
-The engine folds whatever it is handed, and knows no projection by name.
+The engine folds whatever projections it is given, and knows none by name.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ def rebuild(
     skip_broken: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> rebuilding.RebuildReport:
-    """Fold all events anew into new tables and make them the live ones.
+    """Fold all events from scratch into new tables, and make those tables live.
 
     Args:
-        store: The store; an in-memory one is rebuilt by this process alone.
-        names: The projections, or the name of one; all of them by default.
-        projections: Which there are: with the product's own, if it has any.
-        workers: Processes that fold, this one among them. A product's own projections are pickled
-            for the others: their classes must be importable.
-        skip_broken: Set aside what cannot be folded, and go on; it is in the report, and noted
-            until it has been caught up.
-        on_progress: Called with the events folded so far and those to be folded in all.
+        store: The store; an in-memory store is rebuilt by this process alone.
+        names: The names of the projections, or one name; all by default.
+        projections: The available projections, including the product's own, if any.
+        workers: Number of processes that fold, including this one. A product's own projections
+            are pickled for the others, so their classes must be importable.
+        skip_broken: Set aside conversations that cannot be folded, and continue. The report lists
+            them, and they stay noted until they are caught up.
+        on_progress: Called with the number of events folded so far and the total.
 
     Raises:
-        UnknownProjection: A name is not a projection's.
-        ProjectionFailed: A fold raised, or an event cannot be read. The live generation stays as
-            it is, and the rebuild can be started again where it stopped.
+        UnknownProjection: No projection has one of the names.
+        ProjectionFailed: A fold raised, or an event cannot be read. The live generation stays
+            unchanged; the next rebuild resumes where this one stopped.
     """
     return rebuilding.rebuild(
         store,
@@ -61,21 +61,21 @@ def compare(
     conversations: Iterable[UUID] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> diff.DiffReport:
-    """Compare the live tables of projections with a fresh fold of all events.
+    """Compare the projections' live tables with a fresh fold of all events.
 
-    Each conversation is read in one transaction with a snapshot of its own, and folded in memory.
+    Each conversation is read in its own snapshot transaction and folded in memory.
 
     Args:
         store: The store.
-        names: The projections, or the name of one; all of them by default.
-        projections: Which there are: with the product's own, if it has any.
-        conversations: Compare these alone, as one of several processes that share the work; rows
-            of conversations that do not exist are then not looked for.
-        on_progress: Called with the events folded so far and those to be folded in all, as far
-            as they are known.
+        names: The names of the projections, or one name; all by default.
+        projections: The available projections, including the product's own, if any.
+        conversations: Compare only these, for example in one of several processes that share the
+            work; rows of conversations that do not exist are then not searched for.
+        on_progress: Called with the number of events folded so far and the total, as far as it is
+            known.
 
     Raises:
-        UnknownProjection: A name is not a projection's.
+        UnknownProjection: No projection has one of the names.
         ProjectionFailed: A fold raised.
     """
     return diff.compare(
@@ -90,8 +90,9 @@ def compare(
 def status(
     store: EventStore, projections: Sequence[Projection] = PROJECTIONS
 ) -> list[lag.ProjectionStatus]:
-    """Return the standing of every projection, read in one snapshot.
+    """Return the status of every projection, read in one snapshot.
 
-    Costs what there are conversations, and what has happened since the live generations' cursors.
+    The cost grows with the number of conversations and with the events since the live generations'
+    cursors.
     """
     return lag.status(store, projections)

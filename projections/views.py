@@ -1,9 +1,9 @@
-"""`Views`: reading the projections, never stale.
+"""`Views`: read the projections, never stale.
 
-A read of one conversation first catches that conversation up, in a short transaction that need
-not wait for the disk; when nothing is new it only looks. A read across conversations first
-catches up those that the feed names. On a read-only store what is missing is folded in memory, and
-so is the past, which is asked for by ``at``.
+A read of one conversation first catches that conversation up, in a short transaction that need not
+wait for the disk; if there is nothing new, it only checks. A read across conversations first
+catches up those that the feed names. On a read-only store, missing events are folded in memory. So
+is the past, which callers request with ``at``.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ T = TypeVar("T")
 class Views(ViewsAcross):
     """The read models of a store.
 
-    Making one gives every projection its tables, if the store can be written to. Safe to share
-    between threads. Every method may raise `ProjectionFailed`, naming conversation and version,
-    `RowDamaged` where a table was altered, `StoreUnavailable` or `StatementRefused`.
+    Creating an instance creates the tables of every projection, if the store is writable. Safe to
+    share between threads. Every method may raise `ProjectionFailed`, which names conversation and
+    version; `RowDamaged` if a table was altered; `StoreUnavailable` or `StatementRefused`.
 
     Args:
         store: The store.
-        projections: With the product's own, if it has any.
-        memory_bytes: About how much is kept of what `context` has read last, so that a request
-            reads only what is new; 2 KB a message, and nothing with 0; by default what the store
-            says. Of one conversation half of it at most. What is not kept is read again: no answer
-            depends on it.
+        projections: The projections, including the product's own, if any.
+        memory_bytes: Approximate size of the cache of rows that `context` has read most recently,
+            so that a request reads only new rows: about 2 KB per message, at most half of the size
+            for one conversation. 0 keeps nothing; the default is the store's setting. Rows that are
+            not cached are read again: no answer depends on the cache.
 
     Raises:
         ValueError: ``memory_bytes`` is negative.
@@ -73,26 +73,27 @@ class Views(ViewsAcross):
         at: int | None = None,
         **owner: Unpack[Owned],
     ) -> list[TimelineItem]:
-        """Return what a UI shows of a conversation, in reading order.
+        """Return the items that a UI shows for a conversation, in reading order.
 
-        What a session has left open whose process has ended is ``interrupted``, before anybody
-        opens the conversation again; whether it has ended, its lease tells (`EventStore.writer`).
+        If the process of a session has ended, the items that it left open are ``interrupted`` even
+        before the conversation is opened again. The session's lease says whether the process has
+        ended (`EventStore.writer`).
 
-        Only the active branch: `branches` tells where there are alternatives.
+        Only items of the active branch are returned; `branches` lists the alternatives.
 
         Args:
             conversation_id: The conversation.
-            after: Only items that began or changed after this version; ask again with the
-                highest ``end_version`` seen to get the news. What has left the active branch
-                since is told, too: it is ``inactive``.
-            limit: The most items to return.
-            at: As it was at this version, by replay: costs what its events cost.
-            owner: Whose it must be (``tenant_id``, ``user_id``), here as in all that is read.
+            after: Only items that began or changed after this version; to get later changes, pass
+                the highest ``end_version`` seen. Items that have left the active branch since then
+                are returned too, as ``inactive``.
+            limit: Maximum number of items to return.
+            at: Return the timeline as of this version, by replay; the cost grows with its events.
+            owner: The required owner (``tenant_id``, ``user_id``), here as in all reads.
 
         Raises:
             ConversationNotFound: No conversation has this id or key.
-            OwnerMismatch: It belongs to another tenant or user.
-            ValueError: The conversation has not come to the version ``at``.
+            OwnerMismatch: The conversation belongs to another tenant or user.
+            ValueError: The conversation has not reached the version ``at``.
         """
         stream = self.store.stream(conversation_id, **owner)
         read = partial(
@@ -105,18 +106,18 @@ class Views(ViewsAcross):
     ) -> list[BranchPoint]:
         """Return where a conversation's active branch has alternatives, in reading order.
 
-        There are some after `Conversation.edit`, `regenerate` and `rewind`. What a screen shows as
-        "2/3" stands at the items of the active alternative's turn.
+        `Conversation.edit`, `regenerate` and `rewind` create alternatives. A screen shows a "2/3"
+        next to the items of the active alternative's turn.
 
         Args:
             conversation_id: The conversation.
-            at: As it was at this version, by replay: costs what its events cost.
-            owner: Whose it must be (``tenant_id``, ``user_id``).
+            at: Return the branches as of this version, by replay; the cost grows with its events.
+            owner: The required owner (``tenant_id``, ``user_id``).
 
         Raises:
-            ConversationNotFound: There is none of this id or key.
-            OwnerMismatch: It belongs to another tenant or user.
-            ValueError: The conversation has not come to the version ``at``.
+            ConversationNotFound: No conversation has this id or key.
+            OwnerMismatch: The conversation belongs to another tenant or user.
+            ValueError: The conversation has not reached the version ``at``.
         """
         stream = self.store.stream(conversation_id, **owner)
         read = partial(queries.branch_rows, conversation_id=stream)
@@ -131,50 +132,51 @@ class Views(ViewsAcross):
         timeout_s: float | None = None,
         **owner: Unpack[Owned],
     ) -> Generator[TimelineUpdate, None, None]:
-        """Yield what changes in a conversation's timeline, as it is committed by any process.
+        """Yield changes to a conversation's timeline as any process commits them.
 
-        First what has changed since ``after``, then each change as it comes: items that are added,
-        text that is appended to one, new values, items that are withdrawn. Whoever applies the
-        updates in order to what `timeline` returned at ``after`` has what it returns now. Nothing
-        is written, however many follow. Where the writer's process ends, what it was doing is told
-        as ``interrupted``, about a second later and with the version told last, since no event says
-        so. Ends when the iterator is closed, or after ``timeout_s``.
+        First come the changes since ``after``, then each change as it happens: items added, text
+        appended to an item, new values, items withdrawn. Apply the updates, in order, to the
+        timeline as of ``after`` to get the current timeline. Following writes nothing, however many
+        followers there are. When the writer's process ends, its running items become
+        ``interrupted`` about a second later. That update repeats the last version, because no
+        event records the end. Ends when the iterator is closed, or after ``timeout_s``.
 
         Args:
             conversation_id: The conversation.
-            after: The version up to which all is known: of the last update that was seen, by
-                whichever process; 0 for nothing.
-            heartbeat_s: Yield an update without changes after so many seconds without any.
-            timeout_s: End after so many seconds without news; None waits for ever.
-            owner: Whose it must be (``tenant_id``, ``user_id``), as in `timeline`.
+            after: The version that the caller already has: that of the last update seen, in any
+                process; 0 to start from nothing.
+            heartbeat_s: Yield an update without changes after this many seconds without an update.
+            timeout_s: End after this many seconds without a change; None waits forever.
+            owner: The required owner (``tenant_id``, ``user_id``), as in `timeline`.
 
         Raises:
             ConversationNotFound: No conversation has this id.
-            ValueError: The conversation has not come to the version ``after``.
+            ValueError: The conversation has not reached the version ``after``.
         """
         follower = Follower(self.store, self.store.stream(conversation_id, **owner), after)
         waits = Waits(heartbeat_s, timeout_s)
         return followed(follower, follower.news(), pulse_of(self.store.engine), waits)
 
     def context(self, conversation_id: StreamId, **options: Unpack[AskedContext]) -> ContextView:
-        """Return the messages[] of the next request, valid for its provider, within its budget.
+        """Return the messages[] of the next request, valid for its provider and within its budget.
 
-        Costs what the window costs and what is new, however long the conversation is; without a
-        limit the window is the whole of it. See ``docs/context.md`` for what is promised.
+        The cost depends on the window and on the new events, not on the conversation's length;
+        without a limit the window is the whole conversation. See ``docs/context.md`` for the
+        guarantees.
 
         Args:
             conversation_id: The conversation.
-            options: See `ContextOptions`; besides, ``tool_policy``, ``at`` and the owner.
+            options: See `ContextOptions`; also ``tool_policy``, ``at`` and the owner.
 
         Raises:
-            ConversationNotFound: There is none of this id or key.
-            TypeError: There is no such option.
-            ValueError: The conversation has not come to the version ``at``; no such mode, run or
-                format.
-            BudgetInfeasible: What must be sent exceeds a limit.
-            EncodingNotBundled: The model's tokenizer is not carried along.
-            InvalidPrompt: A text of the system part cannot be read.
-            UnknownStrategy: No strategy of that name is registered.
+            ConversationNotFound: No conversation has this id or key.
+            TypeError: An option is unknown.
+            ValueError: The conversation has not reached the version ``at``, or the mode, run or
+                format is unknown.
+            BudgetInfeasible: The mandatory messages exceed a limit.
+            EncodingNotBundled: The model's tokenizer is not bundled.
+            InvalidPrompt: A text of the system part cannot be used.
+            UnknownStrategy: No strategy with this name is registered.
         """
         require_known(options, AskedContext)
         given: dict[str, Any] = {**options}
@@ -211,19 +213,20 @@ class Views(ViewsAcross):
     def neutral(
         self, conversation_id: StreamId, **options: Unpack[AskedContext]
     ) -> tuple[dict[str, Any], ...]:
-        """Return the messages of `context` in no provider's format, with what their events say.
+        """Return the messages of `context` in a vendor-neutral format, with facts of their events.
 
-        Besides what the format ``neutral`` has, each has ``timestamp`` (ISO 8601), ``metadata``
-        (what the product keeps with the event), ``invocation`` and ``contents`` (of an answer, who
-        was asked and its pieces of text), and ``execute_error`` (of tool results, why all failed).
+        In addition to the fields of the format ``neutral``, a message has ``timestamp`` (ISO 8601)
+        and ``metadata`` (the product's data on the event). Answers have ``invocation`` (the model
+        that was called) and ``contents`` (the pieces of text). Tool results have ``execute_error``
+        (why all of them failed).
 
         Args:
             conversation_id: The conversation.
-            options: As of `context`, but for the format.
+            options: The options of `context`, except the format.
 
         Raises:
-            ConversationNotFound: There is none of this id or key.
-            BudgetInfeasible: What must be sent exceeds a limit.
+            ConversationNotFound: No conversation has this id or key.
+            BudgetInfeasible: The mandatory messages exceed a limit.
         """
         given: dict[str, Any] = {**options, "format": "neutral"}
         owner = {name: given[name] for name in Owned.__annotations__ if name in given}
@@ -231,7 +234,7 @@ class Views(ViewsAcross):
         return with_facts(self.store, stream, self.context(conversation_id, **given).messages)
 
     def tool_policy(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> ToolPolicy | None:
-        """Return which tools a conversation may use, as its start says; None if it does not.
+        """Return the tool policy that a conversation was started with, or None.
 
         Raises:
             ConversationNotFound: No conversation has this id or key.
@@ -247,22 +250,22 @@ class Views(ViewsAcross):
         strategy: Strategy | None = None,
         **owner: Unpack[Owned],
     ) -> ContextView:
-        """Return the messages[] of a request that was made, byte for byte as it was sent.
+        """Return the messages[] of an earlier request, byte for byte as it was sent.
 
-        By replay of the events before it, with what the ``llm_request`` at that version records
-        of how its messages were chosen: costs what these events cost.
+        Replays the events before the request with the choices that the ``llm_request`` at that
+        version records; the cost grows with the number of these events.
 
         Args:
             conversation_id: The conversation.
             request_version: The version of an ``llm_request`` whose messages came from `context`.
-            strategy: The strategy that it was made with, if none of its name is registered.
+            strategy: The strategy that the request used, if its name is not registered.
 
         Raises:
             ConversationNotFound: No conversation has this id or key.
-            ValueError: There is no such request at this version.
-            UnknownStrategy: No strategy of the recorded name is registered.
-            RequestNotReproducible: What comes out is not what was sent: something was erased
-                since, or the request was made by another version of this project.
+            ValueError: The event at this version is not such a request.
+            UnknownStrategy: No strategy with the recorded name is registered.
+            RequestNotReproducible: The replay differs from what was sent: something was erased
+                since, or another version of this package made the request.
         """
         stream = self.store.stream(conversation_id, **owner)
         return sent(self.store, stream, request_version, strategy)
@@ -274,26 +277,26 @@ class Views(ViewsAcross):
 
         Args:
             conversation_id: The conversation.
-            at: As it was at this version, by replay: costs what its events cost.
+            at: Return the state as of this version, by replay; the cost grows with its events.
 
         Raises:
             ConversationNotFound: No conversation has this id or key.
-            ValueError: The conversation has not come to the version ``at``.
+            ValueError: The conversation has not reached the version ``at``.
         """
         stream = self.store.stream(conversation_id, **owner)
         return self._read(RUNS, stream, partial(read_run_state, conversation_id=stream), at)
 
     def state_at(self, conversation_id: StreamId, version: int, **owner: Unpack[Owned]) -> RunState:
-        """Return what `run_state` returned when the conversation was at a version; 0 is before all.
+        """Return `run_state` as of a version; 0 is the state before the first event.
 
         Raises:
             ConversationNotFound: No conversation has this id or key.
-            ValueError: The conversation has not come to this version.
+            ValueError: The conversation has not reached this version.
         """
         return self.run_state(conversation_id, at=version, **owner)
 
     def open_work(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> OpenWork:
-        """Return what a conversation has begun and not ended, up to its last event.
+        """Return a conversation's open work as of its last event.
 
         Raises:
             ConversationNotFound: No conversation has this id or key.
@@ -309,13 +312,13 @@ class Views(ViewsAcross):
         open_only: bool = False,
         **owner: Unpack[Owned],
     ) -> list[TaskRow]:
-        """Return the tasks of the queue that a conversation holds, in the order of their coming.
+        """Return the tasks in a conversation's queue, in the order in which they were enqueued.
 
         Args:
             conversation_id: The root of a `Scheduler`.
-            task_id: Only this one.
-            open_only: Only those that have not ended.
-            owner: Whose it must be (``tenant_id``, ``user_id``).
+            task_id: Only this task.
+            open_only: Only tasks that have not ended.
+            owner: The required owner (``tenant_id``, ``user_id``).
 
         Raises:
             ConversationNotFound: No conversation has this id or key.

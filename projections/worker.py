@@ -1,4 +1,4 @@
-"""The worker, with the projections of this package where none are named."""
+"""The worker; by default it follows this package's projections."""
 
 from __future__ import annotations
 
@@ -21,30 +21,32 @@ def run(
     stop: threading.Event | None = None,
     on_round: Callable[[int], None] | None = None,
 ) -> int:
-    """Catch up whatever is behind, again and again; return how many conversations were.
+    """Keep catching up conversations that are behind; return how many were caught up.
 
-    While nothing happens it asks one short query at each interval, however many conversations
-    there are. A conversation that cannot be folded is set aside, and tried again when it gains
-    events or a worker starts. While the database is away or busy, the worker waits, for longer
-    each time, up to ten seconds. While it runs, it has OpenTelemetry's gauges of the lag read.
+    While the store is idle, the worker runs one short query at each interval, regardless of how
+    many conversations there are. A conversation that cannot be folded is set aside; the worker
+    retries it when it gains events or when a worker starts. While the database is unavailable or
+    busy, the worker backs off, up to ten seconds. While it runs, it serves OpenTelemetry's lag
+    gauges.
 
     Args:
         store: The store to follow.
-        projections: Which are kept warm: with the product's own, if it has any.
-        once: Return when nothing is behind any more.
-        poll_interval_s: How long to wait before the next look when nothing has happened, in
-            seconds; after a round that took longer, as long as that. On SQLite it also waits
-            after rounds that had something to do, three times as long as they took, half a second
-            at most, and within a round after each transaction: whoever goes on and on there keeps
-            all others from writing.
-        stop: Return soon after this is set, also in the midst of a round.
-        on_round: Called after each round with the number of conversations caught up; 0 for one
-            that failed.
+        projections: The projections to keep warm, including the product's own, if any.
+        once: Return once nothing is behind.
+        poll_interval_s: Seconds to wait before the next poll when nothing has happened; after a
+            round that took longer, as long as that round. On SQLite the worker also waits after
+            each round that had work (three times the round's duration, at most half a second) and
+            after each transaction within a round: without these pauses it would keep other
+            processes from writing.
+        stop: Return soon after this is set, even in the middle of a round.
+        on_round: Called after each round with the number of conversations caught up; 0 for a
+            round that failed.
 
     Raises:
-        StoreUnavailable: The database cannot be written; with ``once`` also if it is away or busy.
-        KeyUnavailable: There are sealed conversations, and no keys; with ``once`` also if their
-            provider is away.
+        StoreUnavailable: The database cannot be written; with ``once`` also if it is unavailable
+            or busy.
+        KeyUnavailable: There are sealed conversations but no keys; with ``once`` also if the key
+            provider is unavailable.
     """
     return rounds.run(
         store,

@@ -1,4 +1,4 @@
-"""The reference page ``docs/cli.md``, made from the commands' own help.
+"""Write the reference page ``docs/cli.md`` from the commands' help.
 
 ``python scripts/cli_page.py [FILE]`` writes it; a test checks that it is current.
 """
@@ -23,37 +23,37 @@ _INTRODUCTION = """\
 
 This page is generated from the commands' help, by `python scripts/cli_page.py`.
 
-The database is named by `--db URL`, before or after the command, or by the variable
-`EVENTSTORE_URL`; otherwise it is the file `eventstore.db` of the current directory. Only `import`,
-`chat`, `demo` and `db upgrade` create a database or change its schema. `--read-only`, too, may
-stand before or after the command.
+Name the database with `--db URL`, before or after the command, or in the variable
+`EVENTSTORE_URL`. The default is the file `eventstore.db` in the current directory. Only `import`,
+`chat`, `demo` and `db upgrade` create a database or change its schema. `--read-only` may also
+come before or after the command.
 
-A store that seals what it writes is opened with `--keys DIR` before the command, or by the variable
+To open a store that encrypts its payloads, pass `--keys DIR` before the command, or set
 `EVENTSTORE_KEYS`; see [security](security.md#crypto-shredding).
 
-A conversation (`CID`) is named by its id, by any beginning of it that is unique, or by its key:
-`TENANT/KEY` where it is a tenant's. Tables show ids shortened where that tells them apart; `list`
-and `--json` show them whole.
+Name a conversation (`CID`) by its id, by any unique prefix of the id, or by its key
+(`TENANT/KEY` if it belongs to a tenant). Tables shorten ids as long as they stay unique; `list`
+and `--json` show them in full.
 
 With `--json` a command writes one JSON document to stdout and nothing else. Progress, logs
-(`--verbose`) and errors go to stderr. Control characters in what people and models wrote are shown
-as escapes such as `\\x1b`. JSON and exports have JSON's escapes for them on a terminal, and the
+(`--verbose`) and errors go to stderr. Control characters in text from people and models are shown
+as escapes such as `\\x1b`. JSON and exports use JSON's escapes for them on a terminal, and the
 characters themselves in a file or a pipe: the value is the same.
 
 | exit status | meaning |
 |---|---|
-| 0 | done |
-| 1 | the check found something: `verify`, `doctor`, `rebuild`, a bad record in `import`, `demo` |
-| 2 | wrong use or a missing thing, in one line on stderr |
+| 0 | success |
+| 1 | the check found a problem: `verify`, `doctor`, `rebuild`, a bad record in `import`, `demo` |
+| 2 | wrong usage, or something does not exist: one line on stderr |
 | 130 | interrupted from the keyboard |
-| 141 | whoever read the output closed it, as `head` does |
+| 141 | the reader of the output closed it, as `head` does |
 
 A good first look, after `eventstore demo`:
 
 ```sh
 export EVENTSTORE_URL=sqlite:///eventstore-demo.db
 eventstore list
-eventstore timeline 01                        # a beginning of the id is enough
+eventstore timeline 01                        # a prefix of the id is enough
 eventstore context 01 --max-tokens 800 --explain
 eventstore events 01 --json | python -m json.tool | less
 eventstore usage --by day
@@ -91,7 +91,7 @@ def _context(command: click.Command, name: str, parent: click.Context | None) ->
 
 
 def main() -> None:
-    """Write the page to the file that is named, or to ``docs/cli.md``."""
+    """Write the page to the given file, or to ``docs/cli.md``."""
     page = Path(sys.argv[1]) if len(sys.argv) > 1 else _PAGE
     page.write_text(reference(), encoding="utf-8", newline="\n")
 

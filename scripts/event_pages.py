@@ -1,8 +1,8 @@
-"""Write docs/events/: a page for each event type, from the catalogue itself.
+"""Write docs/events/: a page for each event type, generated from the catalogue.
 
-``python scripts/event_pages.py`` writes the pages; ``tests/docs/test_event_pages.py`` holds that
-they are up to date. What a field means is told by ``Attributes:`` of its class, or by `SHARED` if
-the name means the same everywhere; the example is the golden file of the current version.
+``python scripts/event_pages.py`` writes the pages; ``tests/docs/test_event_pages.py`` checks that
+they are up to date. The meaning of a field comes from ``Attributes:`` of its class, or from
+`SHARED` if the name means the same everywhere. The example is the current version's golden file.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ FOLDER = ROOT / "docs" / "events"
 SHARED = {
     "config": "The product's own settings.",
     "duration_ms": "How long it took, in milliseconds.",
-    "error": "What went wrong, in words.",
+    "error": "The error message.",
     "invocation": "Which model was called.",
-    "kind": "Tells this sort of part from the others.",
+    "kind": "Distinguishes this kind of part from the others.",
     "llm_call_id": "The model call, by the id that its writer chose.",
     "node_id": "The node, by its id in the workflow.",
-    "provider_id": "The provider's own id of the call, which it wants back; it may occur twice.",
-    "raw": "What a provider or an importer had, verbatim.",
-    "reason": "Why, in words.",
+    "provider_id": "The provider's id of the call, which the provider expects back; not unique.",
+    "raw": "The original object of the provider or importer, verbatim.",
+    "reason": "The reason, as text.",
     "run_id": "The run, by the id that the product or the recorder chose.",
     "sections": "The same content at up to three levels of detail.",
     "status": "How it ended.",
     "task_id": "The task, by the id that the product chose.",
-    "ui": "How a user interface shows it; models are never told.",
+    "ui": "How a user interface shows it; never sent to a model.",
 }
-"""What fields mean whose name means the same everywhere."""
+"""Meanings of fields whose name means the same everywhere."""
 
-_MADE = "This page is made from the catalogue by `python scripts/event_pages.py`."
+_MADE = "This page is generated from the catalogue by `python scripts/event_pages.py`."
 _ATTRIBUTES = re.compile(r"\n\nAttributes:\n(?P<fields>(?:    .*\n?)+)")
 _DOCUMENT = re.compile(r",? ?\((?:as in )?documents? \d+[^)]*\)")
 
@@ -62,13 +62,13 @@ def pages() -> dict[str, str]:
 
 def _index() -> Iterator[str]:
     yield f"# Events\n\nEvery type that a log may hold. {_MADE}\n"
-    yield "| type | class in `agent_eventstore.events` | what it is for |\n|---|---|---|"
+    yield "| type | class in `agent_eventstore.events` | meaning |\n|---|---|---|"
     for cls in EVENT_TYPES:
         first = re.split(r"\.\s", f"{_about(cls)} ")[0].replace("\n", " ")
         yield f"| [`{cls.type}`]({cls.type}.md) | `{cls.__name__}` | {first} |"
     yield (
-        "\nPayloads are made of [values](values.md) that types share. A payload over the store's "
-        "threshold is kept as a blob; `read` gives it back whole. A type or version of a newer "
+        "\nPayloads consist of [values](values.md) that types share. A payload over the store's "
+        "threshold is stored as a blob; `read` returns it whole. A type or version from a newer "
         "release is kept, and read as `UnknownEvent`.\n"
     )
     yield f"## Metadata\n\n{_about(Meta)}\n"
@@ -80,7 +80,7 @@ def _page(cls: type[Payload]) -> Iterator[str]:
     yield f"`events.{cls.__name__}`, schema version {cls.schema_version}.\n"
     for version in range(1, cls.schema_version):
         told = inspect.getdoc(UPCASTERS[cls.type, version]) or ""
-        yield f"Version {version} is read as the one after it: {told[0].lower()}{told[1:]}\n"
+        yield f"Version {version} is upcast to the next one: {told[0].lower()}{told[1:]}\n"
     yield "## Fields\n"
     yield from _table(cls)
     golden = ROOT / "tests" / "golden" / f"{cls.type}.v{cls.schema_version}.json"
@@ -90,7 +90,7 @@ def _page(cls: type[Payload]) -> Iterator[str]:
 
 
 def _values(classes: list[type[Value]]) -> Iterator[str]:
-    yield f"# Values of events\n\nWhat [payloads](index.md) are made of. {_MADE}\n"
+    yield f"# Values of events\n\nThe values in [payloads](index.md). {_MADE}\n"
     for cls in classes:
         yield f"## {cls.__name__}\n\n{_about(cls)}\n"
         yield from _table(cls)
@@ -117,7 +117,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _type(kind: Any) -> str:
-    """Return a type in words, with the bounds that its annotation has."""
+    """Describe a type in words, with the bounds of its annotation."""
     marks = [*get_args(kind)[1:]] if get_origin(kind) is Annotated else []
     marks = [each for mark in marks for each in getattr(mark, "metadata", None) or (mark,)]
     of = get_args(kind)[0] if get_origin(kind) is Annotated else kind
@@ -168,7 +168,7 @@ def _inside(cls: type[Value]) -> Iterator[type[Value]]:
 
 
 def _about(cls: type[Value]) -> str:
-    """Return what a class says of itself, without what it says of its fields."""
+    """Return the docstring of a class without its ``Attributes:``."""
     told = _ATTRIBUTES.sub("", inspect.getdoc(cls) or "")
     return _DOCUMENT.sub("", re.sub(r"``(.+?)``", r"`\1`", told)).strip()
 

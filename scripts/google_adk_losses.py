@@ -1,7 +1,7 @@
 """Kill runs of Google's ADK with ``kill -9``, and print what each session service still has.
 
-``python scripts/google_adk_losses.py`` prints the table of docs/integrations.md. Each run is a
-process of its own, forked from this one, with ADK's runner and tools; only the model is scripted.
+``python scripts/google_adk_losses.py`` prints the table of docs/integrations.md. Each run is its
+own process, forked from this one, with ADK's runner and tools; only the model is scripted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-warnings.simplefilter("ignore")  # of what ADK calls experimental
+warnings.simplefilter("ignore")  # about ADK's experimental features
 
 from google.adk.agents import LlmAgent, RunConfig  # noqa: E402 - after the filter
 from google.adk.agents.run_config import StreamingMode  # noqa: E402
@@ -65,12 +65,12 @@ class Scripted(BaseLlm):
 
 
 def warm() -> str:
-    """Tell how warm it is."""
+    """Say how warm it is."""
     return "18 degrees"
 
 
 def cold() -> str:
-    """Tell how cold it is."""
+    """Say how cold it is."""
     die("tool")
     return "-3 degrees"
 
@@ -121,7 +121,7 @@ def _found(name: str, folder: str) -> list[object]:
     timeline = views.timeline("app/ada/s")
     cut = [each for each in timeline if each.status == "interrupted"]
     arrived = next((f'"{each.text}"' for each in cut if each.kind == "assistant"), "-")
-    known = f"{len(audited)}, of which {answered} with a result"
+    known = f"{len(audited)} ({answered} with a result)"
     return [
         *told,
         arrived,
@@ -133,8 +133,9 @@ def _found(name: str, folder: str) -> list[object]:
 
 def main() -> None:
     """Print the table."""
-    columns = ["scene", "session service", "events kept", "calls", "results", "of the answer"]
-    print(f"| {' | '.join(columns)} | tool calls in the audit | tokens known | found by search |")
+    columns = ["scenario", "session service", "events kept", "calls", "results"]
+    columns += ["text of the answer", "tool calls in the audit", "tokens known", "found by search"]
+    print(f"| {' | '.join(columns)} |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         runs = [

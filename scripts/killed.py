@@ -1,6 +1,6 @@
-"""Runs that are killed with ``kill -9``, for the tables of docs/integrations.md: where, and how.
+"""Run and ``kill -9`` processes at chosen places, for the tables of docs/integrations.md.
 
-Each run is a process of its own, forked from one that has no store and no event loop yet.
+Each run is its own process, forked from one that has no store and no event loop yet.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ _place = ""
 
 
 def chosen(places: dict[str, str]) -> dict[str, str]:
-    """Return the places that the command line names, or all; end with an error for another."""
+    """Return the places named on the command line, or all; exit with an error if one is unknown."""
     if wrong := [name for name in sys.argv[1:] if name not in places]:
         sys.exit(f"{wrong[0]!r} is not a place to kill at: choose {', '.join(places)}")
     return {name: places[name] for name in sys.argv[1:] or places}
 
 
 def where() -> str:
-    """Return the place at which this process is to be killed; none in one that looks on."""
+    """Return the place at which this process is to be killed; empty in the observing process."""
     return _place
 
 
 def die(place: str) -> None:
-    """End this process as a power cut would, if it is to be killed here."""
+    """Kill this process with SIGKILL if it is to be killed here."""
     if place == _place:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def until_killed(place: str, run: Run, *given: str) -> None:
-    """Run something in a process that is to be killed at a place.
+    """Run a coroutine in a process that is to be killed at a place.
 
     Raises:
-        SystemExit: It was not.
+        SystemExit: The process was not killed.
     """
     process = get_context("fork").Process(target=_live, args=(place, run, given))
     process.start()

@@ -1,8 +1,8 @@
 """Kill a LangGraph agent with SIGKILL, and print what its checkpointer has kept: a Markdown table.
 
 ``python scripts/langgraph_losses.py`` runs the same graph over LangGraph's own SQLite checkpointer
-and over `EventStoreSaver`, each in a process of its own, with ``durability="sync"``; then another
-process goes on.
+and over `EventStoreSaver`, each in its own process, with ``durability="sync"``; then another
+process continues.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCENES = {
     "stream": "kill -9 in the stream of the answer",
 }
 HEADINGS = (
-    "scene", "checkpointer", "messages kept", "tools run twice", "answered after all",
+    "scenario", "checkpointer", "messages kept", "tools run twice", "answered in the end",
     "tool calls in the audit", "tokens known", "found by search",
 )  # fmt: skip
 THREAD: Any = {"configurable": {"thread_id": "ada/trip"}}
@@ -44,7 +44,7 @@ WORDS = "It is 18 degrees in Rome and 12 in Oslo."
 
 
 class State(TypedDict):
-    """What the graph knows."""
+    """The graph's state."""
 
     messages: Annotated[list[AnyMessage], add_messages]
 
@@ -110,7 +110,7 @@ def begin(store: str, scene: str, folder: Path) -> None:
 
 
 def go_on(store: str, scene: str, folder: Path) -> dict[str, Any]:
-    """Return what is found in another process, before and after it has gone on."""
+    """Return what another process finds before and after it continues."""
     saver = saver_of(store, folder)
     graph = graph_of(saver, scene, folder, dies=False)
     kept = len(graph.get_state(THREAD).values["messages"])

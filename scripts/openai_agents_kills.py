@@ -1,8 +1,8 @@
 """Kill runs of the OpenAI Agents SDK with ``kill -9``, and print what each session still has.
 
-``python scripts/openai_agents_kills.py`` prints the table of docs/integrations.md. Each run is a
-process of its own, forked from this one, with the SDK's runner, tools and session; only the model
-is scripted.
+``python scripts/openai_agents_kills.py`` prints the table of docs/integrations.md. Each run is its
+own process, forked from this one, with the SDK's runner, tools and session; only the model is
+scripted.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _agent(place: str, model: Any) -> Agent[Any]:
 
 
 def session_of(store: str, folder: str) -> Any:
-    """Return a session as a store keeps it."""
+    """Return a session of the given store."""
     if store == "SQLiteSession":
         return SQLiteSession("ada", f"{folder}/sdk.db")
     return EventStoreSession("ada", EventStore.open(f"sqlite:///{folder}/ours.db"))
@@ -90,7 +90,7 @@ async def run(store: str, folder: str) -> None:
 
 
 async def left(store: str, folder: str) -> list[str]:
-    """Return what a new process finds in the session: with `RecordedRun`, as its run is told."""
+    """Return what a new process finds in the session, after recovery if it uses `RecordedRun`."""
     session = session_of(store, folder)
     if store == "EventStoreSession with RecordedRun":
         async with RecordedRun(session, if_busy="take_over"):
@@ -105,7 +105,7 @@ def _words(item: Any) -> str:
     if item["type"] == "function_call":
         return f"call {item['call_id']}"
     told = str(item["output"])
-    if len(told) > 30:  # recovery's words
+    if len(told) > 30:  # text from recovery
         told = "never started" if "never started" in told else "outcome unknown"
     return f"result {item['call_id']}: {told}"
 

@@ -1,8 +1,7 @@
 """Kill runs of Pydantic AI with ``kill -9``, and print which messages the next process loads.
 
-``python scripts/pydantic_ai_losses.py`` prints the table of docs/integrations.md. Each run is a
-process of its own, forked from this one, with the framework's agent and tools; only the model is
-scripted.
+``python scripts/pydantic_ai_losses.py`` prints the table of docs/integrations.md. Each run is its
+own process, forked from this one, with the framework's agent and tools; only the model is scripted.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ async def _run(way: str, url: str) -> None:
 
 
 async def _look(way: str, url: str) -> tuple[int, str, str, int, str]:
-    """Return what the next process finds, and if the question is answered after all."""
+    """Return what the next process finds, and whether it can still answer the question."""
     with EventStore.open(url) as store:
         kept = EventStoreConversations(store)
         loaded = await kept.load("c")
@@ -114,9 +113,9 @@ async def _look(way: str, url: str) -> tuple[int, str, str, int, str]:
 
 def main() -> None:
     """Print the table."""
-    columns = ["killed", "saved", "messages loaded", "found by search", "of the answer"]
+    columns = ["killed", "saved", "messages loaded", "found by search", "text of the answer"]
     columns += ["calls in the audit"]
-    print(f"| {' | '.join([*columns, 'goes on to the answer'])} |")
+    print(f"| {' | '.join([*columns, 'continues to the answer'])} |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         runs = [

@@ -1,7 +1,7 @@
-"""Metadata hook of the build: the README as a package index shows it, where no file lies beside it.
+"""Build hook: adapt the README for a package index, where relative links do not work.
 
-Links to files of the repository get the address of ``Source`` in ``[project.urls]``. While there is
-none, they become plain words, so that no link of the index leads nowhere.
+Links to files of the repository get the address of ``Source`` in ``[project.urls]``. Without that
+address they become plain text, so that the index shows no broken link.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Readme(MetadataHookInterface):
 
 
 def absolute(text: str, source: str | None) -> str:
-    """Return a text whose links to files lead to the repository, or are none if nobody knows it."""
+    """Return the text with links to files made absolute, or made plain text without a source."""
 
     def link(found: re.Match[str]) -> str:
         if found["words"] is None:

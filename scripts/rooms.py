@@ -1,6 +1,6 @@
-"""Write docs/rooms.md: which room imports which, and what every module says of itself.
+"""Write docs/rooms.md: which package imports which, and what each module is for.
 
-``python scripts/rooms.py`` writes the page; ``tests/docs/test_rooms.py`` holds that it is up to
+``python scripts/rooms.py`` writes the page; ``tests/docs/test_rooms.py`` checks that it is up to
 date.
 """
 
@@ -14,17 +14,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "rooms.md"
 FLOORS = ("agent_eventstore", "projections", "eventstore")
-_HEAD = """# Rooms
+_HEAD = """# Modules
 
-Every module, and what it is for in its own words. Imports go down only: `agent_eventstore/`,
-then `projections/`, then `eventstore/`. This page is made by `python scripts/rooms.py`.
+Every module, with the first sentence of its docstring. Imports only go down: `agent_eventstore/`,
+then `projections/`, then `eventstore/`. `python scripts/rooms.py` generates this page.
 """
 
 
 _IMPORTS = """## Imports
 
-How many modules of a room, by row, import something of another, by column. The floors go down and
-to the right, so whatever stood left of its floor would be an import that goes up.
+The number of modules in each package (row) that import from another package (column). Layers go
+down and to the right, so a number left of a layer's own columns would be an upward import.
 """
 
 
@@ -35,7 +35,7 @@ def page() -> str:
 
 
 def _matrix() -> Iterator[str]:
-    """Draw who imports whom, from the import statements as they stand."""
+    """Draw the import matrix, from the import statements in the code."""
     rooms = [file.parent for floor in FLOORS for file in _packages(ROOT / floor)]
     names = [str(room.relative_to(ROOT)) for room in rooms]
     widest = max(map(len, names)) + 2
@@ -55,14 +55,14 @@ def _matrix() -> Iterator[str]:
 
 
 def _packages(folder: Path) -> Iterator[Path]:
-    """Yield a room's own file and those of the rooms in it, as the page has them."""
+    """Yield the ``__init__.py`` of a package and of the packages in it, in the page's order."""
     yield folder / "__init__.py"
     for inner in sorted(folder.glob("*/__init__.py")):
         yield from _packages(inner.parent)
 
 
 def _imported(file: Path) -> set[Path]:
-    """Return the rooms that a module imports something of."""
+    """Return the packages that a module imports from."""
     found: set[Path] = set()
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         match node:
@@ -74,7 +74,7 @@ def _imported(file: Path) -> set[Path]:
 
 
 def _room_of(name: str) -> Path:
-    """Return the innermost room that a dotted name leads into; the root for others' modules."""
+    """Return the innermost package of a dotted name; the root for third-party modules."""
     place = ROOT
     for part in name.split("."):
         if not (place / part / "__init__.py").exists():
@@ -88,7 +88,7 @@ def _room(folder: Path) -> Iterator[str]:
     yield f"{_said(folder / '__init__.py')[1]}\n"
     files = sorted(file for file in folder.glob("*.py") if not file.stem.startswith("__"))
     if files:
-        yield "| module | what it is for |\n|---|---|"
+        yield "| module | purpose |\n|---|---|"
         for file in files:
             sentence = _said(file)[0].replace("|", "\\|")
             yield f"| `{file.name}` | {sentence} |"
@@ -98,7 +98,7 @@ def _room(folder: Path) -> Iterator[str]:
 
 
 def _said(file: Path) -> tuple[str, str]:
-    """Return the first paragraph of a module's docstring, and the whole first sentence."""
+    """Return the first sentence of a module's docstring, and its whole first paragraph."""
     told = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
     first = " ".join(told.partition("\n\n")[0].split())
     return first.partition(". ")[0].rstrip(".:"), first

@@ -1,8 +1,8 @@
-"""What `make docs` adds to the pages of docs/, and a look at the result.
+"""MkDocs hooks for `make docs`: add pages from outside docs/, and check the result.
 
-The README is the first page; other files of the repository that pages link to are brought along,
-and links are pointed to where the site has them. A page that would have its reader's browser load
-something from another server is refused.
+The README becomes the first page. Other files of the repository that pages link to are added, and
+links are rewritten to their places on the site. A page that would make the reader's browser load
+anything from another server is refused.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ BROUGHT = {
     "examples/agent.py": "examples/agent.py",
     "examples/answer_times.py": "examples/answer_times.py",
 }
-"""Files from outside of docs/, and where the site has them."""
+"""Files from outside docs/, and their paths on the site."""
 
 _FROM = {there: here for here, there in BROUGHT.items()}
 _LINK = re.compile(r"^```.*?^```|(?<=\]\()(?!\w+:|#)([^)\s#]+)", re.MULTILINE | re.DOTALL)
-"""A link within the repository; or code, which has none."""
+"""A link within the repository; or a code block, which contains no links."""
 _LOAD = re.compile(
     r"""<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>"""
     r"""|(?:@import|url\()\s*["']?(?:https?:)?//[^"')]+"""
@@ -38,7 +38,7 @@ _log = logging.getLogger("mkdocs.hooks.site")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Bring along what stands outside of docs/."""
+    """Add the files from outside docs/."""
     for here, there in BROUGHT.items():
         text = (ROOT / here).read_text("utf-8")
         if there == "LICENSE.md":
@@ -48,7 +48,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links to files of the repository to where the site has them."""
+    """Rewrite links to files of the repository to their paths on the site."""
     here = page.file.src_uri
     folder = posixpath.dirname(_FROM.get(here, f"docs/{here}"))
 

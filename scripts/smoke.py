@@ -1,4 +1,4 @@
-"""Checks what `make dist` has built as its user meets it: installed, outside of the checkout.
+"""Check the wheel that `make dist` has built, installed outside the checkout.
 
 ``python scripts/smoke.py DIRECTORY`` installs the one wheel of the directory in a new environment,
 and runs a few commands there.
@@ -34,10 +34,10 @@ def main() -> None:
         description = files.read(name).decode("utf-8")
     prose = re.sub(r"^```.*?^```", "", description, flags=re.MULTILINE | re.DOTALL)
     if relative := _RELATIVE.findall(prose):
-        raise SystemExit(f"links that lead nowhere on a package index: {', '.join(relative)}")
+        raise SystemExit(f"relative links are broken on a package index: {', '.join(relative)}")
     with tempfile.TemporaryDirectory() as directory:
         _try(wheel, Path(directory))
-    sys.stdout.write(f"{wheel.name} works where it is installed\n")
+    sys.stdout.write(f"{wheel.name} works when installed\n")
 
 
 def _try(wheel: Path, directory: Path) -> None:
@@ -59,7 +59,7 @@ def _try(wheel: Path, directory: Path) -> None:
     run(python, "-m", "pip", "install", "--quiet", "--no-input", "-c", constraints, str(wheel))
     where = run(python, "-c", "import agent_eventstore; print(agent_eventstore.__file__)")
     if not where.startswith(str(directory)):
-        raise SystemExit(f"{where.strip()} is not what was installed")
+        raise SystemExit(f"imported {where.strip()} instead of the installed package")
     for command in COMMANDS:
         run(*command.split())
 

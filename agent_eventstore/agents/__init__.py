@@ -1,8 +1,8 @@
 """Agents that talk: sessions, turns and steps of document 001, on top of the recorder.
 
-`AgentSession` is the loop around a conversation; ``react`` is its protocol in tags, ``sinks`` are
-the history files that it writes beside the log, ``function_tools`` and ``model_calls`` what it
-stands on.
+`AgentSession` is the loop around a conversation. ``react`` is its protocol with tags, ``sinks``
+write history files in addition to the log, and ``function_tools`` and ``model_calls`` adapt
+functions and model clients.
 """
 
 from agent_eventstore.agents.agent_options import ChatOptions

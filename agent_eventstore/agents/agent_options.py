@@ -1,4 +1,4 @@
-"""How an agent, or each of several, answers, as its session is told: options, and their agent."""
+"""Options of a session or chat, which say how agents answer, and the agents made from them."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from projections.tokens import tokenizer_for
 __all__ = ["MODEL_NAME", "AgentOptions", "ChatOptions", "agent_for", "agent_of", "config_of"]
 
 MODEL_NAME = "gpt-4o"
-"""The model that is asked where none is named."""
+"""The model that is called if none is named."""
 
 
 class AgentOptions(TypedDict, total=False):
-    """How an agent answers; all but the model have defaults.
+    """How an agent answers; all options have defaults.
 
     Attributes:
-        model_name: Which model is asked, ``gpt-4o`` by default; decides how tokens are counted.
-        tools: Functions, or `FunctionTool`; ``read_output`` comes with them.
-        widgets: What the agent has before its eyes, with their tools.
-        protocol: ``tools``, or ``react`` for models that call tools in tags.
-        max_steps: Replies of the model in one turn, at most; 100 by default.
-        on_tool_error: ``continue`` tells the model, ``stop`` ends the turn, ``retry`` runs the tool
-            up to three times before the model is told.
-        settings: How a request's messages are chosen; the options of this class go before them.
-        max_prompt_tokens: Tokens of a request, at most.
+        model_name: Name of the model, ``gpt-4o`` by default; determines how tokens are counted.
+        tools: Functions, or `FunctionTool`; ``read_output`` is added to them.
+        widgets: The widgets on the agent's screen; their tools are added.
+        protocol: ``tools``, or ``react`` for models that call tools with tags.
+        max_steps: Maximum number of the model's replies in one turn; 100 by default.
+        on_tool_error: ``continue`` sends the error to the model, ``stop`` ends the turn, ``retry``
+            runs the tool up to three times before the model sees the error.
+        settings: How a request's messages are selected; options of this class take precedence.
+        max_prompt_tokens: Maximum number of tokens of a request.
         over_max_prompt: ``refuse`` a longer one before anything is written, or ``trim`` it.
         strategy: Which messages lose detail first: see `ContextOptions`; ``live_summary`` shows
             only the newest input or tool result with its screen.
-        warn_prompt_tokens: From how many tokens on a turn begins with a note; by default the
-            settings'.
-        parameters: Temperature and the like, as the provider's API takes them.
-        attempts: How often a model call is tried that may succeed if it is made again; 3.
-        provider: Who is asked; by default told from the client's URL.
-        tokenizer_model: The model or encoding by which tokens are counted, if not by the settings'
-            or the model.
-        sinks: Who is told the history beside the log, such as a `JsonlHistorySink`.
-        listener: Told of everything as it happens, as kind and text.
-        settle: Given what a model or a tool returned, returns what that stands for: for bridges to
+        warn_prompt_tokens: Number of tokens from which a turn begins with a note; by default the
+            settings' value.
+        parameters: Temperature and similar parameters of the provider's API.
+        attempts: Maximum attempts of a model call whose failure a retry may fix; 3 by default.
+        provider: Name of the provider; by default derived from the client's URL.
+        tokenizer_model: The model or encoding to count tokens with; by default the settings'
+            tokenizer, else the model.
+        sinks: Receive the history in addition to the log, such as a `JsonlHistorySink`.
+        listener: Called with everything as it happens, as kind and text.
+        settle: Takes the return value of a model or tool, and returns its result: for bridges to
             event loops.
-        check: Called between pieces of an answer and before tools; what it raises stops the turn.
-        interrupt: Asked ahead of each tool whether it has replaced the turn: for schedulers.
+        check: Called between pieces of an answer and before tools; an exception stops the turn.
+        interrupt: Called before each tool; returns whether it replaced the turn: for schedulers.
     """
 
     model_name: str
@@ -79,17 +79,17 @@ class AgentOptions(TypedDict, total=False):
 
 
 class ChatOptions(TypedDict, total=False):
-    """How participants are asked; all have defaults.
+    """How participants answer; all options have defaults.
 
     Attributes:
-        models: Whom a participant asks, by its id, if not the session's model.
-        model_name: Which model is asked where a participant names none; ``gpt-4o``.
-        parameters: Temperature and the like, as the provider's API takes them.
-        attempts: How often a model call is tried that may succeed if it is made again; 3.
-        settings: How the history is chosen that participants are told, such as within how many
-            tokens; without any it is whole.
-        history: Messages of that history which a participant is told, at most; 20.
-        listener: Told of everything as it happens, as participant, kind and text; in threads.
+        models: Models by participant id, for participants that do not use the session's model.
+        model_name: Name of the model for participants that name none; ``gpt-4o`` by default.
+        parameters: Temperature and similar parameters of the provider's API.
+        attempts: Maximum attempts of a model call whose failure a retry may fix; 3 by default.
+        settings: How the history for participants is selected, such as a limit of tokens; by
+            default it is whole.
+        history: Maximum number of messages of that history for each participant; 20 by default.
+        listener: Called with everything as it happens, as participant, kind and text; in threads.
     """
 
     models: Mapping[str, Any]
@@ -102,19 +102,19 @@ class ChatOptions(TypedDict, total=False):
 
 
 def agent_of(model: Any, options: AgentOptions) -> Agent:
-    """Return the agent that a model and options make.
+    """Return the agent for a model and options.
 
     Raises:
-        TypeError: The model is none, there is no such option, or a tool makes no declaration.
-        ValueError: Two tools have one name, a number is below 1, or an option contradicts the
+        TypeError: The model is not valid, an option is unknown, or a tool cannot be declared.
+        ValueError: Two tools have the same name, a number is below 1, or an option contradicts the
             settings.
-        UnknownStrategy: There is no strategy of this name.
+        UnknownStrategy: No strategy has this name.
     """
     require_known(options, AgentOptions)
     for name in ("max_steps", "attempts", "max_prompt_tokens"):
         number = options.get(name)
         if isinstance(number, int) and number < 1:
-            raise ValueError(f"{name} is at least 1, not {number}")
+            raise ValueError(f"{name} must be at least 1, not {number}")
     name, widgets = options.get("model_name", MODEL_NAME), tuple(options.get("widgets", ()))
     agent = Agent(
         **_asked(model, name, options),
@@ -132,7 +132,7 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
         check=options.get("check", lambda: None),
         interrupt=options.get("interrupt", lambda turn, calls: False),
     )
-    agent.rendering()  # refuses what contradicts the settings
+    agent.rendering()  # rejects options that contradict the settings
     if agent.strategy is None:
         strategy_of(agent.settings.strategy, **agent.settings.strategy_options)
     else:
@@ -141,7 +141,7 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
 
 
 def _asked(model: Any, name: str, options: AgentOptions) -> dict[str, Any]:
-    """Return whom the first step asks and, where there is a router, whom the others ask."""
+    """Return the model of the first step and, if there is a router, the models of the others."""
     parameters, settings = options.get("parameters", {}), settings_of(options.get("settings"))
     tokenizer = options.get("tokenizer_model") or settings.tokenizer
     if not isinstance(model, ProviderRouter):
@@ -159,10 +159,10 @@ def _asked(model: Any, name: str, options: AgentOptions) -> dict[str, Any]:
 
 
 def _as_it_is(value: Any) -> Any:
-    """Return a value that needs no waiting.
+    """Return a value that is not awaitable.
 
     Raises:
-        TypeError: It does.
+        TypeError: It is awaitable.
     """
     if inspect.isawaitable(value) or hasattr(value, "__anext__"):
         if inspect.iscoroutine(value):
@@ -177,7 +177,7 @@ def agent_for(participant: Participant, model: Any, options: ChatOptions) -> Age
     """Return the agent that answers for a participant of a chat.
 
     Raises:
-        TypeError: The model is none, or the settings are none.
+        TypeError: The model or the settings are not valid.
         ValueError: A number is below 1.
     """
 
@@ -198,7 +198,7 @@ def agent_for(participant: Participant, model: Any, options: ChatOptions) -> Age
 
 
 def config_of(model: Any, options: AgentOptions, config: JsonObject | None) -> JsonObject:
-    """Return what the session's start tells of the agent."""
+    """Return what the session's start records about the agent."""
     agent = agent_of(model, options)
     return {
         "model": agent.model,

@@ -1,8 +1,8 @@
 """`AgentSession`: an agent in a conversation, turn by turn (document 001).
 
-It stands on a `Conversation` and adds the loop: whom to ask, which tools to run, when to stop.
-Everything is durable before it is done, so a session that was killed is opened again by the
-conversation's id and goes on.
+It builds on a `Conversation` and adds the loop: which model to call, which tools to run, when to
+stop. Every action is durable before it runs, so a killed session resumes when it is opened again by
+the conversation's id.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class AgentSession:
     """An agent in a conversation that is open for writing; a context manager that closes it.
 
     Args:
-        conversation: Where everything is recorded.
-        model: A client of OpenAI's or Anthropic's, or of their shape, or a callable that takes a
-            `ModelRequest` and returns a text, a response, or its pieces; or a `ProviderRouter`.
+        conversation: The conversation to record in.
+        model: An OpenAI or Anthropic client, or one with the same interface; a callable that takes
+            a `ModelRequest` and returns a text, a response, or its pieces; or a `ProviderRouter`.
         options: How it answers: see `AgentOptions`.
 
     Raises:
-        TypeError: The model is none, or a tool makes no declaration.
-        ValueError: Two tools have one name, or a number is below 1.
+        TypeError: The model is not valid, or a tool cannot be declared.
+        ValueError: Two tools have the same name, or a number is below 1.
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class AgentSession:
         """Begin a conversation and its first session, in one transaction.
 
         Args:
-            store: Where it is kept.
-            model: Whom to ask; see the class.
-            config: What else the session's start tells: temperature, working directory.
+            store: The store.
+            model: The model; see the class.
+            config: Further data for the session's start: temperature, working directory.
             conversation: Further arguments of `Conversation.start`: title, key, user, instructions.
             options: How the agent answers; see `AgentOptions`.
 
         Raises:
-            ConversationExists: There is a conversation of this id or key already.
+            ConversationExists: A conversation with this id or key already exists.
         """
         told = config_of(model, options, config)
         begun = Conversation.start(store, session_config=told, **(conversation or {}))
@@ -115,19 +115,19 @@ class AgentSession:
         conversation: dict[str, Any] | None = None,
         **options: Unpack[AgentOptions],
     ) -> Self:
-        """Open a conversation again: what a session that died left open gets an honest end first.
+        """Open a conversation again, after sealing the work that a dead session left open.
 
         Args:
-            store: Where it is kept.
-            conversation_id: Its id, or the product's key for it.
-            model: Whom to ask; see the class.
-            config: As of `create`.
+            store: The store.
+            conversation_id: Its id, or your product's key for it.
+            model: The model; see the class.
+            config: As for `create`.
             conversation: Further arguments of `Conversation.open`.
             options: How the agent answers; see `AgentOptions`.
 
         Raises:
             ConversationInUse: Another session has it open.
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
         """
         told = config_of(model, options, config)
         opened = Conversation.open(
@@ -147,20 +147,20 @@ class AgentSession:
         conversation: dict[str, Any] | None = None,
         **options: Unpack[AgentOptions],
     ) -> Self:
-        """Begin a conversation that goes on from another's turn; no event is copied.
+        """Begin a conversation that continues from a turn of another one; no event is copied.
 
         Args:
-            store: Where the source is kept.
-            source: The conversation to go on from.
-            model: Whom to ask; see the class.
-            before: The first version that is not shared; by default all turns are.
-            config: As of `create`.
+            store: The store of the source.
+            source: The conversation to continue from.
+            model: The model; see the class.
+            before: The first version that is not shared; by default, all turns are shared.
+            config: As for `create`.
             conversation: Further arguments of `Conversation.fork`.
             options: How the agent answers; see `AgentOptions`.
 
         Raises:
-            ConversationNotFound: There is no such source.
-            ForkRefused: There is nothing before that version to be shared.
+            ConversationNotFound: The source does not exist.
+            ForkRefused: There is nothing to share before that version.
         """
         told = config_of(model, options, config)
         forked = Conversation.fork(
@@ -170,7 +170,7 @@ class AgentSession:
 
     @property
     def id(self) -> UUID:
-        """The conversation's id, by which it is opened again."""
+        """The conversation's id, with which it can be opened again."""
         return self.conversation.id
 
     @property
@@ -184,18 +184,18 @@ class AgentSession:
         return self.conversation.usage
 
     def run_turn(self, said: Said, *, message_id: str | None = None) -> TurnResult:
-        """Answer an input, with as many model calls and tool calls as that takes.
+        """Answer an input, with as many model calls and tool calls as needed.
 
-        A model or a tool that fails ends the turn with the status ``error``; what fails in the
-        store, or in the product's own code, is raised.
+        A failing model or tool ends the turn with the status ``error``. Errors of the store or of
+        your product's own code are raised.
 
         Args:
-            said: What the user says: text, or parts.
-            message_id: The product's own id of the message: posted again, it is not answered
-                again, and the result is that of the first time, without its steps.
+            said: The user's message: text, or parts.
+            message_id: Your product's own id of the message. A message that is posted again is not
+                answered again: the result is that of the first time, without its steps.
 
         Raises:
-            PromptTooLong: The request would be over the limit, and is refused; nothing is written.
+            PromptTooLong: The request would exceed the limit and is refused; nothing is written.
             TurnRunning: The message was posted before, and its turn has not ended.
         """
         said = with_screen(said, self._agent.screen())
@@ -210,13 +210,13 @@ class AgentSession:
         failed: bool = False,
         message_id: str | None = None,
     ) -> TurnResult:
-        """Give the result of a call whose turn was replaced, and go on from there, in a new turn.
+        """Record the result of a call whose turn was replaced, and continue in a new turn.
 
         Args:
-            call: One of `Views.open_work` that is ``awaited``.
-            content: What the model is told: text, parts, or any JSON value.
-            failed: Whether it tells of a failure.
-            message_id: As of `run_turn`.
+            call: A call of `Views.open_work` that is ``awaited``.
+            content: The result for the model: text, parts, or any JSON value.
+            failed: Whether the result is a failure.
+            message_id: As for `run_turn`.
         """
         turn = self.conversation.continuation(message_id=message_id)
 
@@ -227,16 +227,16 @@ class AgentSession:
         return self._go(turn, close)
 
     def result_of(self, message_id: str) -> TurnResult | None:
-        """Return what came of the turn of a message, without its steps; None if there is none.
+        """Return the result of a message's turn, without its steps; None if no turn has it.
 
         Raises:
-            TurnRunning: It has not ended.
+            TurnRunning: The turn has not ended.
         """
         outcome = first_outcome(self._store, self.id, message_id)
         return None if outcome is None else self._first(outcome)
 
     def abort(self, reason: Literal["replaced", "interrupted"]) -> None:
-        """Have the turn that is running end as ``aborted``, from this thread or another."""
+        """End the running turn as ``aborted``, from this thread or another."""
         if self._turn is not None:
             self._turn.abort(reason)
 
@@ -268,13 +268,13 @@ class AgentSession:
         return TurnResult(status, final, steps, turn.usage, error, turn.number)
 
     def go_on(self) -> TurnResult | None:
-        """Go on with the last turn if it was stopped before its answer; None if it was not.
+        """Resume the last turn if it was stopped before its answer; return None if it was not.
 
-        A process that was killed, or an interrupt, has stopped it. The new turn begins with a note
-        of that in place of the user's words; the model sees what was done, and what came of it.
+        A kill or an interrupt may have stopped it. The new turn begins with a note about that
+        instead of the user's words. The model sees what was done, with its results.
 
         Raises:
-            PromptTooLong: As of `run_turn`.
+            PromptTooLong: As for `run_turn`.
         """
         version = self.conversation.version
         while events := session_before(self._store, self.id, version + 1):
@@ -288,7 +288,7 @@ class AgentSession:
         return None
 
     def _first(self, outcome: TurnOutcome) -> TurnResult:
-        """Return what came of a message that was posted before."""
+        """Return the result of a message that was posted before."""
         text: str | None = outcome.text
         if self._agent.protocol == "react":
             said = parse_reply(outcome.text)
@@ -305,7 +305,7 @@ class AgentSession:
         self._history.follow()
 
     def _require_room(self, said: Said) -> None:
-        """Refuse an input whose request would be over the limit, before anything is written."""
+        """Refuse an input whose request would exceed the limit, before anything is written."""
         most = self._agent.max_prompt_tokens
         if most is None and self._warn is None:
             return
@@ -342,7 +342,7 @@ def run_agent(
     conversation: dict[str, Any] | None = None,
     **options: Unpack[AgentOptions],
 ) -> TurnResult:
-    """Answer one question in a session of its own (mode ``once``); arguments as of `create`."""
+    """Answer one question in its own session (mode ``once``); arguments as for `create`."""
     once = {"session_mode": "once", **(conversation or {})}
     with AgentSession.create(
         store, model=model, config=config, conversation=once, **options

@@ -1,7 +1,7 @@
 """`AsyncAgentSession`: `AgentSession` for event loops.
 
-The session runs in a thread, one turn at a time; what is to be awaited, the model's stream and
-tools that are coroutines, is awaited in the event loop. So there is one loop of an agent, not two.
+The session runs in a thread, one turn at a time. Awaitables (the model's stream, tools that are
+coroutines) are awaited in the event loop. The agent loop therefore exists once, not twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["AsyncAgentSession"]
 
 
 class _Bridge:
-    """Waits in a thread for what happens in the event loop, until it is told to stop."""
+    """Lets a thread wait for awaitables in the event loop, until it is told to stop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -36,7 +36,7 @@ class _Bridge:
         self._waiting: Future[Any] | None = None
 
     def options(self, options: AgentOptions) -> AgentOptions:
-        """Return how the agent answers with this bridge; its listener is called in the loop."""
+        """Return the options with this bridge; the listener is called in the event loop."""
         told: AgentOptions = {**options, "settle": self.settle, "check": self.check}
         if (listener := options.get("listener")) is not None:
             told["listener"] = lambda kind, text: cast(
@@ -46,16 +46,16 @@ class _Bridge:
 
     @property
     def stopped(self) -> bool:
-        """Whether the turn is to stop."""
+        """Whether the turn should stop."""
         return self._stopped.is_set()
 
     def check(self) -> None:
-        """Raise if the turn is to stop."""
+        """Raise if the turn should stop."""
         if self._stopped.is_set():
             raise asyncio.CancelledError
 
     def settle(self, value: Any) -> Any:
-        """Return what there was to be awaited; of an asynchronous stream, its pieces."""
+        """Return the awaited value, or the pieces of an asynchronous stream."""
         if inspect.isawaitable(value):
             value = self._wait(value)
         return _Pieces(self, value) if hasattr(value, "__anext__") else value
@@ -69,11 +69,11 @@ class _Bridge:
             self._waiting.cancel()
         try:
             return self._waiting.result()
-        except CancelledError:  # of futures, which is an error like any other
+        except CancelledError:  # the futures' error, which is an ordinary exception
             raise asyncio.CancelledError from None
 
     async def run(self, work: Callable[[], Any]) -> Any:
-        """Run in a thread; if the task is cancelled, stop there first, and wait for that."""
+        """Run in a thread; if the task is cancelled, stop the thread first and wait for it."""
         self._stopped.clear()
         running = asyncio.ensure_future(asyncio.to_thread(work))
         try:
@@ -97,7 +97,7 @@ class _Pieces:
 
     def __next__(self) -> Any:
         async def following() -> Any:
-            # An end of its own: no StopIteration can come out of a coroutine.
+            # A separate end marker: a coroutine cannot raise StopIteration.
             return await anext(self._stream, _END)
 
         piece = self._bridge.settle(following())
@@ -106,7 +106,7 @@ class _Pieces:
         return piece
 
     def close(self) -> None:
-        """Close the stream, where it can be closed."""
+        """Close the stream, if it can be closed."""
         close = getattr(self._stream, "close", None) or getattr(self._stream, "aclose", None)
         if close is not None and not self._bridge.stopped:
             self._bridge.settle(close())
@@ -116,10 +116,10 @@ _END = object()
 
 
 class AsyncAgentSession:
-    """An agent in a conversation; see `AgentSession`, whose names and arguments it has.
+    """An agent in a conversation, with the same names and arguments as `AgentSession`.
 
-    Model clients may be asynchronous ones, and tools coroutines. A task that is cancelled stops
-    its turn: what was said is kept, and the turn is ``cancelled`` in the log.
+    Model clients may be asynchronous, and tools may be coroutines. Cancelling a task stops its
+    turn: the text so far is kept, and the turn is ``cancelled`` in the log.
     """
 
     def __init__(self, session: AgentSession, bridge: _Bridge) -> None:
@@ -175,7 +175,7 @@ class AsyncAgentSession:
 
     @property
     def id(self) -> UUID:
-        """The conversation's id, by which it is opened again."""
+        """The conversation's id, with which it can be opened again."""
         return self._session.id
 
     @property
@@ -196,7 +196,7 @@ class AsyncAgentSession:
         return result
 
     async def go_on(self) -> TurnResult | None:
-        """Go on with the last turn if it was stopped before its answer."""
+        """Resume the last turn; see `AgentSession.go_on`."""
         result: TurnResult | None = await self._bridge.run(self._session.go_on)
         return result
 

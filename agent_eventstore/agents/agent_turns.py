@@ -1,7 +1,7 @@
 """A turn of an agent: model calls and tool calls, step by step, until there is a final answer.
 
-The recorder stands around each: what is about to be done is durable before it is done. Nothing here
-holds what the log does not have, so a process that dies loses nothing but what it had not begun.
+The recorder wraps each call, so that it is durable before it runs. Nothing here holds state that
+the log does not have: a process that dies loses only work that it had not begun.
 """
 
 from __future__ import annotations
@@ -35,45 +35,45 @@ from projections.tokens.text import estimated_tokens
 __all__ = ["Agent", "AgentTurn", "Interrupt", "Listener", "Protocol", "ToolFailed"]
 
 Protocol = Literal["tools", "react"]
-"""How tools are called: as the provider's API has it, or in tags."""
+"""How tools are called: through the provider's API, or with tags."""
 
 Listener = Callable[[str, str], None]
-"""Told as it happens, as kind and text: thought, text, said, call, result, failed, note."""
+"""Called as things happen, with kind and text: thought, text, said, call, result, failed, note."""
 
 Interrupt = Callable[[Turn, list[RequestedCall]], bool]
-"""Asked ahead of a tool, with the calls that are left: whether it has replaced the turn."""
+"""Called before a tool, with the remaining calls; returns whether it has replaced the turn."""
 
 _TOOL_ATTEMPTS = 3
 _AGAIN_S = 0.25
 
 
 class ToolFailed(Exception):
-    """A tool failed whose failure ends the turn."""
+    """A tool failed, and the failure ends the turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """How an agent answers: whom it asks, what it may do, when it stops.
+    """How an agent answers: which model it calls, which tools it has, when it stops.
 
     Attributes:
-        port: Where the model is asked.
+        port: Calls the model.
         model: The model's name.
-        tokenizer: The model or encoding by which tokens are counted.
-        tools: By name.
+        tokenizer: The model or encoding to count tokens with.
+        tools: The tools, by name.
         protocol: How tools are called.
-        max_steps: Replies of the model in one turn, at most.
-        on_tool_error: What comes of a tool that fails.
-        settings: How a request's messages are chosen.
-        max_prompt_tokens: Tokens of a request, at most; None for what the settings say.
-        parameters: Temperature and the like.
+        max_steps: Maximum number of the model's replies in one turn.
+        on_tool_error: What happens if a tool fails.
+        settings: How a request's messages are selected.
+        max_prompt_tokens: Maximum number of tokens of a request; None for the settings' limit.
+        parameters: Temperature and similar parameters.
         strategy: Which messages lose detail first; None for the default.
-        attempts: How often a model call is tried that may succeed if it is made again.
-        tell: Told of everything as it happens.
-        settle: Waits for what a function returned that is to be awaited.
-        check: Raises if the turn is to stop.
-        interrupt: Replaces the turn where a tool asks for that.
-        routing: By the number of a step, what is different in it: whom it asks.
-        screen: What the agent has before its eyes; None for nothing.
+        attempts: Maximum attempts of a model call whose failure a retry may fix.
+        tell: Called with everything as it happens.
+        settle: Awaits the return value of a function, if it is awaitable.
+        check: Raises if the turn should stop.
+        interrupt: Replaces the turn if a tool requires it.
+        routing: Returns the attributes that differ in a step, given its number.
+        screen: Returns the agent's screen; None for nothing.
     """
 
     port: ModelPort
@@ -102,26 +102,26 @@ class Agent:
 
     @property
     def format(self) -> str:
-        """In which format a request is rendered."""
+        """The format in which a request is rendered."""
         return "openai_chat" if self.protocol == "react" else self.port.format
 
     @property
     def instructions(self) -> str:
-        """What the ReAct protocol adds to the system part."""
+        """The text that the ReAct protocol adds to the system part."""
         return react_instructions(self.tools.values()) if self.protocol == "react" else ""
 
     @property
     def declared(self) -> tuple[JsonObject, ...]:
-        """The tools as the provider's API takes them; none in the ReAct protocol."""
+        """The tool declarations in the provider's format; none in the ReAct protocol."""
         if self.protocol == "react":
             return ()
         return tuple(tool.declaration(self.port.format) for tool in self.tools.values())
 
     def rendering(self) -> dict[str, Any]:
-        """Return how a request is rendered, as `Views.context` takes it.
+        """Return the arguments of `Views.context` that render a request.
 
         Raises:
-            InvalidSettings: A limit of the agent's contradicts the settings.
+            InvalidSettings: One of the agent's limits contradicts the settings.
         """
         own, changes = estimated_tokens([self.instructions], self.tokenizer), dict[str, Any]()
         if self.max_prompt_tokens is not None:
@@ -148,7 +148,7 @@ class AgentTurn:
     Args:
         turn: The recorder's turn, entered.
         agent: How it answers.
-        noted: Called whenever something new is durable.
+        noted: Called whenever a new event is durable.
     """
 
     def __init__(self, turn: Turn, agent: Agent, noted: Callable[[], None]) -> None:
@@ -156,10 +156,10 @@ class AgentTurn:
         self.steps: list[TurnStep] = []
 
     def run(self) -> Literal["ok", "max_steps", "aborted"]:
-        """Go step by step until there is an answer, or too many steps, or other work comes first.
+        """Run steps until there is an answer, there are too many steps, or the turn is replaced.
 
         Raises:
-            ToolFailed: A tool failed, and the turn ends with that.
+            ToolFailed: A tool failed, and the failure ends the turn.
         """
         while len(self.steps) < self._agent.max_steps:
             self._agent = self._agent.at(len(self.steps))
@@ -185,12 +185,12 @@ class AgentTurn:
         return "max_steps"
 
     def _named(self, wanted: RequestedCall) -> RequestedCall:
-        """Return a call under its tool's own name, which may hold what the wire does not take."""
+        """Return a call with its tool's own name, which may be one that providers reject."""
         names = (each for each in self._agent.tools if wire_name(each) == wanted.name)
         return replace(wanted, name=next(names, wanted.name))
 
     def _read(self, call: LlmCall) -> tuple[str, str | None]:
-        """Return a reply's text, and the answer in it if it is one."""
+        """Return a reply's text, and its final answer, if it has one."""
         text = str(call.text)
         if call.tool_calls:
             return text, None
@@ -200,7 +200,7 @@ class AgentTurn:
         return text, said.of(said.final)
 
     def _ask(self) -> LlmCall:
-        """Ask the model until it has answered; a failure that no attempt mends goes on."""
+        """Call the model until it answers; raise the failure if no further attempt may fix it."""
         agent, failed = self._agent, None
         asked, recorded = self._asked()
         for attempt in range(1, agent.attempts + 1):
@@ -221,7 +221,7 @@ class AgentTurn:
         raise AssertionError("the last attempt returns or raises")
 
     def _asked(self) -> tuple[ModelRequest, dict[str, Any]]:
-        """Return what the model is asked next, and how `Turn.llm_call` is told of it."""
+        """Return the next request, and the arguments with which `Turn.llm_call` records it."""
         agent = self._agent
         request = self._turn.context(**agent.rendering())
         recorded: dict[str, Any] = {"request": request}
@@ -277,7 +277,7 @@ class AgentTurn:
                     self._agent.tell("text", text)
 
     def _hear_tags(self, call: LlmCall, answer: Any) -> None:
-        """Take a reply in tags: the log gets its text, and the call that its action stands for."""
+        """Process a reply with tags: record its text, and its action as a tool call."""
         stream = ReactStream()
         parser = self._stream_tags(call, answer, stream)
         for kind, text in stream.end():
@@ -324,9 +324,9 @@ class AgentTurn:
         return [{"name": tool or "unnamed", "arguments": arguments}]
 
     def _use(self, wanted: RequestedCall, *, last: bool) -> ToolUse:
-        """Run a tool; what goes wrong is what the model is told, unless it ends the turn.
+        """Run a tool; an error becomes the result for the model, unless it ends the turn.
 
-        The last result of a reply has the screen.
+        The last result of a reply includes the screen.
         """
         agent, tool = self._agent, self._agent.tools.get(wanted.name)
         agent.check()
@@ -372,7 +372,7 @@ class AgentTurn:
 
 
 def _on_the_wire(declaration: JsonObject) -> JsonObject:
-    """Return a tool's declaration under a name that providers take."""
+    """Return a tool's declaration with a name that providers accept."""
     function = declaration.get("function")
     if isinstance(function, dict):
         return {**declaration, "function": _on_the_wire(function)}

@@ -1,6 +1,6 @@
-"""What a chat reads and writes: its history in the log, and the answers of its participants.
+"""A chat's history in the log, and the answers of its participants.
 
-An answer is one model call, and several may be made at a time.
+An answer is one model call; several may run at the same time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _WHOLE = ContextSettings(max_tokens=None)
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """An answer of a participant, after a message."""
+    """A participant's answer to a message."""
 
     speaker: str
     text: str
@@ -57,15 +57,15 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class LastMessage:
-    """What a user said, and what came after it.
+    """A user's message, and what followed it.
 
     Attributes:
-        version: Of the message.
+        version: Version of the message.
         text: Its text.
-        answers: Who has answered since.
-        since_state: Those that have answered since the mode's state was written last.
-        state: The mode's state, if it was written since the message.
-        answered: Whether the turn that answered it last has ended well.
+        answers: The answers since then.
+        since_state: The answers since the mode's state was last written.
+        state: The mode's state, if it has been written since the message.
+        answered: Whether the last turn that answered it ended successfully.
     """
 
     version: int
@@ -79,12 +79,12 @@ class LastMessage:
 def chat_history(
     views: Views, conversation_id: UUID, settings: ContextSettings | None, model: str
 ) -> list[ChatMessage]:
-    """Return what was said on the active branch, oldest first; a summary stands for its part.
+    """Return the messages of the active branch, oldest first; a summary replaces those it covers.
 
-    With settings, as much of it as they leave, in the tokens of a model.
+    With settings, return only what fits their limits, counted in tokens of the model.
 
     Raises:
-        BudgetInfeasible: What must be told is over their budget.
+        BudgetInfeasible: The mandatory messages are over the budget.
     """
     view = views.context(
         conversation_id, mode=None, format="neutral", settings=settings or _WHOLE, model=model
@@ -107,7 +107,7 @@ def chat_history(
 
 
 def mode_state(store: EventStore, conversation_id: UUID) -> JsonObject:
-    """Return the state of the mode as it was written last; empty if it never was."""
+    """Return the state of the mode as last written; empty if it never was."""
     for event in store.read(conversation_id, backward=True):
         if isinstance(event.data, ModeState):
             return event.data.state
@@ -117,12 +117,12 @@ def mode_state(store: EventStore, conversation_id: UUID) -> JsonObject:
 def last_message(
     store: EventStore, conversation_id: UUID, *, turn: int | None = None
 ) -> LastMessage | None:
-    """Return the last message of a user's with what came after it; None if there is none.
+    """Return the last user message and what followed it, or None.
 
     Args:
-        store: Where the conversation is.
+        store: The store.
         conversation_id: The conversation.
-        turn: Of this turn, instead of the last one that has a message.
+        turn: Number of the message's turn; by default the last turn with a message.
     """
     answers: list[Said] = []
     since: list[Said] | None = None
@@ -151,13 +151,13 @@ _AT_A_TIME = 8
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """What a participant answered.
+    """A participant's answer.
 
     Attributes:
-        participant: Who, by id.
+        participant: The participant's id.
         text: The answer; None if there is none.
-        error: Why there is none.
-        tokens: Of the model call; estimates where the provider reports none.
+        error: Why there is no answer.
+        tokens: Tokens of the model call; estimates if the provider reports none.
     """
 
     participant: str
@@ -168,15 +168,15 @@ class ChatReply:
 
 @dataclass(frozen=True, slots=True)
 class ChatResult:
-    """What came of a message.
+    """The result of a message.
 
     Attributes:
-        status: ``ok``, or ``error`` if somebody has not answered.
+        status: ``ok``, or ``error`` if a participant has not answered.
         user_message: The message.
         responses: The answers, in the order of the targets.
         turn: The turn's number within the conversation.
-        mode_state: In workflow mode, where the workflow stands now.
-        error: Who has not answered, and why.
+        mode_state: In workflow mode, the current state of the workflow.
+        error: Which participants have not answered, and why.
     """
 
     status: TurnStatus
@@ -188,7 +188,7 @@ class ChatResult:
 
 
 class _Asking(AgentTurn):
-    """One model call of a participant's, tried until it is answered."""
+    """A participant's model call, tried until it is answered."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class _Asking(AgentTurn):
         self.last: LlmCall | None = None
 
     def reply(self) -> ChatReply:
-        """Return the answer; a model that fails is told of in it."""
+        """Return the answer; if the model fails, it has the error."""
         who = self._participant.id
         try:
             call = self._ask()
@@ -221,7 +221,7 @@ class _Asking(AgentTurn):
         return request, {"prompt": self._messages}
 
     def _call(self, **told: Any) -> LlmCall:
-        with self._lock:  # a turn numbers its calls one after the other
+        with self._lock:  # a turn numbers its calls sequentially
             self.last = super()._call(agent=self._participant.id, **told)
         return self.last
 
@@ -231,9 +231,9 @@ def ask_all(
     prompts: Mapping[Participant, list[JsonObject]],
     agents: Mapping[str, Agent],
 ) -> list[ChatReply]:
-    """Return the answers of all, in order; they are asked at the same time.
+    """Return the answers of all, in order; all models are called at the same time.
 
-    An interrupt stops the turn, so that those that are still answering end with their next piece.
+    An interrupt stops the turn: models that are still answering stop at their next piece.
     """
     lock = threading.Lock()
     asking = [

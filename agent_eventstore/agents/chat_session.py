@@ -1,8 +1,9 @@
 """`ChatSession`: a chat of several participants, each a model with a persona (document 002).
 
-Who answers, and what each is told, `agent_eventstore.participants` decides; here the messages and
-answers are recorded, in the order in which they come about. What was durable before a kill is not
-done again: the session is opened by its conversation's id, and `go_on` asks who has not answered.
+`agent_eventstore.participants` decides who answers, and what each participant is sent. This module
+records the messages and answers in the order in which they occur. Work that was durable before a
+kill is not repeated: open the session by its conversation's id, and `go_on` calls the participants
+that have not answered.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ __all__ = ["ChatSession"]
 
 
 class _Unanswered(Exception):
-    """Somebody has not answered: the turn ends with that."""
+    """A participant has not answered: the turn ends with this error."""
 
 
 class ChatSession:
     """A chat of several participants in a conversation that is open for writing.
 
-    Made by `create` or `open`; a context manager that closes it. One message at a time.
+    Use `create` or `open`; a context manager that closes it. It takes one message at a time.
     """
 
     def __init__(
@@ -90,23 +91,25 @@ class ChatSession:
         """Begin a conversation and its first session, in one transaction.
 
         Args:
-            store: Where it is kept.
-            participants: Who answers.
-            model: Whom they ask: as of `AgentSession`.
-            mode: ``workflow``, or any other: then those answer that a message mentions, or all.
-            role_map: For workflow mode, who has which role: coder, reviewer and tester.
-            thread_slug: The thread that the session belongs to; `open` must name the same.
+            store: The store.
+            participants: The participants, who answer.
+            model: Their model, as for `AgentSession`.
+            mode: ``workflow``, or any other name: then a message is answered by the participants
+                that it mentions, or by all.
+            role_map: For workflow mode, the participants of the roles coder, reviewer and tester.
+            thread_slug: The thread to which the session belongs; `open` must name the same.
             conversation: Further arguments of `Conversation.start`.
-            options: How they are asked; see `ChatOptions`.
+            options: How they answer; see `ChatOptions`.
 
         Raises:
-            TypeError: There is no such option, or the model is none; nothing was written.
-            ValueError: Nobody takes part, two have one name, or a role is nobody's.
-            ConversationExists: There is a conversation of this id or key already.
+            TypeError: An option is unknown, or the model is not valid; nothing is written.
+            ValueError: There are no participants, two have the same name, or a role has no
+                participant.
+            ConversationExists: A conversation with this id or key already exists.
         """
         require_known(options, ChatOptions)
         if not participants:
-            raise ValueError("a chat needs a participant who answers")
+            raise ValueError("a chat needs at least one participant")
         _require_roles(participants, mode, role_map)
         agents = {each.id: agent_for(each, model, options) for each in participants}
         given = dict(conversation or {})
@@ -128,21 +131,21 @@ class ChatSession:
         conversation: dict[str, Any] | None = None,
         **options: Unpack[ChatOptions],
     ) -> Self:
-        """Open a chat again: what a session that died left open gets an honest end first.
+        """Open a chat again, after sealing the work that a dead session left open.
 
         Args:
-            store: Where it is kept.
-            conversation_id: Its id, or the product's key for it.
-            model: As of `create`.
-            thread_slug: The thread that it must belong to; None for one of no thread.
-            participants: Who answers from now on; by default those that it began with.
+            store: The store.
+            conversation_id: Its id, or your product's key for it.
+            model: As for `create`.
+            thread_slug: The thread to which it must belong; None for no thread.
+            participants: The participants from now on; by default those of its start.
             conversation: Further arguments of `Conversation.open`.
-            options: How they are asked; see `ChatOptions`.
+            options: How they answer; see `ChatOptions`.
 
         Raises:
-            WrongThread: It belongs to another thread; nothing was changed.
+            WrongThread: It belongs to another thread; nothing is changed.
             ConversationInUse: Another session has it open.
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
         """
         require_known(options, ChatOptions)
         given = dict(conversation or {})
@@ -162,7 +165,7 @@ class ChatSession:
 
     @property
     def id(self) -> UUID:
-        """The conversation's id, by which it is opened again."""
+        """The conversation's id, with which it can be opened again."""
         return self.conversation.id
 
     @property
@@ -172,7 +175,7 @@ class ChatSession:
 
     @property
     def mode_state(self) -> JsonObject:
-        """Where the mode stands, as the log has it; empty if it never went anywhere."""
+        """The mode's state in the log; empty if it has never changed."""
         return mode_state(self._store, self.id)
 
     @property
@@ -180,14 +183,14 @@ class ChatSession:
         return self.conversation.views.store
 
     def switch_mode(self, mode: Mode, role_map: Mapping[str, str] | None = None) -> None:
-        """Switch the mode, and in workflow mode begin with the first role; the history stays.
+        """Switch the mode; workflow mode begins with the first role. The history stays the same.
 
         Args:
-            mode: From now on.
-            role_map: Who has which role from now on; by default as before.
+            mode: The new mode.
+            role_map: The participants of the roles from now on; by default as before.
 
         Raises:
-            ValueError: A role is nobody's.
+            ValueError: A role has no participant.
         """
         roles = role_map or self._role_map(self.mode_state)
         _require_roles(self.participants, mode, roles)
@@ -199,18 +202,18 @@ class ChatSession:
     def send(
         self, text: str, *, name: str | None = None, message_id: str | None = None
     ) -> ChatResult:
-        """Record a message, and have it answered by whom it concerns.
+        """Record a message, and let the participants concerned answer it.
 
-        Several answer at a time, in threads, and share the history before the message. In
-        workflow mode the roles answer one after the other, from the one whose turn it is.
+        Several answer at the same time, in threads, and share the history before the message. In
+        workflow mode the roles answer one after the other, starting with the current one.
 
         Args:
-            text: What the user says.
-            name: What the user is called, where several people write.
-            message_id: The product's own id of the message: posted again, it is not answered again.
+            text: The user's message.
+            name: The user's name, if several people write.
+            message_id: Your product's id of the message: posted again, it is not answered again.
 
         Raises:
-            ValueError: In workflow mode, a role is nobody's; nothing is written.
+            ValueError: In workflow mode, a role has no participant; nothing is written.
             TurnRunning: The message was posted before, and its turn has not ended.
         """
         routed = self._context(text, [], None, self.mode_state)
@@ -219,9 +222,9 @@ class ChatSession:
         return self._within(turn, text, ())
 
     def go_on(self) -> ChatResult | None:
-        """Have the last message answered by those who have not; None if all have.
+        """Let the participants that have not answered the last message do so; None if all have.
 
-        A process that was killed, an interrupt or a failing model has kept them from it.
+        They may be missing after a kill, an interrupt or a failed model call.
         """
         last = last_message(self._store, self.id)
         if last is None or last.answered:
@@ -235,7 +238,7 @@ class ChatSession:
         )
 
     def _is_through(self, last: LastMessage) -> bool:
-        """Whether all roles have answered; the state learns of an answer that it does not know."""
+        """Whether all roles have answered; records the state if it lacks the last answer."""
         if last.state is not None and last.state.get("status") == "done":
             return True
         state = self.mode_state
@@ -245,7 +248,7 @@ class ChatSession:
         return bool(self._advance(state)["status"] == "done")
 
     def _missing(self, last: LastMessage) -> bool:
-        """Whether somebody has not answered."""
+        """Whether a participant has not answered."""
         targets = self._context(last.text, [], None, {}).targets
         return not {each.id for each in targets} <= {each.speaker for each in last.answers}
 
@@ -293,7 +296,7 @@ class ChatSession:
     def _together(
         self, turn: Turn, text: str, answered: Sequence[str], replies: list[ChatReply]
     ) -> None:
-        """Have all targets answer, with the history before the message."""
+        """Let all targets answer, with the history before the message."""
         version = self._message_version()
         before = [each for each in self._history() if each.version < version]
         context = self._context(text, before, None, {})
@@ -307,7 +310,7 @@ class ChatSession:
     def _go_through(
         self, turn: Turn, text: str, answered: Sequence[str], replies: list[ChatReply]
     ) -> None:
-        """Have the roles answer one after the other, from the one whose turn it is."""
+        """Let the roles answer one after the other, starting with the current one."""
         version, state = self._message_version(), self.mode_state
         while True:
             context = self._context(text, self._history(), version, state)
@@ -333,7 +336,7 @@ class ChatSession:
         return 0 if last is None else last.version
 
     def _first(self, text: str, turn: int, outcome: Any) -> ChatResult:
-        """Return what came of a message that was posted before."""
+        """Return the result of a message that was posted before."""
         number = outcome.turn or turn
         last = last_message(self._store, self.id, turn=number)
         replies = tuple(

@@ -1,7 +1,7 @@
 """Plain Python functions as tools of an agent: their declarations, and their arguments.
 
-The declaration is made of the function's name, docstring and annotations; what the model gives as
-arguments is checked against it before the function runs.
+The declaration is made from the function's name, docstring and annotations. The model's arguments
+are validated against it before the function runs.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = [
 
 
 OnToolError = Literal["continue", "stop", "retry"]
-"""What comes of a tool that fails: the model is told, the turn ends, or the tool runs again."""
+"""What happens if a tool fails: the model sees the error, the turn ends, or the tool is retried."""
 
 
 class ToolRefused(Exception):
-    """A tool does not do what it is asked for, and says so in words of its own.
+    """A tool refuses a call, with its own text for the model.
 
     Attributes:
-        content: What the model is told.
+        content: The text that the model sees.
     """
 
     def __init__(self, content: str) -> None:
@@ -49,12 +49,12 @@ class FunctionTool:
     """A function that the model may call.
 
     Attributes:
-        name: What the model calls it.
-        description: What the model is told of it.
+        name: Its name for the model.
+        description: Its description for the model.
         parameters: The JSON Schema of its arguments.
-        function: What runs; with an event loop it may be a coroutine function.
-        idempotent: Whether running it twice does no harm, so that recovery may offer that.
-        on_error: What comes of a failure, instead of what the session says.
+        function: The function; in an event loop it may be a coroutine function.
+        idempotent: Whether running it twice does no harm, so that recovery may offer it.
+        on_error: What happens if it fails, in place of the session's policy.
     """
 
     name: str
@@ -74,31 +74,31 @@ class FunctionTool:
         idempotent: bool = False,
         on_error: OnToolError | None = None,
     ) -> Self:
-        """Make a tool of a function: its name, its docstring, its annotations.
+        """Make a tool from a function's name, docstring and annotations.
 
         Raises:
-            TypeError: Its annotations make no schema.
+            TypeError: The annotations cannot be expressed as a schema.
         """
         named = name or str(getattr(function, "__name__", type(function).__name__))
         try:
             callable_type: Any = function
             schema = TypeAdapter(callable_type).json_schema()
-        except Exception as error:  # pydantic has several, none of them its users' concern
-            raise TypeError(f"no declaration can be made of the tool {named!r}: {error}") from error
+        except Exception as error:  # pydantic raises several kinds, internal ones included
+            raise TypeError(f"the tool {named!r} cannot be declared: {error}") from error
         if schema.get("type") != "object":
             schema = {"type": "object", "properties": {}}
         told = inspect.getdoc(function) or ""
         return cls(named, description or told, schema, function, idempotent, on_error)
 
     def declaration(self, format: str = "openai_chat") -> JsonObject:
-        """Return the declaration as OpenAI's chat completions or Anthropic's Messages take it."""
+        """Return the declaration for OpenAI's chat completions or Anthropic's Messages."""
         named = {"name": self.name, "description": self.description}
         if format == "anthropic_messages":
             return {**named, "input_schema": self.parameters}
         return {"type": "function", "function": {**named, "parameters": self.parameters}}
 
     def arguments_of(self, text: str) -> JsonObject:
-        """Return the arguments that a text stands for: a JSON object, or the first parameter.
+        """Return the arguments in a text: a JSON object, or the first parameter.
 
         >>> def read(path: str) -> str: ...
         >>> FunctionTool.of(read).arguments_of("README.md")
@@ -117,7 +117,7 @@ class FunctionTool:
         """Check the arguments and run the function.
 
         Raises:
-            ValueError: The arguments are not those that were declared; what to say to the model.
+            ValueError: The arguments do not match the declaration; the message is for the model.
         """
         try:
             return validate_call(self.function)(**arguments)
@@ -128,7 +128,7 @@ class FunctionTool:
 
 
 def wrong_in(error: ValidationError) -> str:
-    """Return what is wrong with arguments, in words for the model."""
+    """Return what is wrong with the arguments, in words for the model."""
     return "; ".join(
         f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}"
         for each in error.errors(include_url=False, include_input=False)
@@ -141,13 +141,13 @@ def tools_by_name(
     """Return tools by their names.
 
     Raises:
-        ValueError: Two of them have one name, on the wire at least.
+        ValueError: Two of them have the same name, at least on the wire.
     """
     found: dict[str, FunctionTool] = {}
     for each in given:
         tool = each if isinstance(each, FunctionTool) else FunctionTool.of(each)
         if wire_name(tool.name) in map(wire_name, found):
-            raise ValueError(f"there are two tools of the name {tool.name!r}: rename one")
+            raise ValueError(f"two tools have the name {tool.name!r}: rename one")
         found[tool.name] = tool
     return found
 
@@ -156,10 +156,10 @@ T = TypeVar("T")
 
 
 class ToolArgumentParser:
-    """Reads the arguments of a tool call; what is wrong is said in words for the model.
+    """Parses the arguments of a tool call; errors are described in words for the model.
 
     Args:
-        arguments: As the model gave them, parsed.
+        arguments: The model's arguments, decoded.
 
     >>> given = ToolArgumentParser({"path": "a.md", "lines": "3, 4"})
     >>> given.get_required("path", str), given.parse_list("lines")
@@ -171,10 +171,10 @@ class ToolArgumentParser:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Make one of the text that a model wrote.
+        """Make a parser for the text that a model wrote.
 
         Raises:
-            ValueError: It is no JSON object.
+            ValueError: The text is not a JSON object.
         """
         arguments, error, _ = cls.parse_json_safely(text)
         if arguments is None:
@@ -183,29 +183,29 @@ class ToolArgumentParser:
 
     @staticmethod
     def parse_json_safely(text: str) -> tuple[JsonObject | None, str | None, str | None]:
-        """Return the JSON object of a text, or why there is none, and what is odd about it."""
+        """Return the JSON object in a text, the error if there is none, and a warning, if any."""
         return arguments_in(text)
 
     def get_required(self, name: str, kind: type[T]) -> T:
-        """Return an argument of this type.
+        """Return an argument with this type.
 
         Raises:
-            ValueError: It is missing, or of another type.
+            ValueError: It is missing, or has another type.
         """
         if name not in self.arguments:
             raise ValueError(f"the argument {name!r} is missing")
         return self._of_kind(name, kind)
 
     def get(self, name: str, kind: type[T], default: T) -> T:
-        """Return an argument of this type, or the default where it is missing or null.
+        """Return an argument with this type, or the default if it is missing or null.
 
         Raises:
-            ValueError: It is of another type.
+            ValueError: It has another type.
         """
         return default if self.arguments.get(name) is None else self._of_kind(name, kind)
 
     def parse_list(self, name: str) -> list[str]:
-        """Return a list of texts, also where the model gave them as one text with commas."""
+        """Return a list of texts, even if the model gave one text separated by commas."""
         value = self.arguments.get(name)
         if isinstance(value, str):
             value = [each.strip() for each in value.split(",")]

@@ -1,8 +1,8 @@
 """A session as the lines of document 001, made from its events alone.
 
-The same events give the same lines, while the session runs and afterwards; so a file that a killed
-process left is completed from the log. Where a line tells the tokens of an input, they are counted
-here; those of model calls are the log's, estimates where the provider told none.
+The same events give the same lines, while the session runs and afterwards, so the file of a killed
+process is completed from the log. Tokens of inputs are counted here; those of model calls are the
+log's, or estimates if the provider reports none.
 """
 
 from __future__ import annotations
@@ -32,17 +32,15 @@ from projections.tokens.text import estimated_tokens
 __all__ = ["SETTINGS", "HistoryLines", "session_before"]
 
 SETTINGS = ("model", "tokenizer", "protocol", "max_steps", "tools")
-"""What an agent tells of itself in the session's start, beside what the product adds."""
-
-_PAGE = 500
+"""The agent's own entries in the session's start, in addition to your product's."""
 
 
 class HistoryLines:
     """Makes the lines of one session, event by event.
 
     Args:
-        store: Where outputs stand that are too large for an event.
-        session_id: Whose lines; events of other sessions have none.
+        store: Holds outputs that are too large for an event.
+        session_id: The session; events of other sessions make no lines.
     """
 
     def __init__(self, store: EventStore, session_id: str) -> None:
@@ -52,7 +50,7 @@ class HistoryLines:
         self._acted: set[str] = set()
 
     def of(self, event: RecordedEvent) -> Iterator[JsonObject]:
-        """Iterate over the lines that an event makes."""
+        """Iterate over the lines of an event."""
         if event.meta.session_id != self._session_id:
             return
         match event.data:
@@ -169,17 +167,12 @@ def session_before(
 ) -> list[RecordedEvent]:
     """Return the events of the last session that began before a version, in order.
 
-    Reads page by page from the end, as far back as that session's start.
+    Reads backward from the end, to that session's start.
     """
     found: list[RecordedEvent] = []
-    end = version
-    while end > 1:
-        after = max(0, end - 1 - _PAGE)
-        page = list(store.read(conversation_id, after=after, limit=end - 1 - after))
-        found = [*page, *found]
-        starts = [place for place, each in enumerate(found) if each.type == SessionStart.type]
-        if starts:
-            session = found[starts[-1]].meta.session_id
-            return [each for each in found[starts[-1] :] if each.meta.session_id == session]
-        end = after + 1
+    for event in store.read(conversation_id, before=version, backward=True):
+        found.append(event)
+        if event.type == SessionStart.type:
+            session = event.meta.session_id
+            return [each for each in reversed(found) if each.meta.session_id == session]
     return []

@@ -1,8 +1,8 @@
-"""What an agent asks: a client of OpenAI's or Anthropic's shape, or any callable, as one thing.
+"""Model calls of an agent: clients with OpenAI's or Anthropic's interface, or any callable.
 
-Neither SDK is imported here: a client is told by its shape. What comes back is a text, a whole
-response, or pieces of one, which the recorder takes as they are. With `ProviderRouter` several
-models answer in one conversation, by stage (document 004); the log's ``invocation`` says which.
+Neither SDK is imported here: a client is recognised by its interface. The answer is a text, a whole
+response, or pieces of one, which the recorder accepts unchanged. With `ProviderRouter`, several
+models answer in one conversation, by stage (document 004); the log's ``invocation`` names them.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ __all__ = ["ModelPort", "ModelRequest", "ProviderRouter", "Route", "pieces_of", 
 
 
 MODEL_OUTPUT_TOKENS = 4_096
-"""Tokens of an answer at most, where the provider wants that said."""
+"""Maximum tokens of an answer, for providers that require a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What a model is asked.
+    """The request of a model call.
 
     Attributes:
         model: The model's name.
-        messages: In the port's format.
-        system: The system part, where it stands apart.
+        messages: The messages, in the port's format.
+        system: The system part, if the format keeps it separate.
         tools: The declarations of the tools.
-        parameters: Temperature and the like, and what the settings of the context ask for, which
-            may be ``system`` and ``tools`` in place of the others.
+        parameters: Temperature and similar parameters, and those that the context settings add,
+            which may include ``system`` and ``tools`` in place of the attributes.
     """
 
     model: str
@@ -43,13 +43,13 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ModelPort:
-    """Where a model is asked, and how what it is sent is written.
+    """How a model is called, and the format of its requests.
 
     Attributes:
         ask: Returns a text, a whole response, or an iterator of chunks or pieces of text.
-        format: In which messages and tools are written.
-        specification: As the log names the API; None where nobody knows.
-        provider: Who is asked, if it is known.
+        format: The format of messages and tools.
+        specification: The log's name of the API; None if it is unknown.
+        provider: The provider's name, if known.
     """
 
     ask: Callable[[ModelRequest], Any]
@@ -59,14 +59,14 @@ class ModelPort:
 
 
 def port_of(model: Any, provider: str | None = None) -> ModelPort:
-    """Return how a model is asked.
+    """Return how to call a model.
 
     Args:
         model: A client, recorded or not, or a callable that takes a `ModelRequest`.
-        provider: Who is asked; by default told from the client's URL.
+        provider: The provider's name; by default derived from the client's URL.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: The model is neither a client nor a callable.
     """
     client = plain_client(model)
     if hasattr(client, "chat"):
@@ -78,13 +78,13 @@ def port_of(model: Any, provider: str | None = None) -> ModelPort:
     if callable(client):
         return ModelPort(client, provider=provider)
     raise TypeError(
-        f"{type(client).__name__} is not a model: hand in a client of OpenAI's or Anthropic's, or "
-        "a callable that takes a request and returns a text, a response, or its pieces"
+        f"{type(client).__name__} is not a model: pass an OpenAI or Anthropic client, or a "
+        "callable that takes a request and returns a text, a response, or its pieces"
     )
 
 
 def _seller(client: Any) -> str | None:
-    from agent_eventstore.clients.asked import seller_at  # takes a while, and clients alone need it
+    from agent_eventstore.clients.asked import seller_at  # slow to import, and only clients need it
 
     return seller_at(str(getattr(client, "base_url", "")))
 
@@ -108,7 +108,7 @@ def _anthropic(client: Any) -> Callable[[ModelRequest], Any]:
     def ask(request: ModelRequest) -> Any:
         told: JsonObject = {"max_tokens": MODEL_OUTPUT_TOKENS, **request.parameters}
         messages, system = request.messages, [request.system or ""]
-        # The ReAct protocol writes for everybody in OpenAI's roles.
+        # The ReAct protocol uses OpenAI's roles for every provider.
         system += [each["content"] for each in messages if each["role"] == "system"]
         if any(system):
             told.setdefault("system", "\n\n".join(filter(None, system)))
@@ -126,7 +126,7 @@ def _anthropic(client: Any) -> Callable[[ModelRequest], Any]:
 
 
 def pieces_of(answer: Any) -> Iterator[Any] | None:
-    """Return the pieces of an answer that comes in pieces; None of one that is whole."""
+    """Return the pieces of an answer that comes in pieces; None for a whole answer."""
     if isinstance(answer, list | tuple):
         return iter(answer)
     return answer if hasattr(answer, "__next__") else None
@@ -134,13 +134,13 @@ def pieces_of(answer: Any) -> Iterator[Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Whom a stage asks.
+    """The model of a stage.
 
     Attributes:
-        client: A client or a callable, as an `AgentSession` takes it as its model.
+        client: A client or a callable, as for the model of an `AgentSession`.
         model: The model's name.
-        parameters: Temperature and the like, as the provider's API takes them.
-        provider: Who is asked; by default told from the client's URL.
+        parameters: Temperature and similar parameters of the provider's API.
+        provider: The provider's name; by default derived from the client's URL.
     """
 
     client: Any
@@ -150,47 +150,48 @@ class Route:
 
 
 class ProviderRouter:
-    """Picks whom to ask; handed to an `AgentSession` in the place of a model.
+    """Selects the model of each step; pass it to an `AgentSession` as its model.
 
     Args:
-        routes: By the name of the stage, in order.
-        strategy: Given the number of the step within its turn, from 0, returns the name of a stage;
-            by default the first stage has the first step of a turn, and the last one all others.
+        routes: Routes by the name of the stage, in order.
+        strategy: Takes the number of the step within its turn, from 0, and returns the name of a
+            stage; by default, the first stage handles the first step of a turn, the last one all
+            others.
 
     Raises:
-        ValueError: There is no route.
+        ValueError: There are no routes.
     """
 
     def __init__(
         self, routes: Mapping[str, Route], *, strategy: Callable[[int], str] | None = None
     ) -> None:
         if not routes:
-            raise ValueError("a router has at least one route: name a stage, and whom it asks")
+            raise ValueError("a router needs at least one route: name a stage and its model")
         self.routes = dict(routes)
         self._strategy = strategy or self._first_then_last
         self._stage: str | None = None
 
     def use(self, stage: str | None) -> None:
-        """Ask whom this stage names from the next step on; None leaves it to the strategy again.
+        """Use this stage from the next step on; None returns the choice to the strategy.
 
         Raises:
-            ValueError: There is no such stage.
+            ValueError: The stage is unknown.
         """
         if stage is not None:
             self._named(stage)
         self._stage = stage
 
     def route(self, step: int) -> Route:
-        """Return whom a step asks.
+        """Return the route of a step.
 
         Raises:
-            ValueError: The strategy names a stage that there is not.
+            ValueError: The strategy names an unknown stage.
         """
         return self._named(self._strategy(step) if self._stage is None else self._stage)
 
     def _named(self, stage: str) -> Route:
         if stage not in self.routes:
-            raise ValueError(f"there is no stage {stage!r}: there are {', '.join(self.routes)}")
+            raise ValueError(f"unknown stage {stage!r}; known stages: {', '.join(self.routes)}")
         return self.routes[stage]
 
     def _first_then_last(self, step: int) -> str:

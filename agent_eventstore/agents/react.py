@@ -1,9 +1,9 @@
-"""The ReAct protocol of document 001: what a model says in tags, and what it is sent.
+"""The ReAct protocol of document 001: how a model's replies use tags, and what the model is sent.
 
-A reply is ``<thought>``, then one ``<action tool="...">`` or a ``<final>``; the tool's result goes
-back as a user message, ``<observation>``. Tags within code, in fences or backticks, are text. What
-is broken is read as it was meant: an element that is not closed ends where the next begins or with
-the reply, and a reply without tags is the final answer.
+A reply is ``<thought>``, then one ``<action tool="...">`` or a ``<final>``. The tool's result is
+returned as a user message, ``<observation>``. Tags within code, in fences or backticks, are text.
+The parser is lenient: an unclosed element ends where the next begins or at the end of the reply,
+and a reply without tags is the final answer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OPEN = rf"<(?P<name>{_NAMES})\b(?P<attributes>[^<>]*?)(?P<empty>/)?>"
 _CODE = r"(?P<code>```.*?```|`[^`\n]+`)"
 _TOOL = re.compile(r"""\b(?:tool|name)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'/]+))""", re.I)
 _ENDS_ITSELF = frozenset({"thought", "observation"})
-"""What the next element ends, whether it was closed or not."""
+"""Elements that the next element ends, whether they were closed or not."""
 
 _FENCE = "```"
 _MARK = re.compile("[<`]")
@@ -55,15 +55,15 @@ _LONGEST_TAG = 240
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """What a reply says; spans are places in its text, from the first character to behind the last.
+    """A parsed reply; spans are half-open ranges of characters in its text.
 
     Attributes:
-        text: The reply as it came.
-        tool: The tool that it wants; None if it wants none.
-        thought: Where its thought stands.
-        action: Where the input of the tool stands.
-        final: Where the answer stands.
-        end: Where what counts ends: what a model makes up behind its action is not sent back.
+        text: The reply verbatim.
+        tool: The tool that it calls; None if it calls none.
+        thought: Span of the thought.
+        action: Span of the tool's input.
+        final: Span of the answer.
+        end: End of the relevant text: text that a model invents after its action is not sent back.
         closed: Whether the action or the answer was closed by its tag.
     """
 
@@ -81,14 +81,14 @@ class ParsedReply:
 
     @property
     def ui(self) -> Ui:
-        """What the log keeps of it beside the text: where in the text its parts stand."""
+        """The spans of the parts in the text, which the log stores with the text."""
         spans = {"thought": self.thought, "action": self.action, "final": self.final}
         known = {name: list(span) for name, span in spans.items() if span is not None}
         return Ui(widget={"protocol": "react", **known})
 
 
 def parse_reply(text: str) -> ParsedReply:
-    """Return what a whole reply says: its first action or answer, whichever comes first.
+    """Parse a whole reply: its first action or answer, whichever comes first.
 
     >>> said = parse_reply('<thought>Look.</thought><action tool="read">README.md</action>')
     >>> said.tool, said.of(said.action)
@@ -97,7 +97,7 @@ def parse_reply(text: str) -> ParsedReply:
     with_code = _parsed(text, code=True)
     if with_code.closed:
         return with_code
-    # All of it may stand in a fence, or a backtick be left alone in front of a tag.
+    # The whole reply may be in a fence, or an unpaired backtick may precede a tag.
     without = _parsed(text, code=False)
     return without if without.closed else with_code
 
@@ -136,7 +136,7 @@ def _either(name: str, close: str) -> str:
 
 
 def _search(pattern: str, text: str, at: int, code: bool) -> re.Match[str] | None:
-    """Return the first match that is not within code."""
+    """Return the first match outside code."""
     full = re.compile(rf"{_CODE}|{pattern}" if code else pattern, re.I | re.S)
     for match in full.finditer(text, at):
         if not code or match["code"] is None:
@@ -160,10 +160,10 @@ def _tool_of(attributes: str) -> str:
 
 
 class ReactStream:
-    """Tells of a reply what to show while it streams: ``thought`` and ``text`` piece by piece.
+    """Returns the parts of a reply to show while it streams: ``thought`` and ``text``, in pieces.
 
-    What it tells does not depend on where the stream is cut; the parts of the whole reply are those
-    of `parse_reply`.
+    The parts do not depend on how the stream is split; for the whole reply they are those of
+    `parse_reply`.
     """
 
     def __init__(self) -> None:
@@ -175,12 +175,12 @@ class ReactStream:
         return self._text
 
     def feed(self, piece: str) -> list[tuple[str, str]]:
-        """Take a piece of the reply; return what can be shown of it, as kind and text."""
+        """Process a piece of the reply; return what can be shown, as kind and text."""
         self._text += piece
         return self._tell(final=False)
 
     def end(self) -> list[tuple[str, str]]:
-        """Return what was held back, since a tag could have come of it."""
+        """Return the text that was held back because it could have begun a tag."""
         return self._tell(final=True)
 
     def _tell(self, *, final: bool) -> list[tuple[str, str]]:
@@ -199,7 +199,7 @@ class ReactStream:
         return told
 
     def _end_of_mark(self, at: int, *, final: bool) -> int | None:
-        """Return where a tag or code ends, or the character if it is none; None if unknown yet."""
+        """Return the end of a tag, of code or of a plain character; None if it is not known yet."""
         text = self._text
         open_end = not final and len(text) - at < _LONGEST_TAG
         if text[at] == "<":
@@ -238,7 +238,7 @@ class ReactStream:
 
 
 def react_instructions(tools: Iterable[FunctionTool]) -> str:
-    """Return what the model is told of the protocol and of its tools."""
+    """Return the instructions for the model: the protocol and its tools."""
     lines = [
         f"- {tool.name}({', '.join(tool.parameters.get('properties', {}))}): "
         f"{' '.join(tool.description.split())}"
@@ -248,9 +248,9 @@ def react_instructions(tools: Iterable[FunctionTool]) -> str:
 
 
 def in_tags(messages: Sequence[JsonObject], instructions: str) -> list[JsonObject]:
-    """Return OpenAI's messages as the protocol has them: no calls and results, but tags.
+    """Return OpenAI's messages in the protocol's form: tags instead of calls and results.
 
-    The instructions stand at the end of the system message, which is made if there is none.
+    The instructions are at the end of the system message, which is created if there is none.
     """
     names: dict[str, str] = {}
     told = [_in_tags(message, names) for message in messages]

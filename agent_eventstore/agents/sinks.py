@@ -1,7 +1,8 @@
-"""Where the history of a session goes beside the log: files of document 001, line by line.
+"""History sinks: files of document 001 in addition to the log, line by line.
 
-A sink is told every line once it is durable in the log. One that fails never fails a turn: that is
-said once, it is told no more, and the next opening of the conversation completes its file.
+A sink receives every line once it is durable in the log. A failing sink never fails a turn: the
+failure is reported once, the sink receives nothing more, and the next opening of the conversation
+completes its file.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 @runtime_checkable
 class HistorySink(Protocol):
-    """Takes the lines of sessions.
+    """Receives the lines of sessions.
 
-    One that can also tell how many it has of a session, with ``count(session_id)``, is given the
-    rest of a session that was killed when its conversation is opened again.
+    A sink with ``count(session_id)``, which returns how many lines of a session it has, receives
+    the rest of a killed session when its conversation is opened again.
     """
 
     def append(self, event: JsonObject) -> None:
-        """Take a line."""
+        """Receive a line."""
 
     def flush(self) -> None:
-        """Let what was taken outlive the machine; called at the end of turns and sessions."""
+        """Make the received lines durable; called at the end of turns and sessions."""
 
 
 class _Files:
-    """A file for each session, named by its id, in a folder that is made when it is needed."""
+    """A file for each session, named after its id, in a folder that is created when needed."""
 
     suffix = ""
 
@@ -56,11 +57,11 @@ class _Files:
     def path(self, session_id: str) -> Path:
         """Return the file of a session."""
         if re.fullmatch(r"[\w.-]{1,200}", session_id) is None or session_id.startswith("."):
-            raise ValueError(f"no file can be named after the session {session_id!r}")
+            raise ValueError(f"the session id {session_id!r} cannot be a file name")
         return self.folder / f"{session_id}{self.suffix}"
 
     def flush(self) -> None:
-        """Have the files written to the disk."""
+        """Sync the files to disk."""
         written, self._written = self._written, set()
         for path in written:
             with path.open("rb") as file:
@@ -71,7 +72,7 @@ class JsonlHistorySink(_Files):
     """Writes ``<folder>/<session id>.jsonl``, a line of JSON for each event of document 001.
 
     Args:
-        folder: Where the files are; ``history`` by default.
+        folder: The folder of the files; ``history`` by default.
     """
 
     suffix = ".jsonl"
@@ -80,7 +81,7 @@ class JsonlHistorySink(_Files):
         super().__init__(folder)
 
     def append(self, event: JsonObject) -> None:
-        """Write a line at the end of the session's file."""
+        """Append a line to the session's file."""
         path = self.path(str(event["session_id"]))
         self.folder.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
@@ -88,7 +89,7 @@ class JsonlHistorySink(_Files):
         self._written.add(path)
 
     def count(self, session_id: str) -> int:
-        """Return how many whole lines there are; one that was cut off is taken away."""
+        """Return the number of whole lines; a line that was cut off is removed."""
         path = self.path(session_id)
         if not path.exists():
             return 0
@@ -103,7 +104,7 @@ class LegacyXmlSink(_Files):
     """Writes ``<folder>/<session id>.xml``: the same events as elements, well-formed after each.
 
     Args:
-        folder: Where the files are; ``history`` by default.
+        folder: The folder of the files; ``history`` by default.
     """
 
     suffix = ".xml"
@@ -112,7 +113,7 @@ class LegacyXmlSink(_Files):
         super().__init__(folder)
 
     def append(self, event: JsonObject) -> None:
-        """Write an element in front of the end of the session's file."""
+        """Write an element before the end of the session's file."""
         session_id = str(event["session_id"])
         path = self.path(session_id)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -124,7 +125,7 @@ class LegacyXmlSink(_Files):
         self._written.add(path)
 
     def count(self, session_id: str) -> int:
-        """Return how many whole elements there are; what was cut off is taken away."""
+        """Return the number of whole elements; an element that was cut off is removed."""
         path = self.path(session_id)
         if not path.exists():
             return 0
@@ -156,7 +157,7 @@ def _element(event: JsonObject) -> str:
 
 
 def _xml(text: str) -> str:
-    """Return a text on one line, as it may stand in an element or between quotation marks."""
+    """Return a text on one line, escaped for an element or an attribute."""
     written = escape(_NO_XML.sub("\ufffd", text))
     return written.replace("\n", "&#10;").replace("\r", "&#13;").replace("\t", "&#9;")
 
@@ -166,13 +167,13 @@ def _attribute(text: str) -> str:
 
 
 class History:
-    """Tells the sinks of a session what the log has; a session that was killed before, first.
+    """Sends the log's lines to the sinks of a session, after completing a killed session before it.
 
     Args:
         store: The log.
-        conversation: The conversation, as it was just opened.
-        sinks: Who is told.
-        tell: Told of a sink that fails.
+        conversation: The conversation, just opened.
+        sinks: The sinks.
+        tell: Called if a sink fails.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class History:
             self._complete(session_before(store, conversation.id, conversation.version))
 
     def follow(self) -> None:
-        """Tell the sinks what is new."""
+        """Send new lines to the sinks."""
         if not self._sinks:
             return
         for event in self._store.read(self._conversation_id, after=self._at):
@@ -201,7 +202,7 @@ class History:
                 self._append(sink, lines, flush=ended)
 
     def _complete(self, events: list[RecordedEvent]) -> None:
-        """Give the sinks what they lack of the session before this one."""
+        """Send the sinks the missing lines of the previous session."""
         session_id = events[0].meta.session_id if events else None
         if session_id is None:
             return
@@ -224,7 +225,7 @@ class History:
                 sink.append(line)
             if lines and flush:
                 sink.flush()
-        except Exception as error:  # whatever it is: the log has the turn, and the turn goes on
+        except Exception as error:  # of any kind: the log has the turn, and the turn continues
             self._drop(sink, error)
 
     def _drop(self, sink: HistorySink, error: Exception) -> None:
@@ -232,6 +233,8 @@ class History:
         why = f"{type(error).__name__}: {error}"
         _log.warning("history sink failed", sink=type(sink).__name__, error=why)
         rest = (
-            "the next opening writes the rest" if hasattr(sink, "count") else "it is told no more"
+            "the next opening writes the rest"
+            if hasattr(sink, "count")
+            else "it receives nothing more"
         )
         self._tell("note", f"{type(sink).__name__} failed ({why}): {rest}")

@@ -1,4 +1,4 @@
-"""What came of an agent's turn: its steps, the tools in them, the answer."""
+"""The result of an agent's turn: its steps, the tools in them, the answer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ TurnStatus = Literal["ok", "error", "max_steps", "cancelled", "aborted"]
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A tool that the model asked for, and what came of it.
+    """A tool call of the model, with its result.
 
     Attributes:
-        tool: Its name.
-        input: What the model gave it, as it was written.
-        observation: What the model is told of the result.
+        tool: The tool's name.
+        input: The model's arguments, verbatim.
+        observation: The result that the model sees.
         status: ``success``, ``failed`` or ``denied``.
     """
 
@@ -31,13 +31,13 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class TurnStep:
-    """One reply of the model, and what it set off; ``index`` counts from 0 within the turn.
+    """One reply of the model, and the tool calls that it requested.
 
     Attributes:
-        index: Which step this is.
-        assistant_text: The reply as it came.
+        index: Number of the step within the turn, from 0.
+        assistant_text: The reply verbatim.
         parsed_final: The answer to the user; None if there is none yet.
-        tools: The tools that it asked for, in order.
+        tools: The tool calls that it requested, in order.
         tokens: The tokens of the model call.
     """
 
@@ -49,24 +49,24 @@ class TurnStep:
 
     @property
     def parsed_action(self) -> ToolUse | None:
-        """The first tool that it asked for; the only one in the ReAct protocol."""
+        """The first tool call; the only one in the ReAct protocol."""
         return self.tools[0] if self.tools else None
 
     @property
     def observation(self) -> str | None:
-        """What came of that tool."""
+        """The result of that call."""
         return self.tools[0].observation if self.tools else None
 
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """What came of a turn.
+    """The result of a turn.
 
     Attributes:
-        status: As the log has it.
+        status: The status in the log.
         final_text: The answer; None if the turn ended without one.
-        steps: What was done, in order.
-        tokens: Of all the turn's model calls; estimates where the provider reports none.
+        steps: The steps, in order.
+        tokens: Tokens of all the turn's model calls; estimates if the provider reports none.
         error: Why it failed, in words.
         turn: The turn's number within the conversation.
     """

@@ -1,7 +1,8 @@
-"""Widgets: what an agent has before its eyes, and the tools that change it (document 004).
+"""Widgets: the parts of an agent's screen, and the tools that change them (document 004).
 
-What the widgets show is put into the newest input, or tool result, when that is written: so the log
-has what the agent saw. Their state is in the log as well, so a session that is opened again has it.
+The content of the widgets is added to the newest input or tool result when it is written, so the
+log has what the agent saw. Their state is in the log too, and is restored when a session is opened
+again.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ __all__ = [
 
 
 class Widget:
-    """A part of the screen; those of a product are made of it.
+    """A part of the screen; the base class for your product's widgets.
 
     Attributes:
-        tools: What the agent may do with it.
+        tools: The tools with which the agent can use it.
     """
 
     tools: Sequence[FunctionTool] = ()
 
     def open(self, conversation: Conversation) -> None:
-        """Take up the state that the conversation's log has; called once, before all else."""
+        """Load the state from the conversation's log; called once, before anything else."""
 
     def render_live_screen(self) -> str | None:
-        """Return what is shown, as text or Markdown; None for nothing."""
+        """Return the content to show, as text or Markdown; None for nothing."""
         return None
 
     def execute(self, tool: str, arguments: JsonObject) -> Any:
-        """Run one of the tools; what it changes has to be in the log.
+        """Run one of the tools; it must record its changes in the log.
 
         Raises:
-            ValueError: The arguments are not those that were declared.
+            ValueError: The arguments do not match the declaration.
         """
         return next(each for each in self.tools if each.name == tool).run(arguments)
 
@@ -54,7 +55,7 @@ class Widget:
 class MemoryNotebook(Widget):
     """A notebook that the agent rewrites as a whole, with the tool ``memory_notebook_replace``.
 
-    Each version is a ``notebook`` event, out of the context: the screen shows it.
+    Each version is a ``notebook`` event that is not part of the context: the screen shows it.
     """
 
     def __init__(self) -> None:
@@ -65,7 +66,7 @@ class MemoryNotebook(Widget):
         )
 
     def open(self, conversation: Conversation) -> None:
-        """Take up the notebook that the log has."""
+        """Load the notebook from the log."""
         self._conversation = conversation
         self.text = conversation.views.run_state(conversation.id).notebook or ""
 
@@ -89,7 +90,7 @@ def live_screen(widgets: Iterable[Widget]) -> str | None:
 
 
 def with_screen(said: Said, screen: str | None) -> Said:
-    """Return an input with the screen among its live sections."""
+    """Return an input with the screen added to its live sections."""
     if screen is None:
         return said
     message = message_of(said)
@@ -97,12 +98,12 @@ def with_screen(said: Said, screen: str | None) -> Said:
 
 
 def screen_section(sections: Sections | None, screen: str) -> Sections:
-    """Return sections whose live ones have the screen."""
+    """Return sections with the screen added to the live ones."""
     return with_live_section(sections or Sections(live=()), LIVE_SCREEN, screen)
 
 
 def widget_tools(widgets: Iterable[Widget]) -> list[FunctionTool]:
-    """Return the tools of widgets, which run by way of them."""
+    """Return the tools of widgets, which run through their widgets."""
     return [_through(widget, tool) for widget in widgets for tool in widget.tools]
 
 

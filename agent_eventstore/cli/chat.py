@@ -29,7 +29,6 @@ from agent_eventstore.cli.options import (
     Target,
     common,
     find_conversation,
-    with_target,
 )
 from agent_eventstore.cli.program import Failed
 from agent_eventstore.demo.agent import RecordedModel, demo_tools
@@ -91,7 +90,6 @@ _LAST = 20  # messages that /history shows
 @click.option("--resume", metavar="CID", help="Go on in this conversation.")
 @click.option("--demo", is_flag=True, help="Talk to a recorded model, which needs no key.")
 @common
-@with_target
 def chat(target: Target, /, question: str | None, once: bool, demo: bool, **given: Any) -> None:
     """Talk to a model; every turn is recorded as it happens.
 

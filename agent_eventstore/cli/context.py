@@ -22,7 +22,6 @@ from agent_eventstore.cli.options import (
     conversation_argument,
     find_conversation,
     json_option,
-    with_target,
 )
 from agent_eventstore.cli.program import Failed
 from agent_eventstore.cli.render import brief
@@ -87,7 +86,6 @@ _AT_LEAST_1 = Number(min=1)
 @click.option("--full", is_flag=True, help="Whole contents instead of their beginnings.")
 @json_option
 @common
-@with_target
 def context(
     target: Target,
     /,

@@ -24,7 +24,7 @@ from agent_eventstore.cli.console import (
     say,
     stdout,
 )
-from agent_eventstore.cli.options import Number, Target, common, json_option, with_target
+from agent_eventstore.cli.options import Number, Target, common, json_option
 from agent_eventstore.cli.program import Failed, found_something
 from agent_eventstore.cli.projections import projections_option
 from eventstore import EventStore
@@ -54,7 +54,6 @@ def db() -> None:
 @db.command("upgrade")
 @projections_option
 @common
-@with_target
 def upgrade(target: Target, projection_set: ProjectionSet) -> None:
     """Create the database, or bring its schema up to date.
 
@@ -71,7 +70,6 @@ def upgrade(target: Target, projection_set: ProjectionSet) -> None:
 @db.command("grant")
 @click.argument("role")
 @common
-@with_target
 def grant_rights(target: Target, role: str) -> None:
     """Let a role of PostgreSQL use the store.
 
@@ -85,7 +83,6 @@ def grant_rights(target: Target, role: str) -> None:
 
 @db.command("secure")
 @common
-@with_target
 def secure_rows(target: Target) -> None:
     """Have PostgreSQL show a login one owner's rows alone.
 
@@ -100,7 +97,6 @@ def secure_rows(target: Target) -> None:
 
 @db.command("unsecure")
 @common
-@with_target
 def unsecure_rows(target: Target) -> None:
     """Take row-level security off again."""
     with target.open_to_write() as store, schema_lock(store.engine) as connection:
@@ -111,7 +107,6 @@ def unsecure_rows(target: Target) -> None:
 @db.command("current")
 @json_option
 @common
-@with_target
 def current(target: Target, as_json: bool) -> None:
     """Show the schema's revision, and whether it is the latest."""
     target.require_file()
@@ -148,7 +143,6 @@ def current(target: Target, as_json: bool) -> None:
 @projections_option
 @json_option
 @common
-@with_target
 def doctor(
     target: Target, sample: int, verify_all: bool, projection_set: ProjectionSet, as_json: bool
 ) -> None:
@@ -222,7 +216,6 @@ def keys() -> None:
 
 @keys.command("rewrap")
 @common
-@with_target
 def rewrap(target: Target) -> None:
     """Wrap every key with the first --key-file.
 

@@ -19,7 +19,7 @@ from agent_eventstore.cli.console import progress_bar, say, stdout
 from agent_eventstore.cli.context import show_budget
 from agent_eventstore.cli.demo_deaths import Narrator, Scene, heading, show_deaths, waiting_agents
 from agent_eventstore.cli.integrity import said
-from agent_eventstore.cli.options import URL_VARIABLE, Target, common, with_target
+from agent_eventstore.cli.options import URL_VARIABLE, Target, common
 from agent_eventstore.cli.program import NAME, Failed, found_something
 from agent_eventstore.cli.projections import compared, rebuilt
 from agent_eventstore.conversation import Conversation
@@ -50,7 +50,6 @@ _SMALL_BUDGET = 1_300  # tokens: about half of the whole request
 @click.command()
 @click.option("--keep", is_flag=True, help=f"Add to {DEMO_FILE} instead of replacing it.")
 @common
-@with_target
 def demo(target: Target, keep: bool) -> None:
     """Hold a scripted conversation and show it.
 

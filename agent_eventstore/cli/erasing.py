@@ -21,7 +21,6 @@ from agent_eventstore.cli.options import (
     conversation_argument,
     find_conversation,
     json_option,
-    with_target,
 )
 from agent_eventstore.cli.program import Failed
 from eventstore import ErasureReceipt
@@ -80,7 +79,6 @@ def _receipted(command: Command) -> Command:
 @_receipted
 @json_option
 @common
-@with_target
 def erase(
     target: Target,
     conversation: str | None,
@@ -229,7 +227,6 @@ def _listed(runs: Iterable[tuple[int, int]]) -> str:
 @_receipted
 @json_option
 @common
-@with_target
 def purge(
     target: Target,
     conversation: str,

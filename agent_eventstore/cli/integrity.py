@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TypeVar
 from uuid import UUID
@@ -23,7 +24,6 @@ from agent_eventstore.cli.options import (
     common,
     find_conversation,
     json_option,
-    with_target,
 )
 from agent_eventstore.cli.program import Failed, found_something
 from eventstore import EventStore, Verification, checkpoints
@@ -55,7 +55,6 @@ T = TypeVar("T")
     help="Only make a key to sign with: FILE, and FILE.pub for --public-key.",
 )
 @common
-@with_target
 def checkpoint(
     target: Target, output: Path | None, key_file: Path | None, new_key: Path | None
 ) -> None:
@@ -122,7 +121,6 @@ def _make_key(path: Path) -> None:
 )
 @json_option
 @common
-@with_target
 def verify(
     target: Target,
     conversation: str | None,
@@ -151,7 +149,7 @@ def verify(
     if against is not None and public_key is None:
         note("whose checkpoint it is was not checked: give --public-key", "yellow")
     if as_json:
-        print_document({"ok": found.ok, **_document(found)})
+        print_document({"ok": found.ok, **asdict(found)})
     else:
         if not found.ok:
             stdout().print(render.problems_table(found.problems))
@@ -176,12 +174,3 @@ def said(found: Verification) -> str:
     if found.ok:
         return f"{seen}: everything is as it was written"
     return f"{seen}: {plural(len(found.problems), 'problem')}"
-
-
-def _document(found: Verification) -> dict[str, object]:
-    return {
-        "conversations": found.conversations,
-        "events": found.events,
-        "problems": found.problems,
-        "unregistered": found.unregistered,
-    }

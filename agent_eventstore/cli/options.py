@@ -44,7 +44,6 @@ __all__ = [
     "find_conversation",
     "json_option",
     "limit_option",
-    "with_target",
 ]
 
 DEFAULT_URL = "sqlite:///eventstore.db"
@@ -209,10 +208,6 @@ class Target:
             )
 
 
-with_target = click.make_pass_decorator(Target)
-"""Hands the command its `Target`."""
-
-
 def configure(verbose: bool) -> None:
     """Send the library's logs to stderr: warnings, or with ``verbose`` everything."""
     handler = StderrHandler()
@@ -222,8 +217,9 @@ def configure(verbose: bool) -> None:
         logger.setLevel(logging.DEBUG if verbose else logging.WARNING)
 
 
-def common(command: Command) -> Command:
-    """Give a command the global options too, since many write them at the end."""
+def common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command its `Target`, and the global options, since many write them at the end."""
+    command = click.make_pass_decorator(Target)(command)
     command = click.option(
         "-v",
         "--verbose",

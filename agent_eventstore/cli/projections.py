@@ -32,7 +32,7 @@ from agent_eventstore.cli.console import (
     say,
     stdout,
 )
-from agent_eventstore.cli.options import Number, Target, common, json_option, with_target
+from agent_eventstore.cli.options import Number, Target, common, json_option
 from agent_eventstore.cli.program import Failed, found_something
 from eventstore import EventStore
 from eventstore.sql.feed import held_back
@@ -119,7 +119,6 @@ def projections() -> None:
 @projections_option
 @json_option
 @common
-@with_target
 def status(target: Target, projection_set: ProjectionSet, as_json: bool) -> None:
     """Show how each projection stands.
 
@@ -155,7 +154,6 @@ def status(target: Target, projection_set: ProjectionSet, as_json: bool) -> None
 @projections_option
 @json_option
 @common
-@with_target
 def rebuild(
     target: Target,
     projection_set: ProjectionSet,
@@ -243,7 +241,6 @@ def compared(report: DiffReport) -> str:
 @click.option("--once", is_flag=True, help="End when nothing is behind.")
 @projections_option
 @common
-@with_target
 def run(target: Target, projection_set: ProjectionSet, once: bool) -> None:
     """Keep every projection warm, until it is stopped.
 

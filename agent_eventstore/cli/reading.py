@@ -32,7 +32,6 @@ from agent_eventstore.cli.options import (
     find_conversation,
     json_option,
     limit_option,
-    with_target,
 )
 from eventstore import EventStore
 from eventstore.events import EVENT_TYPES
@@ -61,7 +60,6 @@ __all__ = ["events", "list_conversations", "search", "timeline", "tools", "usage
 @limit_option(50, "conversations")
 @json_option
 @common
-@with_target
 def list_conversations(
     target: Target,
     tenant_id: str | None,
@@ -106,7 +104,6 @@ class EventType(click.Choice[str]):
 @limit_option(None, "events")
 @json_option
 @common
-@with_target
 def events(
     target: Target,
     conversation: str,
@@ -143,7 +140,6 @@ def events(
 @limit_option(None, "items")
 @json_option
 @common
-@with_target
 def timeline(
     target: Target, conversation: str, after: int, full: bool, limit: int | None, as_json: bool
 ) -> None:
@@ -181,7 +177,6 @@ def _alternatives(point: BranchPoint) -> str:
 @limit_option(20, "messages")
 @json_option
 @common
-@with_target
 def search(
     target: Target,
     text: str,
@@ -219,7 +214,6 @@ def search(
 @click.option("--user-id", metavar="ID", help="Only this user's conversations.")
 @json_option
 @common
-@with_target
 def usage(
     target: Target,
     by: UsageBy,
@@ -259,7 +253,6 @@ def usage(
 @limit_option(100, "calls")
 @json_option
 @common
-@with_target
 def tools(
     target: Target,
     conversation: str | None,

@@ -24,7 +24,7 @@ from agent_eventstore.cli.console import (
     status_cell,
     stdout,
 )
-from agent_eventstore.cli.options import Target, common, find_conversation, json_option, with_target
+from agent_eventstore.cli.options import Target, common, find_conversation, json_option
 from agent_eventstore.cli.program import Failed, found_something
 from agent_eventstore.recovery import Recovery, recover_all
 from agent_eventstore.recovery import recover as recover_one
@@ -43,7 +43,6 @@ __all__ = ["recover", "sealed_table"]
 @click.option("--take-over", is_flag=True, help="Also what sessions have open that live.")
 @json_option
 @common
-@with_target
 def recover(
     target: Target, conversation: str | None, dry_run: bool, take_over: bool, as_json: bool
 ) -> None:

@@ -19,7 +19,7 @@ from agent_eventstore.cli.console import (
     say,
     stdout,
 )
-from agent_eventstore.cli.options import Number, Seconds, Target, common, json_option, with_target
+from agent_eventstore.cli.options import Number, Seconds, Target, common, json_option
 from agent_eventstore.cli.program import Failed, found_something
 from agent_eventstore.torture import (
     COUNTS,
@@ -103,7 +103,6 @@ _ALL = "all"
 @click.option("--yes", is_flag=True, help="Also where there are other conversations.")
 @json_option
 @common
-@with_target
 def torture(
     target: Target,
     names: tuple[str, ...],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -32,11 +32,11 @@ from agent_eventstore.cli.options import (
     common,
     find_conversation,
     json_option,
-    with_target,
 )
 from agent_eventstore.cli.program import NAME, Failed, found_something
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import ImportReport, Transcript, load, read_transcripts, size_of
+from agent_eventstore.formats.openai_parts import known
 from agent_eventstore.formats.project import json_text
 from eventstore import EventStore, redact_secrets
 from eventstore.events.codec import dumps
@@ -72,7 +72,6 @@ _PAGE, _NAMED = 500, 5
 @click.option("--user-id", metavar="ID", help="The user that the conversations belong to.")
 @json_option
 @common
-@with_target
 def import_files(
     target: Target,
     files: tuple[Path, ...],
@@ -93,7 +92,7 @@ def import_files(
     What became no event, or is kept but not understood, is counted by its kind.
     """
     files = tuple(file for path in files for file in _files_of(path, format_name))
-    owner = {name: value for name, value in _owner(tenant_id, user_id) if value is not None}
+    owner = known({"tenant_id": tenant_id, "user_id": user_id})
     redactor = redact_secrets if redact else None
     with target.create(redactor) as store, progress_bar("importing") as meter:
         reading = _Reading(files, format_name, meter)
@@ -129,10 +128,6 @@ def _files_of(path: Path, format_name: str | None) -> list[Path]:
             "yellow",
         )
     return found
-
-
-def _owner(tenant_id: str | None, user_id: str | None) -> Iterable[tuple[str, str | None]]:
-    return (("tenant_id", tenant_id), ("user_id", user_id))
 
 
 def _owned(found: Transcript | ImportFailed, owner: dict[str, Any]) -> Transcript | ImportFailed:
@@ -230,7 +225,6 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is true.",
 )
 @common
-@with_target
 def export(
     target: Target,
     conversation: str | None,

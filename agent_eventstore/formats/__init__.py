@@ -6,12 +6,12 @@
     report = load(store, found)
     print(report.conversations, report.events_added, report.failures)
 
-Reading is pure, and the same content is the same conversation: so loading a file again adds
-nothing, and loading one that has grown adds its tail. A record that cannot be read is an
-`ImportFailed` among the transcripts, in its place. A session file of a coding agent is read while
-it is loaded, and never held: its transcript has a ``stream`` in place of events.
+Reading is pure, and the same content is the same conversation: loading a file again adds nothing,
+and loading one that has grown adds its tail. A record that cannot be read is an `ImportFailed`
+among the transcripts, in its place. A coding agent's session file is read while it is loaded, and
+never held in memory: its transcript has a ``stream`` instead of events.
 
-`WRITTEN` names the formats in which a conversation is exported.
+`WRITTEN` names the formats for export.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ _TELLING = (
     ui_messages,
     session_import,
 )
-"""Readers of formats that a record tells, whatever stands around it."""
+"""Readers of formats that a single record identifies, whatever surrounds it."""
 
 WRITTEN = (
     "openai",
@@ -126,7 +126,7 @@ WRITTEN = (
     "otlp-json",
     "project",
 )
-"""The names of the formats that can be written."""
+"""The names of the formats for export."""
 
 _READ = (
     *("claude-code", "codex", "copilot-cli", "gemini-cli", "opencode", "pi", "chatgpt", "sharegpt"),
@@ -134,7 +134,7 @@ _READ = (
 )
 
 FORMATS = (*WRITTEN[:-2], *_READ, WRITTEN[-1])
-"""The names of the formats that can be read; a ``project`` is a directory, the others are files."""
+"""The names of the formats for import; a ``project`` is a directory, the others are files."""
 
 
 PROJECT = project.FORMAT
@@ -142,13 +142,14 @@ PROJECT = project.FORMAT
 
 
 SESSIONS = (claude_code.FORMAT, codex.FORMAT, copilot_cli.FORMAT, gemini_cli.FORMAT)
-"""The formats of coding agents' session files, which are read from directories too."""
+"""The formats of coding agents' session files, which can also be read from directories."""
 
 
 def sessions_in(directory: Path) -> tuple[list[Path], list[Path]]:
     """Return the session files of coding agents below a directory, and the others, each sorted.
 
-    The others are JSON Lines that are no session, and compressed ones. Links are not followed.
+    The others are JSON Lines files that are not sessions, and compressed ones. Links are not
+    followed.
 
     Raises:
         OSError: A directory cannot be listed.
@@ -173,12 +174,12 @@ def _is_session(path: Path) -> bool:
 
 
 def is_project(path: Path) -> bool:
-    """Whether a directory is a project's: whether there is an index in it."""
+    """Whether a directory is a project, that is, contains an index."""
     return project.root_of(path) is not None
 
 
 def size_of(path: Path) -> int:
-    """Return how many bytes a file has, or the files of a project together."""
+    """Return the size of a file in bytes, or of a project's files together."""
     return sum(f.stat().st_size for f in (project.files_of(path) if path.is_dir() else [path]))
 
 
@@ -186,7 +187,8 @@ def detect(path: Path) -> str:
     """Return the name of a file's format, by its content alone; a directory is a ``project``.
 
     Raises:
-        ImportFailed: The content tells no format, perhaps as nothing of it can be read; name one.
+        ImportFailed: The content does not identify a format, perhaps because none of it can be
+            read; name the format.
     """
     if path.is_dir():
         return project.FORMAT
@@ -212,7 +214,7 @@ def detect(path: Path) -> str:
     first = next(source.records(), None)
     told = f" ({first.reason})" if isinstance(first, ImportFailed) else ""
     names = f"{', '.join(FORMATS[:-2])} or {FORMATS[-2]}"
-    raise source.failed(1, f"the content tells no format{told}: name the format: {names}")
+    raise source.failed(1, f"the format cannot be detected{told}: name the format: {names}")
 
 
 def read_transcripts(
@@ -225,11 +227,11 @@ def read_transcripts(
 
     Args:
         path: The file, or the directory of a project.
-        format_name: One of `FORMATS`; by default the content tells.
+        format_name: One of `FORMATS`; by default it is detected from the content.
         on_read: Called with the share of the file that has been read, from 0.0 to 1.0.
 
     Raises:
-        ValueError: There is no such format.
+        ValueError: The format does not exist.
     """
     if format_name is not None and format_name not in FORMATS:
         raise ValueError(f"{format_name!r} is not a format: choose {' or '.join(FORMATS)}")

@@ -1,11 +1,11 @@
-"""Events of a session, made line by line: answers, results, branches, summaries.
+"""Events of a session, built line by line: answers, results, branches, summaries.
 
-What the files of Claude Code, of Codex and of ChatGPT have in common. An answer stands on several
-lines, and results of its first calls may stand between them; it becomes one event once a line comes
-that is not of it. So an answer that the file breaks off in is an event too, which the store may
-hold when the file has gone on: `cuts` tells of how many lines such an answer was made, and the
-lines that came later become an answer of their own. Nothing is held but the open answer, ids, and
-numbers.
+The files of Claude Code, Codex and ChatGPT have this in common: an answer spans several lines, and
+results of its first calls may come in between. The answer becomes one event once a line arrives
+that is not part of it. If the file breaks off within an answer, that part becomes an event too, and
+the store may already hold it when the file has grown: `cuts` says how many lines such an answer was
+made from, and later lines become a separate answer. Only the open answer, ids and numbers are held
+in memory.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from eventstore.ids import call_id
 __all__ = ["LINES", "OpenAnswer", "SessionFile", "SessionLog", "object_in", "text_at", "whole_at"]
 
 LINES = "lines"
-"""The key in ``meta.extra`` of an answer: of how many lines it was made."""
+"""The key in ``meta.extra`` of an answer for the number of lines it was made from."""
 
 _KEYS = 512
 
 
 @dataclass(slots=True)
 class OpenAnswer:
-    """An answer of which more may come; ``key`` tells whether a line is of it."""
+    """An answer that may still grow; ``key`` decides whether a line belongs to it."""
 
     key: str
     meta: dict[str, Any]
@@ -62,7 +62,7 @@ class OpenAnswer:
 
 
 class SessionLog:
-    """The events of one session so far, counted; `take` hands out those that are whole."""
+    """The events of one session so far, counted; `take` returns those that are complete."""
 
     def __init__(self, cuts: Mapping[int, int]) -> None:
         self.open: OpenAnswer | None = None
@@ -77,13 +77,13 @@ class SessionLog:
         self._prompts: list[tuple[int, int]] = []
 
     def take(self) -> Iterator[NewEvent]:
-        """Give the events since the last time."""
+        """Return the events since the last call."""
         made, self._made = self._made, []
         return iter(made)
 
     @property
     def turn(self) -> int:
-        """The turn that goes on; 0 before the first."""
+        """The current turn; 0 before the first."""
         return self._turn
 
     @property
@@ -97,7 +97,7 @@ class SessionLog:
         return self._append(data, Meta(turn=self._turn or None, **meta))
 
     def prompt(self, data: UserMessage, **meta: Any) -> int:
-        """Add what a person said, with which a turn begins; return its version."""
+        """Add a person's message, which begins a turn; return its version."""
         self.close()
         self._turn, self._step = self._turn + 1, -1
         version = self.add(data, **meta)
@@ -105,7 +105,7 @@ class SessionLog:
         return version
 
     def answer(self, key: str, **meta: Any) -> OpenAnswer:
-        """Return the answer that a line is of: the open one, or else a new one."""
+        """Return the answer that a line belongs to: the open one, or a new one."""
         found = self.open
         cut = found is not None and self._cuts.get(self._version + 1) == found.lines
         if found is None or found.key != key or cut:
@@ -115,14 +115,14 @@ class SessionLog:
         return found
 
     def result(self, data: ToolResult, **meta: Any) -> int:
-        """Add a result, behind the open answer if there is one; return its version."""
+        """Add a result, after the open answer if there is one; return its version."""
         if self.open is not None:
             self.open.waiting.append((data, meta))
             return self.last
         return self._result(data, meta)
 
     def close(self) -> None:
-        """Make events of the open answer, and of the results that wait for it."""
+        """Turn the open answer, and the results that wait for it, into events."""
         found, self.open = self.open, None
         if found is None:
             return
@@ -152,12 +152,12 @@ class SessionLog:
     def withdraw(
         self, after: int, occurred_at: datetime | None, answer: tuple[int, int] | None = None
     ) -> None:
-        """Leave the branch behind a version, if a prompt stands there: another takes its place.
+        """Leave the branch after a version, if it contains a prompt that is being replaced.
 
         Args:
             after: The version.
             occurred_at: When.
-            answer: Version and turn of the answer that is left, if another one takes its place.
+            answer: Version and turn of the answer that is left, if another one replaces it.
         """
         left = answer or next((prompt for prompt in self._prompts if prompt[0] > after), None)
         if left is None:
@@ -182,16 +182,16 @@ class SessionLog:
             self._turn, self._step = self._turn + 1, -1
 
     def before(self, prompts: int) -> int:
-        """Return the version before the prompt that was said so many prompts ago."""
+        """Return the version before the n-th latest prompt."""
         wanted = self._prompts[-prompts:] if prompts > 0 else []
         return wanted[0][0] - 1 if wanted else self.last
 
     def has_prompt(self, after: int) -> bool:
-        """Whether a person has said something behind a version, on the active branch."""
+        """Whether the active branch has a person's message after a version."""
         return bool(self._prompts) and self._prompts[-1][0] > after
 
     def summary(self, text: str, strategy: str, kept: Set[int] = frozenset(), **meta: Any) -> int:
-        """Add a summary of all that was said but the versions that are kept."""
+        """Add a summary of everything said so far, except the versions that are kept."""
         self.close()
         covered = _clipped(self._active, 2, self._version)
         for version in kept:
@@ -208,14 +208,14 @@ class SessionLog:
         return self._append(data, Meta(**self._in_step(meta, begins=False)))
 
     def _in_step(self, meta: Mapping[str, Any], *, begins: bool) -> dict[str, Any]:
-        """Return the metadata of what belongs to a step; that of another agent counts none."""
+        """Return the metadata of an event within a step; another agent's is not counted."""
         if not meta.get("in_context", True):
             return {"turn": self._turn or None, **meta}
         self._step += begins
         return {"turn": self._turn or None, "step": max(self._step, 0), **meta}
 
     def _spent(self, found: OpenAnswer) -> TokenUsage | None:
-        """Return the tokens of an answer; of one that goes on, those that are told for more."""
+        """Return an answer's tokens; for the rest of a split answer, only the additional ones."""
         usage, known = found.usage, found.key in self._completions
         before = self._completions.pop(found.key, None)
         told = None if usage is None else usage.completion_tokens
@@ -230,7 +230,7 @@ class SessionLog:
     def _append(self, data: EventData, meta: Meta) -> int:
         self._version += 1
         self._made.append(NewEvent(data, meta=meta))
-        if isinstance(data, ConversationUpdate):  # is of no branch
+        if isinstance(data, ConversationUpdate):  # belongs to no branch
             return self._version
         if self._active and self._active[-1][1] == self._version - 1:
             self._active[-1] = (self._active[-1][0], self._version)
@@ -240,19 +240,19 @@ class SessionLog:
 
 
 def object_in(value: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return the object under a key; an empty one if none is there."""
+    """Return the object under a key, or an empty one."""
     found = value.get(key)
     return found if isinstance(found, dict) else {}
 
 
 def text_at(value: Any, key: str) -> str | None:
-    """Return the text under a key of an object, if one is there."""
+    """Return the text under a key of an object, or None."""
     found = value.get(key) if isinstance(value, Mapping) else None
     return found if isinstance(found, str) else None
 
 
 def whole_at(value: Mapping[str, Any], key: str) -> int | None:
-    """Return the count under a key, if one is there."""
+    """Return the count under a key, or None."""
     found = value.get(key)
     known = isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 2**31
     return found if known else None
@@ -269,7 +269,7 @@ def _without(ranges: list[tuple[int, int]], version: int) -> list[tuple[int, int
 
 
 class _Session(Protocol):
-    """What makes events of a session's lines."""
+    """Turns a session's lines into events."""
 
     log: SessionLog
 
@@ -282,7 +282,8 @@ class SessionFile:
 
     Attributes:
         source: The file.
-        begin: Makes what its format reads lines with, into a log, noting what is left out.
+        begin: Creates the reader of the format's lines, which writes to a log and notes what is
+            left out.
     """
 
     source: Source
@@ -290,7 +291,7 @@ class SessionFile:
     left_out: LeftOut = field(default_factory=LeftOut)
 
     def read(self, cuts: Mapping[int, int]) -> Iterator[NewEvent | ImportFailed]:
-        """Give the events, and reports of bad lines."""
+        """Yield the events, and reports of bad lines."""
         self.left_out = LeftOut()
         session = self.begin(self.source, SessionLog(cuts), self.left_out)
         for item in self.source.lines():

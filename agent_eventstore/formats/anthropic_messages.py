@@ -1,9 +1,9 @@
-"""Messages as Anthropic's API has them: content blocks to answers, tool calls and results.
+"""Messages of Anthropic's API: content blocks to answers, tool calls and results.
 
-They stand in the same files as OpenAI's messages, in arrays or under ``messages``. What a person
-says and the results of several tools may stand in one message: then it becomes several events, of
-which the first keeps the message, so that an export of messages gives it back. Other formats
-are written what the events say.
+They are in the same files as OpenAI's messages, in arrays or under ``messages``. One message may
+contain a person's text and the results of several tools: it then becomes several events, and the
+first keeps the message, so that an export of messages restores it. Other formats are written from
+the events.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from eventstore.events.records import EventData
 __all__ = ["ORIGINAL", "instructions_in", "payloads_of"]
 
 ORIGINAL = "anthropic_message"
-"""The key in ``raw`` of a message as it came; null in further events of the same message."""
+"""The key in ``raw`` of the original message; null in further events of the same message."""
 
 _MADE = frozenset({"thinking", "redacted_thinking", "server_tool_use", "mcp_tool_use"})
-"""Blocks that Anthropic made, and takes back from nobody else."""
+"""Blocks that Anthropic creates, and accepts from nobody else."""
 
 _OWN = _MADE | {"tool_use", "tool_result"}
 _MAKER = Invocation(provider="anthropic", specification="anthropic_messages")
@@ -41,14 +41,14 @@ _WITH_SOURCE = frozenset({"image", "document"})
 
 
 def payloads_of(message: dict[str, Any], version: int, calls: Calls) -> list[EventData]:
-    """Return the payloads of a message, the first of which will stand at ``version``."""
+    """Return the payloads of a message, the first of which is at ``version``."""
     contents = message_in(message)
     content, role = (contents or message).get("content"), (contents or message).get("role")
     converse = blocks_of(content) if contents is None else content
     content = content if converse is None else converse
     if role not in ("user", "assistant") or not isinstance(content, list):
         return [payload_of(message, version, calls)]
-    if message.get("tool_calls"):  # OpenAI's, beside blocks as Mistral has them
+    if message.get("tool_calls"):  # OpenAI's, next to blocks in Mistral's form
         return [payload_of(message, version, calls)]
     if converse is None and not any(_is_own(block) for block in content):
         return [payload_of(message, version, calls)]
@@ -59,7 +59,7 @@ def payloads_of(message: dict[str, Any], version: int, calls: Calls) -> list[Eve
 
 
 def instructions_in(request: Mapping[str, Any]) -> str | None:
-    """Return the instructions that a request has beside its messages, whosever it is."""
+    """Return the instructions that a request has next to its messages, for any provider."""
     told = request.get("instructions")
     gemini = request.get("systemInstruction", request.get("system_instruction"))
     named = told if isinstance(told, str) else text_of_parts(gemini)
@@ -92,7 +92,7 @@ def _said(content: list[Any], calls: Calls) -> list[UserMessage | ToolResult]:
     for block in content:
         if block_of(block) == "tool_result":
             result = result_of(block, None)
-            name = text_at(block, "name")  # as Gemini's have it, which may have no id
+            name = text_at(block, "name")  # as Gemini has it, possibly without an id
             call = calls.answer(result.provider_id, name)
             found.append(result.model_copy(update={"call_id": call, "name": name}))
         else:

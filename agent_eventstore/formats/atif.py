@@ -1,11 +1,11 @@
 """Trajectories in the Agent Trajectory Interchange Format (ATIF), as Harbor and others write them.
 
-A file holds one as an object with ``steps``, or several as an array or JSON Lines. A step is what
-the system or a user said, or an answer of the agent's with its calls and, as its observation, their
-results. What an observation tells without a call of its own is told to the model by its program.
-A trajectory of a subagent that stands within is a conversation of its own, with this one as its
-parent. The schema is that of versions 1.0 to 1.8; a step is kept, without what its events say,
-under ``raw["atif_step"]``. Nothing is written in this format.
+A file holds one as an object with ``steps``, or several as an array or JSON Lines. A step is a
+message of the system or a user, or an answer of the agent with its calls and, as its observation,
+their results. Part of an observation without a call becomes a message that the program sends to the
+model. A subagent's nested trajectory becomes its own conversation, with this one as its parent. The
+schema is that of versions 1.0 to 1.8. A step is kept under ``raw["atif_step"]``, without what its
+events hold. There is no export to this format.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.agent_session import SessionLog, object_in, text_at, whole_at
+from agent_eventstore.formats.openai_parts import parts_by
 from agent_eventstore.formats.openai_wire import request_of
 from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import (
@@ -47,7 +48,7 @@ __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
 FORMAT = "atif"
 ORIGINAL = "atif_step"
-"""The key in ``raw`` of a step as it came, but for what its events say."""
+"""The key in ``raw`` of the original step, except for what its events hold."""
 
 _WITHIN = "subagent_trajectories"
 _IDS = ("session_id", "trajectory_id")
@@ -68,7 +69,7 @@ def recognises(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
-    """Give the file's trajectories, each followed by those of its subagents."""
+    """Yield the file's trajectories, each followed by those of its subagents."""
     for found in source.lists("steps"):
         if isinstance(found, ImportFailed):
             yield found
@@ -79,7 +80,7 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
 def _trajectories(
     source: Source, about: dict[str, Any], steps: list[Record], parent: Origin | None
 ) -> Iterator[Transcript | ImportFailed]:
-    """Give a trajectory and those within it; one broken step leaves all of it out."""
+    """Yield a trajectory and its nested ones; one broken step excludes the whole trajectory."""
     for number, record in enumerate(steps, start=1):
         if not isinstance(record.value, dict):
             yield source.failed(record.line, f"step {number} is not an object")
@@ -119,14 +120,14 @@ def _transcript(
 
 
 class _Reader:
-    """Makes events of one trajectory's steps."""
+    """Turns one trajectory's steps into events."""
 
     def __init__(self, model: str | None) -> None:
         self.log = SessionLog({})
         self._model, self._answers, self._instructed = model, 0, False
 
     def take(self, step: dict[str, Any]) -> None:
-        """Take in a step."""
+        """Process a step."""
         meta, raw = {"occurred_at": moment_of(step)}, _kept(step)
         match step.get("source"):
             case "system":
@@ -171,15 +172,17 @@ class _Reader:
         raw = {ORIGINAL: beside} if any(value is not None for value in beside.values()) else None
         if named is None:
             ui = Ui(part_type="observation", collapsed=True)
-            self.log.add(UserMessage(parts=_content(result.get("content")), ui=ui, raw=raw), **meta)
+            self.log.add(
+                UserMessage(parts=parts_by(_part, result.get("content")), ui=ui, raw=raw), **meta
+            )
             return
         told = result.get("content")
-        content = told if isinstance(told, str) else _content(told) or None
+        content = told if isinstance(told, str) else parts_by(_part, told) or None
         self.log.result(ToolResult(call_id="", content=content, provider_id=named, raw=raw), **meta)
 
 
 def _kept(step: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a step's ``raw``: what it says besides what its events do; None if that is nothing."""
+    """Return a step's ``raw``: whatever its events do not hold, or None."""
     kept = {k: v for k, v in step.items() if k not in _SAID}
     odd = [call for call in _listed(step, "tool_calls") if not _is_plain(call, _OF_CALL)]
     if odd:
@@ -194,7 +197,7 @@ def _kept(step: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _listed(value: Mapping[str, Any], key: str) -> list[Any]:
-    """Return the list under a key; of anything else but null, a list of it."""
+    """Return the list under a key; any other value except null as a list of one."""
     found = value.get(key)
     return found if isinstance(found, list) else [] if found is None else [found]
 
@@ -208,15 +211,7 @@ def _calls_in(step: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _parts(step: Mapping[str, Any]) -> tuple[ContentPart, ...]:
-    return _content(step.get("message"))
-
-
-def _content(content: Any) -> tuple[ContentPart, ...]:
-    if isinstance(content, str):
-        return (TextPart(text=content),)
-    if not isinstance(content, list):
-        return () if content is None else (OtherPart(raw=content),)
-    return tuple(map(_part, content))
+    return parts_by(_part, step.get("message"))
 
 
 def _part(item: Any) -> ContentPart:

@@ -1,10 +1,9 @@
-"""``messages.jsonl`` and the ``meta.json`` beside it (document 002, section 2.2).
+"""``messages.jsonl`` and the ``meta.json`` next to it (document 002, section 2.2).
 
-One line is one message of the user or of a named participant; products differ in how they call the
-fields, so the usual names are tried in turn and each line is kept whole. A line that is not a
-message is reported, and the others are imported. ``meta.json`` gives the conversation's id, mode
-and title; if it is broken, the file is reported and left alone, for its messages would get
-another id.
+One line is one message of the user or of a named participant. Products name the fields differently,
+so the usual names are tried in turn, and each line is kept whole. A line that is not a message is
+reported, and the others are imported. ``meta.json`` gives the conversation's id, mode and title. If
+it is broken, the file is reported and not imported, because its messages would get a different id.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
 FORMAT = "messages-jsonl"
 ORIGINAL = "chat_message"
-"""The key in ``raw`` under which the line stands as it came, but for a text ``content``.
+"""The key in ``raw`` under which the line is kept, except for a text ``content``.
 
 It is null in further events of the same line.
 """
@@ -60,7 +59,7 @@ def recognises(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
-    """Give the file's one conversation, after reports of what could not be read."""
+    """Yield the file's one conversation, after reports of what could not be read."""
     messages: list[Record] = []
     for line in source.lines():
         if isinstance(line, ImportFailed):
@@ -105,7 +104,7 @@ def _transcript(source: Source, messages: list[Record], about: dict[str, Any]) -
 
 
 def _payloads(message: dict[str, Any], draft: Draft, extras: Extras) -> Iterator[EventData]:
-    """Give a line's payloads; the first keeps the line, which stands for all of them."""
+    """Yield a line's payloads; the first keeps the line, which stands for all of them."""
     role, key = _role(message), _text_key(message)
     known: dict[str, Any] = {name: message[name] for name in (*_CALLS, *_ASIDE) if name in message}
     known |= {"role": role, "content": None if key is None else _content(message[key])}
@@ -126,14 +125,14 @@ def _payloads(message: dict[str, Any], draft: Draft, extras: Extras) -> Iterator
 
 
 def _content(told: Any) -> Any:
-    """Return a line's content; Cursor has a message of Anthropic's in its place."""
+    """Return a line's content; Cursor has an Anthropic message in its place."""
     if isinstance(told, dict) and "type" not in told and "content" in told:
         told = told["content"]
     return [told] if isinstance(told, dict) and "type" in told else told
 
 
 def _role(message: Mapping[str, Any]) -> str | None:
-    """Return the message's role; someone who is not the user answers as an assistant."""
+    """Return the message's role; anyone other than the user answers as an assistant."""
     for key in ("role", "type", "sender_type", "senderType"):
         if message.get(key) in _ROLES:
             return str(message[key])

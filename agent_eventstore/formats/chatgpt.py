@@ -1,12 +1,12 @@
-"""The export of ChatGPT's data, ``conversations.json``: an array of conversations, each a tree.
+"""ChatGPT's data export, ``conversations.json``: an array of conversations, each a tree.
 
-Understood are texts, code, thoughts, calls of tools and their results, custom instructions, images
-and files by name, transcripts of speech, and branches: a message in other words, an answer made
-again. The branch of ``current_node`` is the active one, and the others stay as alternatives. What
-follows one upon the other in answer is one event. Each event keeps its messages under
-``raw["chatgpt_message"]`` but for the texts that it has itself; content of another type is kept
-whole, and counted. Messages that say nothing are passed over, and counted. The bytes of images and
-files lie beside the export, and are not read. Nothing is written in this format.
+Understood are texts, code, thoughts, tool calls and their results, custom instructions, images and
+files by name, transcripts of speech, and branches: an edited message, a regenerated answer. The
+branch of ``current_node`` is the active one, and the others remain as alternatives. Consecutive
+messages of an answer are one event. Each event keeps its messages under ``raw["chatgpt_message"]``,
+except for the texts that the event holds. Content of another type is kept whole, and counted.
+Messages without content are passed over, and counted. The bytes of images and files are next to the
+export, and are not read. There is no export to this format.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
 FORMAT = "chatgpt"
 ORIGINAL = "chatgpt_message"
-"""The key in ``raw`` of a message as it came, but for its text; of an answer, of its messages."""
+"""The key in ``raw`` of the original message without its text, or of an answer's messages."""
 
 _INSTRUCTING = ("user_editable_context", "model_editable_context")
-_SILENT = ("reasoning_recap",)  # shown beside the thoughts, such as "Thought for 5 seconds"
+_SILENT = ("reasoning_recap",)  # shown next to the thoughts, such as "Thought for 5 seconds"
 
 
 def recognises(value: Any) -> bool:
@@ -93,21 +93,21 @@ def _conversation(source: Source, record: Record) -> Transcript | ImportFailed:
 
 
 class _Place:
-    """A node of the tree, where it is come to."""
+    """A node of the tree, when it is visited."""
 
     __slots__ = ("again", "fork", "id", "message", "parent")
 
     def __init__(self, named: str, node: dict[str, Any], parent: str | None, number: int) -> None:
         self.id, self.parent, self.message = named, parent, node.get("message")
-        self.again = number > 0  # in the place of one that was come to before
-        self.fork = False  # whether several follow it
+        self.again = number > 0  # whether it replaces a node visited earlier
+        self.fork = False  # whether it has several successors
 
 
 def _walk(mapping: dict[str, Any], current: Any) -> Iterator[_Place]:
-    """Give the nodes, a branch at a time, that of the current one last.
+    """Yield the nodes, one branch at a time, the current branch last.
 
     Raises:
-        ValueError: This is no tree.
+        ValueError: The mapping is not a tree.
     """
     below: dict[str | None, list[str]] = {}
     for named, node in mapping.items():
@@ -140,20 +140,20 @@ def _walk(mapping: dict[str, Any], current: Any) -> Iterator[_Place]:
 
 
 class _Reader:
-    """Makes events of the nodes of one conversation."""
+    """Turns the nodes of one conversation into events."""
 
     def __init__(self) -> None:
         self.log, self.left_out = SessionLog({}), LeftOut()
-        # Of each node that several follow, its version, and where the newest branch begins.
+        # For each node with several successors: its version, and where the newest branch begins.
         self._forks: dict[str | None, tuple[int, tuple[int, int]]] = {None: (1, (2, 0))}
-        # Of each node, the calls of its turn so far: their messages, and the tools.
+        # For each node: the calls of its turn so far, with their messages and tools.
         self._calls: dict[str | None, tuple[tuple[str, str], ...]] = {}
         self._settled = set[str]()
         self._answer: str | None = None
         self._instructed = self._asked = False
 
     def visit(self, place: _Place) -> None:
-        """Take in a node."""
+        """Process a node."""
         message = place.message if isinstance(place.message, dict) else None
         if place.again:
             self._leave(place.parent, message)
@@ -168,7 +168,7 @@ class _Reader:
             self._forks[place.id] = (self.log.last, (self.log.last + 1, self.log.turn))
 
     def _leave(self, fork: str | None, message: dict[str, Any] | None) -> None:
-        """Go back to where a branch began, and take the next one."""
+        """Go back to where a branch began, and start the next one."""
         after, answer = self._forks[fork]
         moment = None if message is None else _moment(message)
         role = object_in(message or {}, "author").get("role")
@@ -187,7 +187,7 @@ class _Reader:
         parts = parts_of(content)
         called = role == "assistant" and message.get("recipient") not in (None, "all")
         if kind in _SILENT or (not parts and not called and role != "tool"):
-            self.left_out.note(f"{kind} of {role} that says nothing", known=True)
+            self.left_out.note(f"{kind} of {role} without content", known=True)
         elif role == "system" or kind in _INSTRUCTING:
             aside = {"in_context": False} if self._asked else {}
             text, continues = text_in(parts), self._instructed and not self._asked

@@ -1,4 +1,4 @@
-"""What a message of ChatGPT's export says, by the type of its content: pure."""
+"""The content of a message in ChatGPT's export, by its type: pure functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from projections.engine.folding import spoken
 __all__ = ["FINISHED", "parts_of", "slim", "text_in"]
 
 FINISHED = {"stop": "stop", "max_tokens": "length", "interrupted": "interrupted"}
-"""Reasons why an answer ended, in the words of OpenAI's API where it has one."""
+"""Finish reasons, with the names of OpenAI's API where it has one."""
 
 _TEXTS = {
     "code": ("text",),
@@ -25,13 +25,13 @@ _TEXTS = {
     "user_editable_context": ("user_profile", "user_instructions"),
     "model_editable_context": ("model_set_context",),
 }
-"""By type of content, the fields whose texts are told."""
+"""For each type of content, the fields whose texts are used."""
 
 _FILES = ("image_asset_pointer", "audio_asset_pointer", "video_container_asset_pointer")
 
 
 def parts_of(content: Mapping[str, Any]) -> tuple[ContentPart, ...]:
-    """Return the parts of a message's content; none where it says nothing."""
+    """Return the parts of a message's content; an empty list if it has none."""
     kind = text_at(content, "content_type")
     listed = content.get("parts")
     if kind in ("text", "multimodal_text") and isinstance(listed, list):
@@ -45,14 +45,14 @@ def parts_of(content: Mapping[str, Any]) -> tuple[ContentPart, ...]:
 
 
 def text_in(parts: Sequence[ContentPart], *, alone: bool = False) -> Any:
-    """Return the text of parts; with ``alone``, None if they hold something else too."""
+    """Return the text of parts; with ``alone``, None if they hold anything else too."""
     if alone and not all(isinstance(part, TextPart) for part in parts):
         return None
     return spoken(parts)
 
 
 def slim(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message without the text that stands in its event."""
+    """Return a message without the text that its event holds."""
     content = object_in(message, "content")
     parts = content.get("parts")
     if isinstance(parts, list) and len(parts) == 1 and isinstance(parts[0], str):
@@ -79,6 +79,6 @@ def _thought(value: Any) -> ContentPart:
 
 
 def _other(value: Any) -> OtherPart:
-    """Return what nobody interprets, with its type where those who count look for it."""
+    """Return uninterpreted content, with its type where `LeftOut` counts it."""
     kind = text_at(value, "content_type")
     return OtherPart(raw=value if kind is None else {"type": kind, **value})

@@ -1,13 +1,13 @@
 """Session files of Claude Code: ``~/.claude/projects/<directory>/<session>.jsonl``.
 
-A line is a message of a user, of the model (one block of an answer, so that several lines with one
+A line is a message of a user, of the model (one block of an answer, so several lines with one
 ``message.id`` are one answer), of the program (``system``), or bookkeeping. ``parentUuid`` makes
-the lines a tree: a prompt that follows an earlier line than the newest leaves a branch. Lines of
-subagents (``isSidechain``) are recorded beside the conversation, out of the context; a file that
-begins with one is the subagent's own: a conversation that names its session as its parent, with
-what ``<file>.meta.json`` beside it tells of the agent. What ``claude -p`` prints as ``stream-json``
-has the same messages, without a tree, and is a conversation of its own. The format has no
-specification: what is read here was seen in files of the versions 1.0 to 2.1.
+the lines a tree: a prompt that follows an earlier line instead of the newest leaves a branch.
+Subagents' lines (``isSidechain``) are recorded in the conversation, but outside the context. A file
+that begins with such a line belongs to the subagent: it becomes a conversation whose parent is its
+session, with the agent's description from ``<file>.meta.json`` next to it. The ``stream-json``
+output of ``claude -p`` has the same messages, without a tree, and becomes a separate conversation.
+The format has no specification: this reader is based on files of the versions 1.0 to 2.1.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def recognises(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
-    """Give the file's session, whose events are read when they are asked for."""
+    """Yield the file's session, whose events are read on demand."""
     first, named, dated = None, None, dict[str, Any]()
     bare = True
     for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
@@ -87,12 +87,12 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
         bare = bare and text_at(value, "type") in _BOOKKEEPING
         if isinstance(value, dict) and isinstance(told := value.get("sessionId"), str) and told:
             first = first or (told, value, item.line or 1)
-            # Bookkeeping, with which a file may begin, tells neither time nor directory.
+            # A file may begin with bookkeeping, which has neither time nor directory.
             dated = dated or (value if moment_of(value) is not None else {})
-            # A file that goes on from another one may begin with lines of that one's session.
+            # A file that continues another one may begin with lines of that session.
             named = told if told == source.path.stem else named
     if first is None:
-        told = ": there is nothing but bookkeeping of the program in it" if bare else ""
+        told = ": it contains only the program's bookkeeping" if bare else ""
         yield source.failed(1, f"none of the first {_LOOK_AHEAD} lines names a session{told}")
         return
     session, line, number = first
@@ -120,7 +120,7 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
 
 
 class _Session:
-    """The lines of one session, on their way to events."""
+    """The lines of one session while they become events."""
 
     def __init__(
         self,
@@ -139,13 +139,13 @@ class _Session:
         self._instructed = False
 
     def line(self, record: Record) -> ImportFailed | None:
-        """Take in a line; return why it cannot be used, if so."""
+        """Process a line; return why it cannot be used, or None."""
         line = as_session_line(record.value)
         if not isinstance(line, dict) or not isinstance(line.get("type"), str):
             return self._source.failed(record.line, "a line must be an object with a type")
         uuid = line.get("uuid")
         if isinstance(uuid, str) and uuid in self._places and "session_id" not in line:
-            self._left_out.note(f"{line['type']} that stands twice", known=True)
+            self._left_out.note(f"{line['type']} that occurs twice", known=True)
             return None
         self._begin(line)
         before = self.log.last
@@ -178,7 +178,7 @@ class _Session:
             self.log.add(start, occurred_at=self._moment)
 
     def _place_of(self, line: dict[str, Any], *, moved: bool) -> int:
-        """Return the version behind which a line stands, which those that follow it ask for."""
+        """Return the version after which a line comes; lines that follow it look this up."""
         parent = self._places.get(str(line.get("parentUuid")))
         if parent is None or _is_aside(line):
             return self.log.last
@@ -209,7 +209,7 @@ class _Session:
         blocks = content if isinstance(content, list) else []
         results = [each for each in blocks if block_of(each) == "tool_result"]
         for block in results:
-            # What a tool's result says besides is of one tool: lines of several have none.
+            # The rest of a tool result concerns one tool: lines with several do not have it.
             beside = line.get("toolUseResult") if len(results) == 1 else None
             self.log.result(result_of(block, beside), **meta)
         said = [each for each in blocks if block_of(each) != "tool_result"]
@@ -222,7 +222,7 @@ class _Session:
         if _is_aside(line) and self._own_agent is None:
             self.log.add(data, **meta)
         elif line.get("isMeta") is True and not self.log.has_prompt(0) and _is_text(data):
-            # What the program says before the first prompt instructs; it is not what was asked.
+            # The program's text before the first prompt is an instruction, not the user's task.
             text = text_in(content)
             self.log.add(SystemInstruction(text=text, continues=self._instructed), **meta)
             self._instructed = True
@@ -233,7 +233,7 @@ class _Session:
             self.log.add(data, **meta)
 
     def _branch(self, line: dict[str, Any]) -> None:
-        """Leave the branch, if a prompt follows an earlier line than the newest."""
+        """Leave the branch if a prompt follows an earlier line instead of the newest."""
         parent = line.get("parentUuid")
         if isinstance(parent, str) and parent in self._places:
             self.log.withdraw(self._places[parent], self._moment)
@@ -246,7 +246,7 @@ class _Session:
             self.log.add(api_error(line), **meta)
             return
         model = message.get("model")
-        if model == "<synthetic>":  # what the program says in the model's place
+        if model == "<synthetic>":  # written by the program in the model's place
             meta["in_context"] = False
         key = message.get("id") if isinstance(message.get("id"), str) else line.get("uuid")
         aside = meta.get("agent_id", "")
@@ -279,7 +279,7 @@ class _Session:
         elif told == "api_error":
             self.log.add(retried_error(line), **self._meta(line))
         elif kind == "attachment" and attachment.get("type") == "queued_command":
-            # What a person typed while the model was at work, handed over within the turn.
+            # A prompt typed while the model was working, delivered within the turn.
             content = attachment.get("prompt")
             if parts_of(content):
                 self._said(content, {**line, "isMeta": True}, self._meta(line))
@@ -300,14 +300,14 @@ class _Session:
             )
 
     def _keep(self, about: dict[str, Any]) -> None:
-        """Note which messages stay as they are beside the summary that follows."""
+        """Note which messages remain next to the summary that follows."""
         uuids = object_in(about, "preservedMessages").get("uuids")
         found = [self._places.get(str(uuid)) for uuid in uuids] if isinstance(uuids, list) else []
         self._kept = frozenset(version for version in found if version is not None)
 
 
 def _is_aside(line: Mapping[str, Any]) -> bool:
-    """Whether a line is of a subagent."""
+    """Whether a line belongs to a subagent."""
     return line.get("isSidechain") is True
 
 

@@ -1,4 +1,4 @@
-"""What single lines of Claude Code say: content blocks to parts, calls, results, tokens, errors."""
+"""Single lines of Claude Code: content blocks to parts, calls, results, tokens, errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 BESIDE = "toolUseResult"
-"""The key in a result's ``raw`` of what the program noted of the tool, if that is small."""
+"""The key in a result's ``raw`` for the program's own record of the tool, if that is small."""
 
 _MOST_BESIDE = 8_192
 _INTERRUPTED = "[Request interrupted by user"
@@ -63,12 +63,12 @@ _REFUSED = (
 
 
 def as_session_line(line: Any) -> Any:
-    """Return a line of what the program prints, or of Qwen Code's, as session files have it."""
+    """Return a line of the printed output, or of Qwen Code, in the form of session files."""
     if not isinstance(line, dict):
         return line
     message = line.get("message")
     content = message_in(message) if isinstance(message, dict) else None
-    if content is not None:  # a content of Gemini's, as Qwen Code keeps them
+    if content is not None:  # Gemini content, as Qwen Code stores it
         kind = "user" if line.get("type") == "tool_result" else line.get("type")
         told = {"model": line.get("model"), "usage": line.get("usageMetadata")}
         return {**line, "type": kind, "message": {**told, **content}}
@@ -83,7 +83,7 @@ def as_session_line(line: Any) -> Any:
 
 
 def is_printed(line: dict[str, Any]) -> bool:
-    """Whether a line is of what the program prints with ``--output-format stream-json``."""
+    """Whether a line comes from ``--output-format stream-json``."""
     if "session_id" not in line:
         return False
     kind = line.get("type")
@@ -93,7 +93,7 @@ def is_printed(line: dict[str, Any]) -> bool:
 
 
 def block_of(value: Any) -> str | None:
-    """Return the type of a content block, if it is one."""
+    """Return the type of a content block, or None."""
     kind = value.get("type") if isinstance(value, dict) else None
     return kind if isinstance(kind, str) else None
 
@@ -146,7 +146,7 @@ def _url(block: Mapping[str, Any]) -> str | None:
 
 
 def call_of(block: Any) -> ToolCallRequest | None:
-    """Return the tool call that a block is; None if it is none, or the provider runs it."""
+    """Return the tool call in a block; None if it is not one, or if the provider runs it."""
     match block:
         case {"type": "tool_use", "name": str(name), "input": given}:
             text = given if isinstance(given, str) else dumps(given)
@@ -155,7 +155,7 @@ def call_of(block: Any) -> ToolCallRequest | None:
 
 
 def result_of(block: Mapping[str, Any], beside: Any) -> ToolResult:
-    """Return the result that a block is; its call is settled where it is added."""
+    """Return the result in a block; its call is settled when the result is added."""
     content = block.get("content")
     said = content if isinstance(content, str) else parts_of(content)
     if isinstance(said, tuple) and len(said) == 1 and isinstance(said[0], TextPart):
@@ -177,7 +177,7 @@ def result_of(block: Mapping[str, Any], beside: Any) -> ToolResult:
 
 
 def attached(attachment: Mapping[str, Any]) -> str | None:
-    """Return what the program told the model with a prompt: a file, or what a hook has to add."""
+    """Return what the program sent to the model with a prompt: a file, or a hook's addition."""
     match attachment:
         case {"type": "file", "content": {"type": "text", "file": {"content": str(text)}}}:
             return f"{text_at(attachment, 'filename') or 'file'}:\n{text}"
@@ -187,13 +187,13 @@ def attached(attachment: Mapping[str, Any]) -> str | None:
 
 
 def begins_turn(content: Any, line: Mapping[str, Any]) -> bool:
-    """Whether a user's line is what a person asked, and not what the program put in."""
+    """Whether a user line was written by a person, not by the program."""
     text = text_in(content)
     return line.get("isMeta") is not True and not text.startswith((*_BY_PROGRAM, _INTERRUPTED))
 
 
 def shown(content: Any, line: Mapping[str, Any]) -> Ui | None:
-    """Return how a user's line is shown: what the program put in is folded away."""
+    """Return how a user line is shown: text added by the program is collapsed."""
     text = text_in(content)
     if line.get("isMeta") is True and line.get("type") != "attachment":
         return Ui(part_type="meta", collapsed=True)
@@ -201,14 +201,14 @@ def shown(content: Any, line: Mapping[str, Any]) -> Ui | None:
 
 
 def api_error(line: Mapping[str, Any]) -> LlmError:
-    """Return the failed call that an assistant's line tells of."""
+    """Return the failed call that an assistant line describes."""
     status = whole_at(line, "apiErrorStatus")
     text = text_in(line["message"].get("content"))
     return LlmError(kind=failure_kind(status, text), message=text, status_code=status)
 
 
 def retried_error(line: Mapping[str, Any]) -> LlmError:
-    """Return the failed call that a line of the program tells of, which makes it again."""
+    """Return the failed call that a line of the program describes, which retries it."""
     error = object_in(line, "error")
     status = whole_at(error, "status")
     told = line.get("content")
@@ -224,7 +224,7 @@ def retried_error(line: Mapping[str, Any]) -> LlmError:
 
 
 def failure_kind(status: int | None, text: str) -> LlmErrorKind:
-    """Return why a call failed, by its HTTP status and what was told."""
+    """Return the kind of a failure, from its HTTP status and message."""
     if status in (429, 529) or "rate limit" in text.lower():
         return "rate_limit"
     if status is not None and 400 <= status < 500:

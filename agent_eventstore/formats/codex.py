@@ -1,10 +1,9 @@
 """Session files of Codex: ``~/.codex/sessions/<year>/<month>/<day>/rollout-*.jsonl``.
 
-A line is ``session_meta``, ``turn_context``, a ``response_item`` (what the model was sent and what
-it said, as items of OpenAI's Responses), an ``event_msg`` (what the program showed),
-``compacted``, or what another agent said. Items of one answer are one event; the ``token_count``
-behind them tells its tokens. Files of 2025 that have items alone, without an envelope, are read
-too.
+A line is ``session_meta``, ``turn_context``, a ``response_item`` (the model's input and output, as
+items of OpenAI's Responses), an ``event_msg`` (what the program showed), ``compacted``, or a
+message of another agent. Items of one answer are one event; the ``token_count`` after them gives
+its tokens. Files of 2025 that contain only items, without an envelope, are read too.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def recognises(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
-    """Give the file's session, whose events are read when they are asked for."""
+    """Yield the file's session, whose events are read on demand."""
     for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
         if isinstance(item, Record) and (about := _about(item.value)) is not None:
             parent = _parent_of(about)
@@ -97,7 +96,7 @@ def _is_enveloped(line: Mapping[str, Any]) -> bool:
 
 
 def _about(line: Any) -> dict[str, Any] | None:
-    """Return what a line tells of the session, if it does."""
+    """Return a line's description of the session, or None."""
     if not isinstance(line, dict):
         return None
     if line.get("type") == "session_meta":
@@ -109,13 +108,13 @@ def _about(line: Any) -> dict[str, Any] | None:
 
 
 def _place_of(about: Mapping[str, Any]) -> str:
-    """Return what tells a file; several of one session go on from places in one another."""
+    """Return a file's origin; files of one session may continue from places in one another."""
     place, base = str(about["id"]), object_in(about, "history_base")
     return place if not base else f"{place}@{base.get('end_ordinal_exclusive')}"
 
 
 def _parent_of(about: Mapping[str, Any]) -> str | None:
-    """Return the session that this one was opened by, forked from, or goes on from."""
+    """Return the session that opened this one, or that it was forked from or continues."""
     source = about.get("source")
     spawn = object_in(
         object_in(source if isinstance(source, dict) else {}, "subagent"), "thread_spawn"
@@ -132,7 +131,7 @@ def _parent_of(about: Mapping[str, Any]) -> str | None:
 
 
 class _Session:
-    """The lines of one session, on their way to events."""
+    """The lines of one session while they become events."""
 
     def __init__(self, source: Source, log: SessionLog, left_out: LeftOut) -> None:
         self.log = log
@@ -145,7 +144,7 @@ class _Session:
         self._prompts: dict[bytes, int] = {}
 
     def line(self, record: Record) -> ImportFailed | None:
-        """Take in a line; return why it cannot be used, if so."""
+        """Process a line; return why it cannot be used, or None."""
         line = record.value
         if not isinstance(line, dict):
             return self._source.failed(record.line, "a line must be an object")
@@ -176,9 +175,7 @@ class _Session:
         )
         self.log.add(start, occurred_at=moment_of(line))
         if object_in(about, "history_base"):
-            self._left_out.note(
-                "history_base: what came before stands in another file", known=False
-            )
+            self._left_out.note("history_base: earlier history is in another file", known=False)
 
     def _enveloped(self, kind: str, payload: dict[str, Any], line: dict[str, Any]) -> None:
         match kind:
@@ -221,8 +218,8 @@ class _Session:
         self._close()
         program = is_of_program(text) and all(isinstance(part, TextPart) for part in parts)
         if role in ("system", "developer") or (program and role == "user" and not self._asked):
-            # What the program puts before the first prompt instructs, whatever its role. Later
-            # ones are history: a request has its instructions at its beginning.
+            # The program's text before the first prompt is an instruction, whatever its role. Later
+            # text is history: a request has its instructions at its beginning.
             aside = {"in_context": False} if self._asked else {}
             data = SystemInstruction(
                 text=text,
@@ -244,7 +241,7 @@ class _Session:
             self._prompts[_digest(text)] = version
 
     def _heard(self, item: dict[str, Any], line: dict[str, Any]) -> None:
-        """Add what another agent said, with which a turn begins if nothing was asked before."""
+        """Add another agent's message, which begins a turn if there is none yet."""
         self._close()
         author, content = item.get("author"), item.get("content")
         if not content:
@@ -294,7 +291,7 @@ class _Session:
             self._left_out.note(f"event_msg {kind}", known=isinstance(kind, str))
 
     def _count(self, info: dict[str, Any], line: dict[str, Any]) -> None:
-        """Give the open answer its tokens; the same totals again are of the answer before."""
+        """Give the open answer its tokens; repeated totals belong to the previous answer."""
         total, spent = info.get("total_token_usage"), tokens_of(info.get("last_token_usage"))
         if spent is None or (total is not None and total == self._total):
             return

@@ -1,4 +1,4 @@
-"""What single items of Codex say: parts, calls, results with their outcome, tokens, errors."""
+"""Single items of Codex: parts, calls, results with their outcome, tokens, errors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent_eventstore.formats.agent_session import text_at, whole_at
+from agent_eventstore.formats.openai_parts import parts_by
 from agent_eventstore.formats.openai_wire import request_of
 from eventstore.events import (
     ContentPart,
@@ -39,7 +40,7 @@ OUTPUTS = frozenset(
     f"{kind}_output"
     for kind in ("function_call", "custom_tool_call", "local_shell_call", "tool_search")
 )
-"""The types of items that bring a call's result."""
+"""The types of items that contain a call's result."""
 
 _OF_PROGRAM = (
     "<environment_context>",
@@ -62,12 +63,8 @@ _HEAD = 1_000
 
 
 def parts_of(content: Any) -> tuple[ContentPart, ...]:
-    """Return what was said as parts; what has no name here is kept as it came."""
-    if isinstance(content, str):
-        return (TextPart(text=content),)
-    if not isinstance(content, list):
-        return () if content is None else (OtherPart(raw=content),)
-    return tuple(_part(each) for each in content)
+    """Return the content as parts; an unknown one is kept verbatim."""
+    return parts_by(_part, content)
 
 
 def _part(item: Any) -> ContentPart:
@@ -86,7 +83,7 @@ def _part(item: Any) -> ContentPart:
 
 
 def said_by(item: Mapping[str, Any]) -> tuple[tuple[ContentPart, ...], ToolCallRequest | None]:
-    """Return the parts, or the call, that an item of the model's is, as the recorder has them."""
+    """Return the parts, or the call, of a model's item, as the recorder has them."""
     name, call = text_at(item, "name") or "", text_at(item, "call_id")
     match item.get("type"):
         case "message":
@@ -112,7 +109,7 @@ def said_by(item: Mapping[str, Any]) -> tuple[tuple[ContentPart, ...], ToolCallR
 
 
 def _thoughts(item: Mapping[str, Any]) -> tuple[ContentPart, ...]:
-    """Return what was thought; the last part has what the provider wants back."""
+    """Return the thoughts; the last part has the data that the provider wants back."""
     lists = (item.get(key) for key in ("summary", "content"))
     blocks = [block for each in lists if isinstance(each, list) for block in each]
     texts = [text for block in blocks if (text := text_at(block, "text"))] or [""]
@@ -123,17 +120,17 @@ def _thoughts(item: Mapping[str, Any]) -> tuple[ContentPart, ...]:
 
 
 def is_of_program(text: str) -> bool:
-    """Whether a user's message is what the program put in, and no person said."""
+    """Whether a user message was added by the program, not written by a person."""
     return text.lstrip().startswith(_OF_PROGRAM)
 
 
 def is_reply(text: str) -> bool:
-    """Whether a user's message answers a question that the model asked within its turn."""
+    """Whether a user message answers a question that the model asked within its turn."""
     return text.lstrip().startswith(_REPLY)
 
 
 def result_of(item: Mapping[str, Any]) -> ToolResult:
-    """Return the result that an item brings; its call is settled where it is added."""
+    """Return the result in an item; its call is settled when the result is added."""
     output = item.get("output", item.get("tools"))
     told = output if isinstance(output, dict) else {}
     content = told.get("content", output) if told else output
@@ -152,7 +149,7 @@ def result_of(item: Mapping[str, Any]) -> ToolResult:
 
 
 def _outcome(text: str) -> tuple[ToolStatus, int | None]:
-    """Return what the text of a result tells of how it ended, and of its time in milliseconds."""
+    """Return the outcome and the time in milliseconds that a result's text gives."""
     if text.startswith(_REFUSED):
         return "denied", None
     if text.startswith("{"):
@@ -189,7 +186,7 @@ def tokens_of(raw: Any) -> TokenUsage | None:
 
 
 def error_of(event: Mapping[str, Any], *, retryable: bool) -> LlmError:
-    """Return the failed call that the program tells of."""
+    """Return the failed call that the program reports."""
     message = event.get("message")
     text = message if isinstance(message, str) else "the program told no reason"
     limited = "rate limit" in text.lower() or "usage limit" in text.lower()

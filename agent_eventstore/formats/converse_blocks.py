@@ -1,7 +1,7 @@
-"""Content of Bedrock's Converse API, which Strands keeps too, as blocks of Anthropic's.
+"""Content of Bedrock's Converse API, which Strands uses too, as Anthropic blocks.
 
-A block there has no ``type``: the key that it has tells what it is. What has no counterpart stays
-as it came. Amazon Bedrock's API reference, ``ContentBlock`` (2026).
+A block there has no ``type``: its key says what it is. A block without a counterpart is kept
+verbatim. Amazon Bedrock's API reference, ``ContentBlock`` (2026).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNSAID = {"cachePoint"}
 
 
 def blocks_of(content: Any) -> list[Any] | None:
-    """Return a message's content as blocks of Anthropic's; None if it is none of Converse's."""
+    """Return a message's content as Anthropic blocks, or None if it is not Converse content."""
     if not isinstance(content, list) or not all(map(_is_untyped, content)):
         return None
     if _KEYS.isdisjoint(key for block in content for key in block):

@@ -1,10 +1,10 @@
 """Session files of GitHub Copilot's CLI: ``~/.copilot/session-state/<session>/events.jsonl``.
 
-A line is an event, ``{"type": "user.message", "data": {...}, "id", "timestamp"}``. What was said,
-calls, results, failures, summaries of a compaction and titles are read; what a subagent said (with
-a ``parentToolCallId``) is recorded beside the conversation, out of the context. Every other event
-is passed over, and counted. What else a message or a result has is kept under
-``raw["copilot_cli"]``. Nothing is written in this format.
+A line is an event, ``{"type": "user.message", "data": {...}, "id", "timestamp"}``. Messages, calls,
+results, failures, compaction summaries and titles are read. A subagent's events (with a
+``parentToolCallId``) are recorded in the conversation, but outside the context. Every other event
+is passed over, and counted. Other fields of a message or a result are kept under
+``raw["copilot_cli"]``. There is no export to this format.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
 FORMAT = "copilot-cli"
 ORIGINAL = "copilot_cli"
-"""The key in ``raw`` of what an event has besides what its event of the log says."""
+"""The key in ``raw`` of an event's fields that the log's event does not hold."""
 
 _LOOK_AHEAD = 200
 _KINDS = frozenset("session user assistant tool".split())
@@ -64,7 +64,7 @@ def recognises(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
-    """Give the file's session, whose events are read when they are asked for."""
+    """Yield the file's session, whose events are read on demand."""
     named: tuple[str, int] | None = None
     for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
         if isinstance(item, Record) and recognises(item.value):
@@ -83,7 +83,7 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
 
 
 class _Session:
-    """The lines of one session, on their way to events."""
+    """The lines of one session while they become events."""
 
     def __init__(self, source: Source, log: SessionLog, left_out: LeftOut) -> None:
         self.log = log
@@ -91,7 +91,7 @@ class _Session:
         self._model: str | None = None
 
     def line(self, record: Record) -> ImportFailed | None:
-        """Take in a line; return why it cannot be used, if so."""
+        """Process a line; return why it cannot be used, or None."""
         line = record.value
         kind = text_at(line, "type")
         if not isinstance(line, dict) or kind is None or not isinstance(line.get("data"), dict):

@@ -1,15 +1,15 @@
-"""What transcripts hold beside messages: failed calls, and a project's fields of its own.
+"""What transcripts hold in addition to messages: failed calls, and a project's own fields.
 
 Some transcripts keep a failed model call as an assistant message (document 000, 4.3) with the
-partial text and an ``LLM_ERROR`` block, as messages[] renders it. One in exactly that form becomes
-an `LlmError` again; anything else stays what an assistant said.
+partial text and an ``LLM_ERROR`` block, as messages[] renders it. A message in exactly that form
+becomes an `LlmError` again; anything else stays an assistant message.
 
-A project's message has fields besides OpenAI's, for its user interface and for us. ``partType``,
-``isCollapsed`` and ``widget`` are those of document 000 (4.1). ``status``, ``error``,
-``instruction``, ``continues`` and ``summarises`` are this project's own additions: without them an
-exported conversation would not come back as it was. Others ignore them.
+A project's message has fields that OpenAI's does not have, for its user interface and for us.
+``partType``, ``isCollapsed`` and ``widget`` are those of document 000 (4.1). ``status``, ``error``,
+``instruction``, ``continues`` and ``summarises`` are this project's additions: without them an
+exported conversation could not be restored. Other readers ignore them.
 
-For export, `facts_of` gives a conversation's events with whole payloads, the erased ones left out.
+For export, `facts_of` yields a conversation's events with complete payloads, without erased ones.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ PROJECT_MESSAGE = "project_message"
 """The key under which `raw` keeps a message of a project's `messages.json`."""
 
 NAMES = {"part_type": "partType", "collapsed": "isCollapsed", "widget": "widget"}
-"""What the fields of `Ui` are called in a project's message."""
+"""The names of the fields of `Ui` in a project's message."""
 
 _BLOCK = re.compile(
     r"(?:(?P<partial>.+)\n\n)?LLM_ERROR\n- kind: (?P<kind>\w+)\n- attempt: (?P<attempt>\d{1,9})\n"
@@ -77,7 +77,7 @@ _GONE = ("withdrawn", "inactive", "superseded")
 
 
 def error_in(text: str) -> LlmError | None:
-    """Return the failure that an assistant message tells of, or None if it tells of none."""
+    """Return the failure that an assistant message describes, or None."""
     if "LLM_ERROR\n" not in text:
         return None
     found = _BLOCK.fullmatch(text)
@@ -105,9 +105,9 @@ def error_in(text: str) -> LlmError | None:
 
 
 def ui_of(message: Any) -> Ui | None:
-    """Return how a message is shown; None if it does not say.
+    """Return how a message is shown, or None if it does not say.
 
-    A field of a wrong kind is left out. A widget that is too large is replaced by a note of it.
+    A field of the wrong type is omitted. A widget that is too large is replaced by a note.
     """
     if not isinstance(message, Mapping):
         return None
@@ -128,13 +128,13 @@ def ui_of(message: Any) -> Ui | None:
 
 
 class Extras:
-    """Takes over what the messages of one conversation have besides, in order."""
+    """Carries over the additional fields of one conversation's messages, in order."""
 
     def __init__(self) -> None:
         self._versions: dict[str, int] = {}
 
     def told(self, message: Mapping[str, Any], version: int) -> dict[str, Any]:
-        """Return the metadata of a message that will stand at ``version``."""
+        """Return the metadata of the message at ``version``."""
         if isinstance(name := message.get("id"), str):
             self._versions[name] = version
         return {
@@ -147,11 +147,11 @@ class Extras:
         }
 
     def payload(self, message: Mapping[str, Any], data: EventData, original: str) -> EventData:
-        """Return a message's payload with what it has besides.
+        """Return a message's payload with the message's additional fields.
 
         Args:
-            message: As it came.
-            data: What OpenAI's fields of it say.
+            message: The original message.
+            data: The payload made from its OpenAI fields.
             original: The key in ``raw`` under which the message is kept.
         """
         if isinstance(data, AssistantMessage) and not data.tool_calls:
@@ -184,15 +184,15 @@ def _executed(message: Mapping[str, Any], data: ToolResult) -> dict[str, Any]:
 
 
 def count_of(value: Any) -> int | None:
-    """Return a count that a line tells, such as milliseconds; None for anything else."""
+    """Return a count that a line gives, such as milliseconds; None for anything else."""
     return round(value) if type(value) in (int, float) and value >= 0 else None
 
 
 def facts_of(store: EventStore, conversation_id: UUID) -> Iterator[tuple[RecordedEvent, EventData]]:
-    """Iterate over the events in order of version, with texts that had moved to blobs put back.
+    """Iterate over the events in order of version, with texts from blobs put back.
 
     Raises:
-        ConversationNotFound: There is no such conversation.
+        ConversationNotFound: The conversation does not exist.
     """
     store.get(conversation_id)
     for event in store.read(conversation_id):
@@ -203,7 +203,7 @@ def facts_of(store: EventStore, conversation_id: UUID) -> Iterator[tuple[Recorde
 def left_out(events: Iterable[RecordedEvent]) -> set[int]:
     """Return the versions of messages that no request holds any more: withdrawn, or replaced.
 
-    Those whose own metadata keep them out of the context are not among them.
+    Messages whose own metadata keeps them out of the context are not included.
     """
     rows, state, gone = RowBuffer(CONTEXT, fresh=True), CONTEXT.initial(), set[int]()
     for event in events:
@@ -220,7 +220,7 @@ def left_out(events: Iterable[RecordedEvent]) -> set[int]:
 
 
 def whole(store: EventStore, conversation_id: UUID, data: EventData) -> EventData:
-    """Return a payload with a text that had moved to a blob put back."""
+    """Return a payload with its text put back if a blob holds it."""
     if not isinstance(data, ToolResult) or data.blob is None or data.content is not None:
         return data
     text = store.blob(conversation_id, data.blob.digest).decode("utf-8", "surrogatepass")
@@ -228,5 +228,5 @@ def whole(store: EventStore, conversation_id: UUID, data: EventData) -> EventDat
 
 
 def moment(value: datetime) -> str:
-    """Return a time in UTC as document 001 writes it."""
+    """Return a time in UTC in the format of document 001."""
     return value.isoformat().replace("+00:00", "Z")

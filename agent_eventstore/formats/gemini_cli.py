@@ -1,10 +1,11 @@
 """Session files of Gemini CLI: ``~/.gemini/tmp/<project>/chats/session-*.json`` and ``.jsonl``.
 
-A file is an object with ``messages``, or in newer versions lines: the head, messages, of which one
-that comes again replaces what stood there, ``$set`` with more of the head, and ``$rewindTo``, with
-which a message and what follows it is left. An answer has its calls, and they their results.
-Messages of the program (``info``, ``error``, ``warning``) are kept as they came, and counted. What
-else a message or a call has is kept under ``raw["gemini_cli"]``. Nothing is written in this format.
+A file is an object with ``messages`` or, in newer versions, lines: the header; messages, which
+replace an earlier one with the same id; ``$set`` with more of the header; and ``$rewindTo``, which
+leaves a message and everything after it. An answer contains its calls, and they contain their
+results. Messages of the program (``info``, ``error``, ``warning``) are kept verbatim, and counted.
+Other fields of a message or a call are kept under ``raw["gemini_cli"]``. There is no export to this
+format.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
 FORMAT = "gemini-cli"
 ORIGINAL = "gemini_cli"
-"""The key in ``raw`` of what a message has besides what its event says."""
+"""The key in ``raw`` of a message's fields that its event does not hold."""
 
 _REWIND = "$rewindTo"
 _SAID = frozenset("id timestamp type content toolCalls thoughts tokens model".split())
@@ -52,12 +53,12 @@ _STATUS = {"error": "failed", "cancelled": "denied"}
 
 
 def recognises(value: Any) -> bool:
-    """Whether a value is a session, or the head of one."""
+    """Whether a value is a session, or the header of one."""
     return isinstance(value, dict) and {"sessionId", "projectHash"} <= value.keys()
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
-    """Give the file's session, after reports of what could not be read."""
+    """Yield the file's session, after reports of what could not be read."""
     about, entries, places = dict[str, Any](), list[dict[str, Any]](), dict[str, int]()
     for item in source.records():
         value = None if isinstance(item, ImportFailed) else item.value
@@ -84,7 +85,7 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
 
 
 def _keep(message: dict[str, Any], entries: list[dict[str, Any]], places: dict[str, int]) -> None:
-    """Put a message at its place: at the end, or where the same one stood before."""
+    """Put a message in its place: at the end, or where the same message was before."""
     name = text_at(message, "id")
     if _REWIND in message or name is None:
         entries.append(message)
@@ -141,7 +142,7 @@ def _answered(log: SessionLog, message: dict[str, Any], key: str, rest: Any) -> 
 
 
 def _result(call: dict[str, Any], named: str) -> ToolResult | None:
-    """Return the result of a call; None of one that has none, as it went on."""
+    """Return the result of a call, or None if the call was still running."""
     status, told = _STATUS.get(str(call.get("status"))), call.get("result")
     if told is None and status is None:
         return None
@@ -170,7 +171,7 @@ def _rest(value: dict[str, Any], said: frozenset[str]) -> dict[str, Any] | None:
 
 
 def _blocks(content: Any) -> list[Any]:
-    """Return a content, which is a text, a part or a list of them, as blocks of Anthropic's."""
+    """Return a content, which is a text, a part or a list of them, as Anthropic blocks."""
     listed = content if isinstance(content, list) else [] if content in (None, "") else [content]
     parts = [{"text": each} if isinstance(each, str) else each for each in listed]
     message = message_in({"parts": parts})

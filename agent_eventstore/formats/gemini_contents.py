@@ -1,8 +1,8 @@
-"""Contents of Gemini's API, as its requests and chats have them, as messages of Anthropic's.
+"""Contents of Gemini's API, as in its requests and chats, as Anthropic messages.
 
-A part there has no ``type``: the key that it has tells what it is, in camel or in snake case. A
-result often names its function alone. What has no counterpart stays as it came. Gemini's API
-reference, ``Content`` (2026).
+A part there has no ``type``: its key says what it is, in camel or snake case. A result often has
+only its function's name. A part without a counterpart is kept verbatim. Gemini's API reference,
+``Content`` (2026).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PLAIN = ("result", "output", "content")
 
 
 def message_in(content: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the message that a content is, with blocks as Anthropic's; None if it is none."""
+    """Return the message in a content, with Anthropic blocks, or None if it is not a content."""
     parts, role = content.get("parts"), content.get("role", "user")
     if not isinstance(parts, list) or "content" in content:
         return None
@@ -88,7 +88,7 @@ def _result(result: Mapping[str, Any]) -> dict[str, Any]:
         (key,) = told
         told = told[key] if failed or (key in _PLAIN and isinstance(told[key], str)) else told
     text: Any = told if isinstance(told, str) else dumps(told)
-    files = result.get("parts")  # what a function gives besides, such as pictures
+    files = result.get("parts")  # other output of a function, such as images
     if isinstance(files, list) and files and all(isinstance(each, dict) for each in files):
         text = [{"type": "text", "text": text}, *map(_block, files)]
     block = {

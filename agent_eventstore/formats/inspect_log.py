@@ -1,10 +1,10 @@
 """Logs of Inspect: each sample's messages are a conversation.
 
 A log is a ``.eval`` file, which is an archive with a file for each sample, or the same as one JSON
-object; a sample alone is read too. Messages are nearly those of OpenAI. Long texts stand once,
-among the sample's ``attachments``, and are put back where they are named. The events of a sample
-tell again how its messages came about: they are passed over, and counted. Nothing is written in
-this format.
+object; a single sample is read too. Messages are nearly those of OpenAI. Long texts are stored
+once, in the sample's ``attachments``, and are put back where they are named. A sample's events
+repeat how its messages came about: they are passed over, and counted. There is no export to this
+format.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _AGAIN = ("events", "events_data", "timelines", "attachments", "store", "output"
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file is an archive of samples, which is no text."""
+    """Whether a file is an archive of samples, and therefore not text."""
     if not is_zipfile(path):
         return False
     try:
@@ -64,7 +64,7 @@ def _is_sample(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
-    """Give the conversations of the samples, and reports of those that cannot be read."""
+    """Yield the conversations of the samples, and reports of those that cannot be read."""
     if is_archive(source.path):
         yield from _archive(source)
         return
@@ -85,7 +85,7 @@ def _archive(source: Source) -> Iterator[Transcript | ImportFailed]:
         listed = {each.filename: each for each in archive.infolist()}
         twice = len(archive.infolist()) - len(listed)
         if twice:
-            yield source.failed(None, f"{twice} names stand twice in the archive: the last is read")
+            yield source.failed(None, f"{twice} names occur twice in the archive: the last is read")
         header: Any = None
         for name in _HEADERS:
             if header is None and name in listed:
@@ -152,9 +152,9 @@ def _conversation(source: Source, record: Record, about: Any) -> Transcript | Im
 
 
 class _Attachments:
-    """Texts of a sample that stand apart, and how many characters of them were put back.
+    """A sample's attached texts, and how many characters of them were put back.
 
-    A file may name a text as often as it likes: beyond the bound no more are put back.
+    A file may name a text any number of times: beyond the limit no more are put back.
     """
 
     def __init__(self, texts: Any) -> None:
@@ -162,7 +162,7 @@ class _Attachments:
         self.characters = 0
 
     def whole(self, value: Any) -> Any:
-        """Return messages with the texts put back that stand among the attachments."""
+        """Return messages with the attached texts put back."""
         if isinstance(value, str):
             return _NAMED.sub(self._text, value)
         if isinstance(value, list):

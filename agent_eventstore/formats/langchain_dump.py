@@ -1,10 +1,10 @@
-"""LangChain's messages as ``messages_to_dict`` and ``dumpd`` write them, without LangChain.
+"""LangChain messages as ``messages_to_dict`` and ``dumpd`` write them, without LangChain.
 
 A file holds one conversation: an array of messages, JSON Lines of them, or an object with them
 under ``messages``. Understood are those of users, models, the system and tools, with tool calls and
-usage. Any other (``chat``, ``function``, ``remove``, or one that is not what its type should be) is
-kept as it came, and counted. Each event keeps its message under ``raw["langchain_message"]``, but
-for a text that it has itself. Nothing is written in this format.
+usage. Any other (``chat``, ``function``, ``remove``, or a malformed one) is kept verbatim, and
+counted. Each event keeps its message under ``raw["langchain_message"]``, except for a text that the
+event holds. There is no export to this format.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
 FORMAT = "langchain"
 ORIGINAL = "langchain_message"
-"""The key in ``raw`` of a message as it came, but for its text."""
+"""The key in ``raw`` of the original message, without its text."""
 
 _TYPES = ("human", "ai", "system", "tool", "function", "chat", "remove")
 _FIELDS: dict[str, Any] = {
@@ -59,7 +59,7 @@ def recognises(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
-    """Give the file's conversations: one of its messages, and one of each object with messages."""
+    """Yield the file's conversations: bare messages as one, and one per object with messages."""
     for found in source.lists("messages"):
         yield found if isinstance(found, ImportFailed) else _conversation(source, *found)
 
@@ -67,7 +67,7 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
 def _conversation(
     source: Source, rest: dict[str, Any], messages: list[Record]
 ) -> Transcript | ImportFailed:
-    """Return a conversation; one broken message leaves all of it out."""
+    """Return a conversation; one broken message excludes all of it."""
     told = [_fields(each.value) if isinstance(each.value, dict) else None for each in messages]
     for number, (record, fields) in enumerate(zip(messages, told, strict=True), start=1):
         if fields is None:
@@ -91,7 +91,7 @@ def _fields(message: Mapping[str, Any]) -> dict[str, Any] | None:
         kind = named.removesuffix("Message").lower() if named.endswith("Message") else None
     if not isinstance(kind, str) or not isinstance(data, dict):
         return None
-    # An id that is null tells nobody apart.
+    # An id that is null identifies nobody.
     return {key: value for key, value in data.items() if value is not None} | {"type": kind}
 
 
@@ -102,7 +102,7 @@ def _payload(message: dict[str, Any], fields: dict[str, Any], draft: Draft) -> E
     try:
         data = message_payload(said, {ORIGINAL: slim}, draft.next_version, {})
     except (TypeError, ValueError, KeyError, AttributeError):
-        data = None  # it is not what LangChain would have written
+        data = None  # LangChain would not have written it this way
     if data is None:
         return UnknownEvent(UNINTERPRETED, 1, {ORIGINAL: message})
     if isinstance(data, ToolResult):

@@ -1,6 +1,6 @@
-"""A LangChain message as the event that it is: what was said, by whom, and at which cost.
+"""A LangChain message as an event: its content, author and cost.
 
-What the framework gets back stands beside it, in ``raw``.
+The message that the framework gets back is kept with it, in ``raw``.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _THOUGHTS = {"thinking": "thinking", "reasoning": "reasoning"}
 def message_payload(
     message: Any, raw: dict[str, Any], version: int, calls: Mapping[str, str]
 ) -> Payload | None:
-    """Return the payload of a message; None if it is of a kind that the log has no event for.
+    """Return the payload of a message, or None if the log has no event for its kind.
 
     Args:
-        message: A `BaseMessage` of LangChain's.
-        raw: The same message as the framework wants it back.
-        version: At which it will stand.
-        calls: Our own ids of the tool calls that are known, by the provider's.
+        message: A LangChain `BaseMessage`.
+        raw: The same message in the form that the framework wants back.
+        version: The version that the event will have.
+        calls: Our own ids of the known tool calls, by the provider's.
     """
     data = _interpreted(message, version, calls)
     if data is None:
@@ -140,7 +140,7 @@ def _parts(content: Any) -> tuple[ContentPart, ...]:
 def _part(block: Any) -> tuple[ContentPart, ...]:
     kind = block.get("type") if isinstance(block, dict) else None
     if kind in ("tool_use", "tool_call", "function_call", "input_json_delta"):
-        return ()  # It stands among the message's tool calls.
+        return ()  # It is among the message's tool calls.
     thought = block.get(_THOUGHTS[kind]) if kind in _THOUGHTS else None
     if isinstance(thought, str):
         return (ReasoningPart(text=thought, signature=_text(block.get("signature"))),)
@@ -151,7 +151,7 @@ def _part(block: Any) -> tuple[ContentPart, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it; bytes and the like as Python writes them."""
+    """Return a value as JSON; bytes and the like in Python's notation."""
     try:
         return json.loads(json.dumps(value, default=repr, allow_nan=False))
     except (ValueError, TypeError, RecursionError):

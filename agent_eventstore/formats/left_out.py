@@ -1,7 +1,8 @@
-"""What an import does not tell of, counted by kind; `Transcript`s and reports have it.
+"""What an import leaves out, counted by kind; `Transcript`s and reports have it.
 
-A line that became no event is known to tell nothing, or is unknown. A message or a piece of its
-content that nobody interprets is an event, and kept as it came; models are told its type at most.
+A line that did not become an event is either known to carry no content, or unknown. A message or a
+piece of its content that is not understood becomes an event and is kept verbatim; models see at
+most its type.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from projections.engine.mentions import mention
 __all__ = ["UI_MESSAGE", "LeftOut"]
 
 UI_MESSAGE = "ui_message"
-"""The key in ``raw`` under which a message of the AI SDK stands as it came."""
+"""The key in ``raw`` under which a message of the AI SDK is kept verbatim."""
 
 _LONGEST_KIND, _MOST_KINDS = 80, 100
 _OF_NO_CALL = "0."
@@ -32,14 +33,14 @@ _UI_PARTS = re.compile(
 
 @dataclass(slots=True)
 class LeftOut:
-    """What an import does not tell of, counted by kind: lines that became no event, and more.
+    """What an import leaves out, counted by kind: lines that did not become events, and more.
 
     Attributes:
-        passed_over: Lines, or messages, that tell nothing of the conversation, such as snapshots of
+        passed_over: Lines or messages that say nothing about the conversation, such as snapshots of
             files.
-        unknown: Lines of which nobody knows what they tell.
-        uninterpreted: Messages, and pieces of their content, that are kept as they came: nobody
-            knows what they tell, so that a model is told the type of such a piece at most.
+        unknown: Lines whose meaning is unknown.
+        uninterpreted: Messages, and pieces of their content, that are kept verbatim because their
+            meaning is unknown; a model sees at most the type of such a piece.
     """
 
     passed_over: Counter[str] = field(default_factory=Counter)
@@ -47,18 +48,18 @@ class LeftOut:
     uninterpreted: Counter[str] = field(default_factory=Counter)
 
     def __iadd__(self, other: LeftOut) -> Self:
-        """Add what another file left out."""
+        """Add what was left out of another file."""
         self.passed_over += other.passed_over
         self.unknown += other.unknown
         self.uninterpreted += other.uninterpreted
         return self
 
     def note(self, kind: Any, *, known: bool) -> None:
-        """Count a line; of a hundred kinds and more, the rest count as one."""
+        """Count a line; after a hundred kinds, all further kinds count as one."""
         _count(self.passed_over if known else self.unknown, kind)
 
     def note_event(self, data: EventData) -> None:
-        """Count what an event keeps as it came; a product's own types, which have a dot, do not."""
+        """Count what an event keeps verbatim, except a product's own types, which contain a dot."""
         raw = getattr(data, "raw", None)
         held = raw if isinstance(raw, Mapping) else {}
         for part in _ui_parts_in(held):
@@ -78,14 +79,14 @@ class LeftOut:
 
 
 def _ui_parts_in(raw: Mapping[str, Any]) -> list[Any]:
-    """Return the parts of a message of the AI SDK whose type nobody knows."""
+    """Return the parts of an AI SDK message whose type is unknown."""
     message = raw.get(UI_MESSAGE)
     parts = message.get("parts") if isinstance(message, Mapping) else None
     return [part for part in parts or () if not _UI_PARTS.match(_kind_of(part))]
 
 
 def _kind_of(raw: Any) -> str:
-    """Return by what an uninterpreted piece names itself."""
+    """Return the name under which to count an uninterpreted piece."""
     for key in ("type", "role", "from", "action", "observation", "kind"):
         if isinstance(raw, Mapping) and isinstance(kind := raw.get(key), str):
             return f"{key} {kind}"

@@ -1,8 +1,9 @@
-"""Transcripts into a store: what is there already stays, what is missing is appended.
+"""Append transcripts to a store: stored events stay, missing ones are appended.
 
-A conversation is appended in batches, each a transaction; if the process dies between two, loading
-the file again adds the rest, because the id of an event is derived from its place. What stands at a
-place already is compared by what it says, so that ids and rows need no trace of it.
+A conversation is appended in batches, one transaction each. If the process dies between two
+batches, loading the file again adds the rest, because an event's id is derived from its place. An
+event that is already stored at a place is compared by content, so ids and rows need not contain any
+trace of the content.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ __all__ = ["BATCH_EVENTS", "ImportReport", "load"]
 BATCH_EVENTS = 500
 """How many events one transaction appends."""
 
-_SHORT = {"preview": None, "alias": None}  # what a result gets when it goes to a blob
+_SHORT = {"preview": None, "alias": None}  # set on a result that goes to a blob
 _REFUSALS = (InvalidEvent, WrongExpectedVersion, EventIdConflict, OwnerMismatch, WriterFenced)
 
 
 @dataclass(slots=True)
 class ImportReport:
-    """What an import has done so far.
+    """The result of an import so far.
 
-    ``conversations`` counts those that got events, ``unchanged`` those that had them all; ``ids``
-    are those of both, in order. ``left_out`` counts what was not understood, or passed over.
+    ``conversations`` counts those that gained events, ``unchanged`` those that had all of them;
+    ``ids`` lists both, in order. ``left_out`` counts what was not understood or was passed over.
     """
 
     conversations: int = 0
@@ -67,18 +68,18 @@ def load(
     on_progress: Callable[[ImportReport], None] | None = None,
     strict: bool = False,
 ) -> ImportReport:
-    """Append transcripts to a store and return what was done.
+    """Append transcripts to a store and return a report.
 
-    A conversation whose stored events are not the beginning of the transcript is left as it is and
-    reported, and so is one that was erased, or that the store refuses; one that has gone on since
-    is unchanged. Nothing is known of a source without an id after an erasure: it becomes a new one.
-    Each batch of `BATCH_EVENTS` is one transaction.
+    A conversation is left unchanged and reported if its stored events are not the beginning of the
+    transcript, if it was erased, or if the store refuses it. A conversation that has been continued
+    in the store is left unchanged. After an erasure, a source without an id is unknown and becomes
+    a new conversation. Each batch of `BATCH_EVENTS` is one transaction.
 
     Args:
-        store: Where to.
-        transcripts: What to load; reports of bad records among them are passed on.
-        on_progress: Called after each of them with the report so far.
-        strict: Stop at the first bad record; what was loaded before it stays.
+        store: The store to append to.
+        transcripts: The transcripts to load; reports of bad records among them are passed on.
+        on_progress: Called after each item with the report so far.
+        strict: Stop at the first bad record; everything loaded before it stays.
 
     Raises:
         ImportFailed: A record is bad, and ``strict`` is set.
@@ -110,7 +111,7 @@ def load(
 
 
 def _load(store: EventStore, transcript: Transcript) -> tuple[UUID, int]:
-    """Append what is missing; return the conversation, and how many events that was."""
+    """Append the missing events; return the conversation, and how many events were missing."""
     try:
         source, known = _found(store, transcript)
         events, stored = (
@@ -157,7 +158,7 @@ def _load_stream(
             count += 1
         report.left_out += stream.left_out
         events = (item for item in stream.read(cuts) if isinstance(item, NewEvent))
-        missing = islice(events, held, count)  # the file may have grown meanwhile
+        missing = islice(events, held, count)  # the file may have grown in the meantime
         for first in range(held, count, BATCH_EVENTS):
             _append(store, transcript, known, first, list(islice(missing, BATCH_EVENTS)))
         return known, max(count - held, 0)
@@ -168,11 +169,11 @@ def _load_stream(
 def _held(
     store: EventStore, transcript: Transcript, conversation_id: UUID
 ) -> tuple[int, dict[int, int]]:
-    """Return how many events an import has left there, and of how many lines its answers are."""
+    """Return how many events an import has stored, and how many lines each of its answers has."""
     held, erased, cuts = 0, 0, dict[int, int]()
     for place, event in enumerate(store.read(conversation_id)):
         if event.event_id != derived_id(conversation_id, place):
-            break  # what was recorded since
+            break  # recorded since the import
         held, erased = held + 1, erased + event.erased
         if lines := _lines(event):
             cuts[event.version] = lines
@@ -182,19 +183,19 @@ def _held(
 
 
 def _lines(event: RecordedEvent) -> int:
-    """Return of how many lines an answer was made; 0 of an event that is none."""
+    """Return how many lines an answer was made from; 0 for an event that is not an answer."""
     lines = (event.meta.extra or {}).get(LINES) if event.data is not None else None
     return lines if isinstance(lines, int) else 0
 
 
 def _found(store: EventStore, transcript: Transcript) -> tuple[str, UUID | None]:
-    """Return what stands for a source without an id, and the conversation, which may be new."""
+    """Return the digest of a source without an id, and its conversation, which may be new."""
     owner, origin = (transcript.tenant_id, transcript.user_id), transcript.origin
     known = transcript.conversation_id or origin.conversation_id(*owner)
     if known is not None:
         return "", known
     if store.redact is not None:
-        # What is not stored leaves no digest either.
+        # Text that is not stored must not leave a digest either.
         content = UnknownEvent("imported", 1, list(origin.content))
         kept = redacted(content, store.redact)
         origin = replace(origin, content=tuple(getattr(kept, "raw", ())))
@@ -237,7 +238,7 @@ def _opened(event: NewEvent, transcript: Transcript) -> NewEvent:
 
 
 def _stored(store: EventStore, transcript: Transcript, conversation_id: UUID) -> int:
-    """Return how many of the transcript's events are there already."""
+    """Return how many of the transcript's events are already stored."""
     try:
         store.get(conversation_id)
     except ConversationNotFound:
@@ -258,19 +259,19 @@ def _compare(
     stored: RecordedEvent,
     data: EventData,
 ) -> None:
-    """Raise unless the event at a place is what the transcript says there."""
+    """Raise unless the event stored at a place is the transcript's."""
     at_its_place = stored.event_id == derived_id(conversation_id, place)
-    # Products rewrite what the first event holds, the conversation's metadata, while it grows.
+    # While a conversation grows, products rewrite its metadata, which the first event holds.
     if not at_its_place or (place and not _same(store, stored, data)):
         raise _failed(
             transcript,
             f"conversation {conversation_id} is in the store with other events: the record's "
-            "beginning has changed since it was imported, or it went on here",
+            "beginning has changed since it was imported, or it was continued here",
         )
 
 
 def _same(store: EventStore, stored: RecordedEvent, data: EventData) -> bool:
-    """Whether an event says what a record does; of an erased one nobody knows."""
+    """Whether a stored event equals a record; unknown, and so true, if it was erased."""
     there = stored.data
     if there is None:
         return True
@@ -287,8 +288,8 @@ def _same(store: EventStore, stored: RecordedEvent, data: EventData) -> bool:
 
 def _erased(transcript: Transcript, conversation_id: UUID) -> ImportFailed:
     reason = (
-        f"conversation {conversation_id} was erased here, and is not imported again: take it out "
-        "of the file"
+        f"conversation {conversation_id} was erased here, and is not imported again: remove it "
+        "from the file"
     )
     return _failed(transcript, reason)
 

@@ -1,16 +1,16 @@
-"""Messages arrays of OpenAI, or of Anthropic: a conversation, a list of them, or objects with them.
+"""Messages arrays of OpenAI or Anthropic: one conversation, several, or objects that hold them.
 
 A conversation is an array of messages, or of items of OpenAI's Responses, or an object with one
 under ``messages``, ``traj``, ``history`` (SWE-agent), ``contents`` (Gemini), ``input`` or
-``output`` (a request or an answer of Responses); a file holds one, a JSON array of them, or JSON
-Lines of them. What an object holds besides is kept in the `ConversationStart`'s ``raw``. A
-conversation with a broken message is one bad record: a transcript with a hole would tell another
-story.
+``output`` (a request or response of Responses). A file holds one conversation, a JSON array of
+them, or JSON Lines of them. The object's other fields are kept in the `ConversationStart`'s
+``raw``. A conversation with a broken message is one bad record: a transcript with a gap would be
+misleading.
 
-An export is a copy of the facts, not what a model would be sent. Messages that came from a file are
-given back as they were; retracted ones are facts too. What has no message form (model errors,
-turns, runs) is left out. For a request's messages use the ``context`` view, which repairs and
-trims.
+An export is a copy of the facts, not a request for a model. Messages that came from a file are
+restored unchanged; retracted ones are included, because they are facts too. Anything without a
+message form (model errors, turns, runs) is omitted. For a request's messages use the ``context``
+view, which repairs and trims.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id")
 
 
 def holder_of(value: Any) -> str | None:
-    """Return the key under which an object holds its messages, or None if it holds none."""
+    """Return the key under which an object holds its messages, or None."""
     if not isinstance(value, dict):
         return None
     told = (key for key in _HOLDERS if isinstance(value.get(key), list))
-    # Words that mean other things elsewhere: what they hold must begin with a message.
+    # Elsewhere these words mean other things: their value must begin with a message.
     other = (key for key in _MAYBE_HOLDERS if _begins_with_message(value.get(key)))
     return next(chain(told, other), None)
 
@@ -139,7 +139,7 @@ def _conversation(source: Source, record: Record, ordinal: int) -> Transcript:
 def transcript_of(
     source: Source, messages: list[Any], rest: dict[str, Any], line: int, origin: Origin
 ) -> Transcript:
-    """Return the conversation of an array of messages, and of what stands beside it.
+    """Return the conversation in an array of messages, and in the fields next to it.
 
     Raises:
         ImportFailed: A message is not an object.
@@ -168,9 +168,9 @@ def transcript_of(
 
 
 def _told(message: dict[str, Any], data: EventData) -> EventData:
-    """Return an answer with the tokens and the model that stand beside what its message says.
+    """Return an answer with the tokens and the model given next to its message.
 
-    Cline has them under names of its own, and mini-swe-agent in the whole response.
+    Cline has its own names for them; mini-swe-agent has them in the whole response.
     """
     if not isinstance(data, AssistantMessage):
         return data
@@ -196,7 +196,7 @@ def export_openai(store: EventStore, conversation_id: UUID) -> list[dict[str, An
     """Return a conversation's messages, in order of version.
 
     Raises:
-        ConversationNotFound: There is no such conversation.
+        ConversationNotFound: The conversation does not exist.
     """
     found: list[dict[str, Any]] = []
     for event, data in facts_of(store, conversation_id):
@@ -215,6 +215,6 @@ def _message(data: EventData, version: int) -> dict[str, Any] | None:
     message = message_of(data, version)
     if not isinstance(kept, dict):
         return message
-    # A project's message is OpenAI's with more fields, which no API knows.
+    # A project's message is OpenAI's with more fields, which no API accepts.
     original = restored(kept, data)
     return (message or {}) | {key: original[key] for key in _FIELDS if key in original}

@@ -1,12 +1,12 @@
 """The ``content`` of a message in OpenAI's wire format, as parts, and parts as ``content``.
 
-Beside OpenAI's own parts those of relatives are read: items of Responses, texts as AgentDojo has
-them, and thoughts in answers. A part that has no name here is kept as it came.
+In addition to OpenAI's own parts this reads related ones: items of Responses, AgentDojo's texts,
+and thoughts in answers. An unknown part is kept verbatim.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agent_eventstore.formats.agent_session import text_at
@@ -21,24 +21,29 @@ from eventstore.events import (
 )
 from projections.engine.folding import spoken
 
-__all__ = ["known", "parts_of", "text_of", "thought_in", "wire_content", "wire_parts"]
+__all__ = ["known", "parts_by", "parts_of", "text_of", "thought_in", "wire_content", "wire_parts"]
 
 
 def parts_of(content: Any) -> tuple[ContentPart, ...]:
     """Return the parts of a message's ``content``: a text, a list of parts, or something else."""
-    if content is None:
-        return ()
+    if isinstance(content, list):
+        content = [each for each in content if each is not None]
+    return parts_by(_part, content)
+
+
+def parts_by(part: Callable[[Any], ContentPart], content: Any) -> tuple[ContentPart, ...]:
+    """Return the parts of a content in which each item of a list is a ``part``; a text is one."""
     if isinstance(content, str):
         return (TextPart(text=content),)
-    if isinstance(content, list):
-        return tuple(_part(item) for item in content if item is not None)
-    return (OtherPart(raw=content),)
+    if not isinstance(content, list):
+        return () if content is None else (OtherPart(raw=content),)
+    return tuple(map(part, content))
 
 
 def thought_in(item: Any) -> ReasoningPart | None:
-    """Return the thought that a part of an answer is, or what is told in place of a sealed one.
+    """Return the thought in a part of an answer, or the summary of an encrypted one.
 
-    Inspect and Mistral have them so.
+    Inspect and Mistral use this form.
     """
     if not isinstance(item, dict) or item.get("type") not in ("reasoning", "thinking"):
         return None
@@ -65,7 +70,7 @@ def wire_parts(parts: Sequence[ContentPart]) -> list[Any]:
 
 
 def text_of(content: Any) -> str:
-    """Return the text in a message's ``content``; other parts are passed over."""
+    """Return the text in a message's ``content``, without other parts."""
     return spoken(parts_of(content))
 
 

@@ -1,14 +1,14 @@
-"""One message in the wire format of OpenAI, read and written without loss: parts, calls, headings.
+"""One message in OpenAI's wire format, read and written without loss: parts, calls, headings.
 
-`payload_of` interprets a message; then it is rendered again, and if the result differs in anything
-(key order apart) the payload keeps the message under ``raw["openai_message"]``, which `message_of`
-prefers. In it a text ``content`` is null: the text stands in the payload, and is not kept twice. A
-content part that has no name here is kept as it came. A message with an unknown role is a fact that
-nobody interprets: `UnknownEvent`.
+`payload_of` interprets a message and renders it again. If the result differs in anything except key
+order, the payload keeps the message under ``raw["openai_message"]``, which `message_of` prefers.
+There a text ``content`` is null: the payload holds the text, so it is not stored twice. An unknown
+content part is kept verbatim. A message with an unknown role is a fact that is not interpreted:
+`UnknownEvent`.
 
-A system message that begins with ``SUMMARY`` or ``CONVERSATION_SUMMARY`` stands for what came
-before (document 000, 4.3). messages[] gives every summary a heading of its own, so the payload has
-the text below it; the heading stands in ``raw["heading"]``, for export.
+A system message that begins with ``SUMMARY`` or ``CONVERSATION_SUMMARY`` replaces everything before
+it (document 000, 4.3). messages[] gives every summary its own heading, so the payload has the text
+below the heading; ``raw["heading"]`` keeps the heading for export.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 ORIGINAL = "openai_message"
-"""The key in ``raw`` under which the message stands as it came."""
+"""The key in ``raw`` under which the original message is kept."""
 
 _HEADING = re.compile(r"\s*(?:CONVERSATION_)?SUMMARY(?![A-Za-z0-9_])[ \t]*[:\uff1a]?\s*")
 _USUAL = headed("")
@@ -74,7 +74,7 @@ _DEEPEST = 100
 _SAYING = frozenset(
     "content tool_calls function_call refusal reasoning_content reasoning audio".split()
 )
-"""The fields of which one at least is in a message that says something as OpenAI's do."""
+"""A message that carries content in OpenAI's form has at least one of these fields."""
 
 _ARGUMENTS = ("arguments", "input", "args")
 
@@ -82,7 +82,7 @@ _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
 def summary_in(text: str) -> Summary | None:
-    """Return the summary that a system message is, or None if it is none."""
+    """Return the summary in a system message, or None if it is not one."""
     found = _HEADING.match(text)
     if found is None:
         return None
@@ -91,17 +91,17 @@ def summary_in(text: str) -> Summary | None:
 
 
 def text_with_heading(data: Summary, otherwise: str = _USUAL) -> str:
-    """Return a summary's text below the heading that it came with, or another one."""
+    """Return a summary's text below its original heading, or below another one."""
     return str(heading_in(data.raw).get(_KEY, otherwise)) + data.text
 
 
 def heading_in(raw: Any) -> dict[str, Any]:
-    """Return the part of a payload's ``raw`` that tells the heading."""
+    """Return the part of a payload's ``raw`` that holds the heading."""
     return {_KEY: raw[_KEY]} if isinstance(raw, dict) and isinstance(raw.get(_KEY), str) else {}
 
 
 def payload_of(message: dict[str, Any], version: int, calls: Calls) -> EventData:
-    """Return the payload of a message that will stand at ``version``; never refuses one."""
+    """Return the payload of the message at ``version``; accepts every message."""
     data: EventData | None = _interpret(message, calls)
     if data is None:
         return UnknownEvent(UNINTERPRETED, 1, {ORIGINAL: message})
@@ -111,9 +111,9 @@ def payload_of(message: dict[str, Any], version: int, calls: Calls) -> EventData
 
 
 def message_of(data: EventData, version: int) -> dict[str, Any] | None:
-    """Return the message that a payload at ``version`` stands for, or None if it stands for none.
+    """Return the message for a payload at ``version``, or None if it has none.
 
-    A summary of other versions is none: they are messages themselves.
+    A summary of other versions has none, because those are messages themselves.
     """
     raw = getattr(data, "raw", None)
     original = raw.get(ORIGINAL) if isinstance(raw, dict) else None
@@ -123,7 +123,7 @@ def message_of(data: EventData, version: int) -> dict[str, Any] | None:
 
 
 def marked(data: EventData, fields: dict[str, Any]) -> EventData:
-    """Return the payload with these fields replaced; one that nobody interprets stays as it is.
+    """Return the payload with these fields replaced; an uninterpreted one stays unchanged.
 
     The heading of a summary stays in ``raw``.
     """
@@ -135,14 +135,14 @@ def marked(data: EventData, fields: dict[str, Any]) -> EventData:
 
 
 def slim(record: Mapping[str, Any], data: EventData) -> dict[str, Any]:
-    """Return a source record without the text that its payload holds; `restored` undoes it."""
+    """Return a source record without the text that its payload holds; `restored` undoes this."""
     text = record.get("content")
     twice = isinstance(text, str) and text != "" and text == _text_in(data)
     return {**record, "content": None} if twice else dict(record)
 
 
 def restored(record: Mapping[str, Any], data: EventData) -> dict[str, Any]:
-    """Return the source record whole, with the text that its payload holds."""
+    """Return the complete source record, with the text that its payload holds."""
     text = _text_in(data)
     if text and "content" in record and record["content"] is None:
         return {**record, "content": text}
@@ -163,14 +163,14 @@ def request_of(name: str, text: str, provider_id: str | None = None) -> ToolCall
 
 
 def arguments_in(text: str) -> tuple[dict[str, Any] | None, str | None, str | None]:
-    """Return the arguments that a model wrote, or why there are none, and what is odd about them.
+    """Return a model's arguments, or why they cannot be parsed, and a warning about their form.
 
-    They are parsed strictly, but that a block of code around them is taken off, with a warning.
+    They are parsed strictly, except that a surrounding code block is removed, with a warning.
     """
     fenced = _FENCED.fullmatch(text)
     try:
         value = strict_json(text if fenced is None else fenced[1])
-        # So many brackets are rare; only then is it worth while to see how they nest.
+        # This many brackets are rare, so only then is it worth checking how they nest.
         if text.count("[") + text.count("{") > _DEEPEST and depth_of(value) > _DEEPEST:
             raise ValueError("nested too deeply")
     except (ValueError, RecursionError) as error:
@@ -209,7 +209,7 @@ def _interpret(message: dict[str, Any], calls: Calls) -> Any:
 
 
 def _outcome(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a tool gave, or why it failed, where the message says so beside its content."""
+    """Return a tool's output, or its error if the message has one next to its content."""
     content, error = message.get("content"), message.get("error")
     said = content if isinstance(content, str) else parts_of(content) or None
     told = error.get("message") if isinstance(error, dict) else error

@@ -1,10 +1,10 @@
-"""Sessions of OpenCode: what ``opencode export`` prints, ``{"info": ..., "messages": [...]}``.
+"""Sessions of OpenCode: the output of ``opencode export``, ``{"info": ..., "messages": [...]}``.
 
-A message is ``info`` (who, when, tokens, model) and ``parts``. One of the assistant is an answer,
-or several, each from a ``step-start``; its tools have their results with them. A message of the
-assistant that is a ``summary`` stands for what came before. Parts of another type are passed over,
-and counted. What else a message's ``info``, or a tool's ``state``, says is kept under
-``raw["opencode"]``. Nothing is written in this format.
+A message is ``info`` (who, when, tokens, model) and ``parts``. An assistant message is one answer,
+or several, each from a ``step-start``; its tools contain their results. An assistant message that
+is a ``summary`` replaces everything before it. Parts of another type are passed over, and counted.
+Other fields of a message's ``info``, or of a tool's ``state``, are kept under ``raw["opencode"]``.
+There is no export to this format.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
 FORMAT = "opencode"
 ORIGINAL = "opencode"
-"""The key in ``raw`` of what a message's ``info`` says besides what its event does."""
+"""The key in ``raw`` of the fields of ``info`` that the event does not hold."""
 
 _SILENT = frozenset("step-start step-finish snapshot patch agent compaction".split())
 _TOLD = frozenset("id sessionID role tokens modelID providerID".split())
@@ -63,7 +63,7 @@ def _is_message(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
-    """Give the file's sessions; one broken message leaves all of its session out."""
+    """Yield the file's sessions; one broken message excludes all of its session."""
     for found in source.lists("messages"):
         if isinstance(found, ImportFailed):
             yield found
@@ -85,7 +85,7 @@ def _transcript(source: Source, about: dict[str, Any], messages: list[Record]) -
         reader.take(record.value["info"], record.value["parts"])
     reader.log.close()
     if "revert" in info:
-        reader.left_out.note("revert: what was taken back stays", known=False)
+        reader.left_out.note("revert: the reverted messages stay", known=False)
     parent = text_at(info, "parentID")
     return Transcript(
         identify(FORMAT, text_at(info, "id"), (record.value for record in messages)),
@@ -98,13 +98,13 @@ def _transcript(source: Source, about: dict[str, Any], messages: list[Record]) -
 
 
 class _Reader:
-    """Makes events of one session's messages."""
+    """Turns one session's messages into events."""
 
     def __init__(self) -> None:
         self.log, self.left_out = SessionLog({}), LeftOut()
 
     def take(self, info: dict[str, Any], parts: list[dict[str, Any]]) -> None:
-        """Take in a message."""
+        """Process a message."""
         meta = {"occurred_at": _moment(info, "created")}
         raw = {ORIGINAL: {key: value for key, value in info.items() if key not in _TOLD}}
         if info.get("role") == "user":
@@ -200,7 +200,7 @@ def _moment(value: Mapping[str, Any], key: str) -> datetime | None:
 
 
 def _steps(parts: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return the parts of each model call of a message; what precedes the first is of it."""
+    """Return the parts of each model call of a message; parts before the first belong to it."""
     starts = [place for place, part in enumerate(parts) if part.get("type") == "step-start"]
     cuts = [0, *starts[1:], len(parts)]
     return [parts[first:last] for first, last in pairwise(cuts)]

@@ -1,11 +1,11 @@
-"""Trajectories of OpenHands: a list of actions and observations, as its event stream keeps them.
+"""Trajectories of OpenHands: a list of actions and observations, as in its event stream.
 
 A file holds one as an array, or objects with one under ``history`` or ``trajectory`` (outputs of
-its benchmarks). Understood are messages, thoughts, the system part, every action of the agent's as
-a call of a tool, the observation that it has caused as the result, and ``finish``. Changes of the
-agent's state tell nothing of the conversation: they are passed over, and counted. Any other event
-is kept as it came, and counted. Each event of the log keeps those that it was made of under
-``raw["openhands_event"]``. Nothing is written in this format. Events of the newer SDK, which have a
+its benchmarks). Understood are messages, thoughts, the system part, every agent action as a tool
+call, the observation that it caused as the result, and ``finish``. Changes of the agent's state say
+nothing about the conversation: they are passed over, and counted. Any other event is kept verbatim,
+and counted. Each event of the log keeps the events it was made from under
+``raw["openhands_event"]``. There is no export to this format. Events of the newer SDK, which have a
 ``kind``, are read by `agent_eventstore.formats.openhands_sdk`.
 """
 
@@ -45,7 +45,7 @@ __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
 FORMAT = "openhands"
 ORIGINAL = "openhands_event"
-"""The key in ``raw`` of an event as it came; of an answer, of its events."""
+"""The key in ``raw`` of the original event, or of an answer's events."""
 
 _HOLDERS = ("history", "trajectory")
 _SILENT = ("agent_state_changed", "change_agent_state", "null", "pause", "resume", "think")
@@ -73,7 +73,7 @@ def _is_observation(event: Mapping[str, Any]) -> bool:
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
-    """Give the file's conversations: one of its events, and one of each object with events."""
+    """Yield the file's conversations: its bare events as one, and one per object with events."""
     for found in source.lists(*_HOLDERS):
         yield found if isinstance(found, ImportFailed) else _conversation(source, *found)
 
@@ -81,7 +81,7 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
 def _conversation(
     source: Source, rest: dict[str, Any], events: list[Record]
 ) -> Transcript | ImportFailed:
-    """Return a conversation; one broken event leaves all of it out."""
+    """Return a conversation; one broken event excludes all of it."""
     for number, record in enumerate(events, start=1):
         if not isinstance(record.value, dict):
             return source.failed(record.line, f"event {number} is not an object")
@@ -101,14 +101,14 @@ def _conversation(
 
 
 class _Reader:
-    """Makes events of one conversation's."""
+    """Turns the events of one conversation into events of the log."""
 
     def __init__(self) -> None:
         self.log, self.left_out = SessionLog({}), LeftOut()
         self._asked: dict[int, str] = {}
 
     def take(self, event: dict[str, Any]) -> None:
-        """Take in an event."""
+        """Process an event."""
         if (newer := text_at(event, "kind")) in SILENT_KINDS:
             self.left_out.note(newer, known=True)
             return

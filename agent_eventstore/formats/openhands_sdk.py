@@ -1,7 +1,7 @@
 """Events of OpenHands' newer SDK (`openhands-sdk`), which name their class as ``kind``.
 
-An `ActionEvent` is a call of a tool, those of one ``llm_response_id`` are one answer, and what has
-a call's ``tool_call_id`` is its result. As of version 1.37 of the SDK, September 2026.
+An `ActionEvent` is a tool call; those of one ``llm_response_id`` are one answer; an event with a
+call's ``tool_call_id`` is its result. As of version 1.37 of the SDK, September 2026.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ SILENT_KINDS = (
     "StreamingDeltaEvent",
     "TokenEvent",
 )
-"""Events that tell nothing of the conversation."""
+"""Events that say nothing about the conversation."""
 
 KINDS = frozenset(
     {"SystemPromptEvent", "MessageEvent", "ActionEvent", "Condensation", *_RESULTS, *SILENT_KINDS}
 )
-"""The kinds by which a file is known."""
+"""The kinds that identify a file."""
 
 
 def take_kind(event: dict[str, Any], log: SessionLog, key: str) -> bool:
-    """Add what an event tells to a log; return whether anything here understands it.
+    """Add an event's content to a log; return whether the event is understood here.
 
     Args:
-        event: The event; one that is silent is not understood here.
-        log: Where to.
+        event: The event; a silent one is not understood here.
+        log: The log to add to.
         key: The key in ``raw`` under which events are kept.
     """
     kind, at = event["kind"], moment_of(event)
@@ -71,7 +71,7 @@ def take_kind(event: dict[str, Any], log: SessionLog, key: str) -> bool:
 def _answered(event: dict[str, Any], told: Mapping[str, Any], log: SessionLog, key: str) -> None:
     response = text_at(event, "llm_response_id") or text_at(event, "id") or "openhands"
     answer = log.answer(response[:200], occurred_at=moment_of(event))
-    if answer.lines == 1:  # each action of an answer may repeat what was thought
+    if answer.lines == 1:  # each action of an answer may repeat the thought
         answer.parts += _reasoning(told)
     answer.parts += _parts(told.get("content", told.get("thought")))
     if event["kind"] == "ActionEvent":

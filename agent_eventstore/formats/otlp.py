@@ -1,9 +1,9 @@
-"""A conversation as OpenTelemetry spans: OTLP in its JSON encoding, by the GenAI conventions.
+"""A conversation as OpenTelemetry spans: OTLP in its JSON encoding, with the GenAI conventions.
 
 A turn is a trace: ``invoke_agent`` around a ``chat`` for each model call and an ``execute_tool``
-for each tool. Ids are derived from the conversation, so who exports twice sends the same spans.
-Those that were traced while they went on have the ids that they had then. What was said is left
-out unless it is asked for, and so are calls and turns that go on.
+for each tool. Ids are derived from the conversation, so exporting twice produces the same spans.
+Work that was traced live keeps the ids of its live spans. Content is omitted unless it is
+requested, and so are calls and turns in progress.
 
 The names are those of the semantic conventions for GenAI as of ``opentelemetry-semantic-
 conventions`` 0.66b2; the encoding is that of OTLP 1.x: ids in hexadecimal, 64-bit numbers as text.
@@ -42,7 +42,7 @@ __all__ = ["FORMAT", "captures_content", "export_otlp"]
 
 FORMAT = "otlp-json"
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""The environment variable of the conventions that asks for what was said."""
+"""The environment variable of the conventions that requests content."""
 
 _INTERNAL, _CLIENT = 1, 3
 _ERROR = 2
@@ -52,7 +52,7 @@ Json = dict[str, Any]
 
 
 def captures_content() -> bool:
-    """Whether the environment asks for what was said, in the conventions' words."""
+    """Whether the environment requests content, by the conventions' values."""
     return os.environ.get(CAPTURE, "").lower() in ("true", "1", "span_only", "span_and_event")
 
 
@@ -62,13 +62,13 @@ def export_otlp(
     """Return a conversation's spans as an OTLP request, in order of their ends.
 
     Args:
-        store: Where it is.
+        store: The store that holds it.
         conversation_id: The conversation.
-        content: Whether the spans hold what was said, arguments and results; by default as the
-            environment says (`CAPTURE`), and otherwise not.
+        content: Whether the spans hold messages, arguments and results; by default as the
+            environment says (`CAPTURE`), otherwise not.
 
     Raises:
-        ConversationNotFound: There is no such conversation.
+        ConversationNotFound: The conversation does not exist.
     """
     info = store.get(conversation_id)
     spans = _Spans(
@@ -89,7 +89,7 @@ def export_otlp(
 
 @dataclass(slots=True)
 class _Turn:
-    """A turn on its way: when it began, and what it says."""
+    """A turn in progress: when it began, and its attributes."""
 
     number: int | None
     started: int
@@ -110,7 +110,7 @@ class _Call:
 
 
 class _Spans:
-    """The spans of one conversation, as its events come."""
+    """The spans of one conversation, built as its events arrive."""
 
     def __init__(self, conversation_id: UUID, content: bool, user_id: str | None) -> None:
         self._conversation = str(conversation_id)
@@ -124,7 +124,7 @@ class _Spans:
         self._used: set[str] = set()
 
     def of(self, event: RecordedEvent, data: EventData) -> Iterator[Json]:
-        """Give the spans that end with an event."""
+        """Yield the spans that an event ends."""
         at = _nanoseconds(event)
         yield from self._in_turn(event, data, at)
         match data:
@@ -152,7 +152,7 @@ class _Spans:
                 self._turn = None
 
     def rest(self) -> list[Json]:
-        """Return the span of the last turn, if nobody tells when it ended."""
+        """Return the span of the last turn, if no event says when it ended."""
         return [] if self._turn is None or self._turn.marked else [self._agent(self._turn, None)]
 
     def _hear(self, message: Json) -> None:
@@ -160,7 +160,7 @@ class _Spans:
             self._new.append(message)
 
     def _in_turn(self, event: RecordedEvent, data: EventData, at: int) -> Iterator[Json]:
-        """Note which turn goes on; one of a transcript ends where the next begins."""
+        """Note the current turn; a turn of a transcript ends where the next begins."""
         number = event.meta.turn
         if number is None:
             return
@@ -256,7 +256,7 @@ class _Spans:
         return {**found, "spanId": own, "parentSpanId": turn.span_id}
 
     def _own_id(self, event: RecordedEvent | None, key: str) -> str:
-        """Return the id that a span had while it went on, if it is its own; or else one derived."""
+        """Return the id of the event's live span if no other span has it, or a derived one."""
         told = None if event is None else event.meta.span_id
         found = _digest(key, 8) if told is None or told in self._used else told
         self._used.add(found)
@@ -275,7 +275,7 @@ class _Spans:
         status: Json = {}
         if error is not None:
             told["error.type"] = error[0]
-            # What it says may quote what was said.
+            # An error message may quote content.
             said = {"message": error[1]} if self._content and error[1] else {}
             status = {"code": _ERROR, **said}
         return {
@@ -290,7 +290,7 @@ class _Spans:
 
 
 def _digest(text: str, size: int) -> str:
-    """Return an id of so many bytes, in hexadecimal."""
+    """Return an id of the given number of bytes, in hexadecimal."""
     return sha256(text.encode()).digest()[:size].hex()
 
 

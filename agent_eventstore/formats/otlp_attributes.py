@@ -1,4 +1,4 @@
-"""Attributes of GenAI spans: what payloads say under which name, and OTLP's JSON of values."""
+"""Attributes of GenAI spans: which attribute names payloads map to, and OTLP's JSON of values."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Json = dict[str, Any]
 
 
 def encoded(told: Mapping[str, Any]) -> list[Json]:
-    """Return attributes as OTLP's JSON has them; those without a value are left out."""
+    """Return attributes in OTLP's JSON form, without those that have no value."""
     return [
         {"key": key, "value": _value(value)} for key, value in told.items() if value is not None
     ]
@@ -76,12 +76,12 @@ def _value(value: Any) -> Json:
 
 
 def text(value: Any) -> str:
-    """Return a value as the JSON text that an attribute holds."""
+    """Return a value as an attribute's JSON text."""
     return dumps(value)
 
 
 def of_call(request: LlmRequest | None, ended: AssistantMessage | LlmError) -> Json:
-    """Return what is known of a model call but what was said."""
+    """Return everything known about a model call except its content."""
     asked = request.invocation if request is not None else _NO_INVOCATION
     invocation = ended.invocation or asked
     provider = asked.provider or invocation.provider
@@ -130,7 +130,7 @@ def _tokens(usage: TokenUsage | None) -> Json:
 
 
 def said(role: str, parts: Iterable[ContentPart]) -> Json:
-    """Return a message as the conventions have it."""
+    """Return a message in the form of the conventions."""
     return {"role": role, "parts": [_part(part) for part in parts]}
 
 
@@ -145,7 +145,7 @@ def _part(part: ContentPart) -> Json:
 
 
 def answered(data: AssistantMessage) -> Json:
-    """Return an answer as the conventions have it."""
+    """Return an answer in the form of the conventions."""
     message = said("assistant", data.parts)
     message["parts"] += [
         {
@@ -160,7 +160,7 @@ def answered(data: AssistantMessage) -> Json:
 
 
 def result_text(data: ToolResult) -> str:
-    """Return what a tool gave, as text."""
+    """Return a tool's output as text."""
     content = data.content
     if isinstance(content, tuple):
         return text([_part(part) for part in content])
@@ -168,6 +168,6 @@ def result_text(data: ToolResult) -> str:
 
 
 def result_said(data: ToolResult) -> Json:
-    """Return a result as the message that the model is told."""
+    """Return a result as the message that the model receives."""
     response = {"type": "tool_call_response", "id": data.provider_id, "result": result_text(data)}
     return {"role": "tool", "parts": [response]}

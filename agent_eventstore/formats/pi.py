@@ -1,9 +1,9 @@
-"""Session files of pi, and of OpenClaw: ``~/.pi/agent/sessions/<directory>/<session>.jsonl``.
+"""Session files of pi and OpenClaw: ``~/.pi/agent/sessions/<directory>/<session>.jsonl``.
 
-A line is the head (``session``), a ``message``, a ``compaction``, a new name (``session_info``), or
-bookkeeping. ``parentId`` makes the lines a tree: a prompt that follows an earlier line than the
-newest leaves a branch. What else a message has is kept under ``raw["pi"]``. Nothing is written in
-this format.
+A line is the header (``session``), a ``message``, a ``compaction``, a new name (``session_info``),
+or bookkeeping. ``parentId`` makes the lines a tree: a prompt that follows an earlier line instead
+of the newest leaves a branch. Other fields of a message are kept under ``raw["pi"]``. There is no
+export to this format.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
 FORMAT = "pi"
 ORIGINAL = "pi"
-"""The key in ``raw`` of what a message has besides what its event says."""
+"""The key in ``raw`` of a message's fields that its event does not hold."""
 
 _LOOK_AHEAD = 200
 _SILENT = frozenset("model_change thinking_level_change label custom".split())
@@ -51,14 +51,14 @@ _SAID = frozenset("role content usage model provider timestamp toolCallId toolNa
 
 
 def recognises(value: Any) -> bool:
-    """Whether a value is the head of such a file."""
+    """Whether a value is the header of such a file."""
     if not isinstance(value, dict) or value.get("type") != "session":
         return False
     return {"id", "timestamp", "cwd"} <= value.keys() and text_at(value, "id") is not None
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
-    """Give the file's session, whose events are read when they are asked for."""
+    """Yield the file's session, whose events are read on demand."""
     for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
         if isinstance(item, Record) and recognises(item.value):
             place, stream = identify(FORMAT, item.value["id"]), SessionFile(source, _Session)
@@ -68,7 +68,7 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
 
 
 class _Session:
-    """The lines of one session, on their way to events."""
+    """The lines of one session while they become events."""
 
     def __init__(self, source: Source, log: SessionLog, left_out: LeftOut) -> None:
         self.log = log
@@ -76,7 +76,7 @@ class _Session:
         self._places: dict[str, int] = {}
 
     def line(self, record: Record) -> ImportFailed | None:
-        """Take in a line; return why it cannot be used, if so."""
+        """Process a line; return why it cannot be used, or None."""
         line, kind = record.value, text_at(record.value, "type")
         if not isinstance(line, dict) or kind is None:
             return self._source.failed(record.line, "a line must be an object with a type")

@@ -1,13 +1,13 @@
 """Whole projects of document 000 (section 3.1): an index, and a directory for each conversation.
 
-``index.json`` lists the conversations, and ``<id>/messages.json`` beside it holds what was said in
-each; both may stand below ``conversations/``. A conversation that is missing or broken is reported,
-and stops no other. Directories that the index does not list are imported too, without title and
-mode. Without an index that can be read nothing is imported: the conversations would get other ids,
-and come again once it is mended.
+``index.json`` lists the conversations, and ``<id>/messages.json`` next to it holds the messages of
+each; both may be below ``conversations/``. A missing or broken conversation is reported, and does
+not stop the others. Directories that the index does not list are imported too, without title and
+mode. Without a readable index nothing is imported: the conversations would get different ids, and
+be imported a second time once the index is repaired.
 
-In an export a conversation that came from a project is called what it was called there, and its
-entry in the index is given back; others have our own id. The index is written last.
+In an export, a conversation that came from a project gets its original name and index entry; others
+have our own id. The index is written last.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read(
     """Iterate over a project's conversations, and over reports of what could not be read.
 
     Args:
-        directory: The project's, its ``conversations``, or the index in there.
+        directory: The project's directory, its ``conversations``, or the index in it.
         on_read: Called with the share of the bytes that have been read, from 0.0 to 1.0.
     """
     root = root_of(directory)
@@ -63,7 +63,7 @@ def read(
         yield ImportFailed(
             str(directory),
             None,
-            f"no project: there is no {INDEX} and no {_NESTED}/{INDEX} in this directory",
+            f"not a project: this directory has neither {INDEX} nor {_NESTED}/{INDEX}",
         )
         return
     broken = [item for item in Source(root / INDEX).document() if isinstance(item, ImportFailed)]
@@ -122,7 +122,7 @@ def _conversations(
 def _unfit(root: Path, name: str) -> str | None:
     """Return why a conversation cannot be read, or None."""
     if not fits(name):
-        return "has an id that is not a directory's name; it was left out"
+        return "has an id that is not a valid directory name; it was skipped"
     path = root / name / MESSAGES
     try:
         if not path.is_file():
@@ -130,7 +130,7 @@ def _unfit(root: Path, name: str) -> str | None:
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
     if not path.resolve().is_relative_to(root.resolve()):
-        return "leads out of the project through a link; it was left out"
+        return "is reached through a link out of the project; it was skipped"
     return None
 
 
@@ -152,7 +152,7 @@ def _directories(root: Path) -> list[Path]:
 
 @dataclass(slots=True)
 class ProjectReport:
-    """What was exported, and what could not be, with the reasons."""
+    """The number of exported conversations, and those that failed, with the reasons."""
 
     conversations: int = 0
     failures: list[tuple[UUID, str]] = field(default_factory=list)
@@ -165,23 +165,23 @@ def export_project(
     *,
     on_progress: Callable[[ProjectReport], None] | None = None,
 ) -> ProjectReport:
-    """Write conversations as a project below a directory, and return what was done.
+    """Write conversations as a project below a directory, and return a report.
 
-    One that cannot be read is reported, and the others are written.
+    A conversation that cannot be read is reported, and the others are written.
 
     Args:
-        store: Where from.
-        directory: Gets ``agent_eventstore/``; it is made if it does not exist.
-        conversations: Which, in the order of the index.
+        store: The store to read from.
+        directory: Gets ``agent_eventstore/``; it is created if it does not exist.
+        conversations: The conversations, in the order of the index.
         on_progress: Called after each with the report so far.
 
     Raises:
-        FileExistsError: A project stands there already.
+        FileExistsError: The directory already contains a project.
         OSError: A file cannot be written.
     """
     root, report = directory / "conversations", ProjectReport()
     if (root / INDEX).exists():
-        raise FileExistsError(f"{root / INDEX} is there already")
+        raise FileExistsError(f"{root / INDEX} already exists")
     root.mkdir(parents=True, exist_ok=True)
     index: list[dict[str, Any]] = []
     names: set[str] = set()
@@ -205,15 +205,15 @@ def export_project(
 
 
 def json_text(value: Any, default: Callable[[Any], Any] | None = None) -> str:
-    """Return a document of JSON for people, in UTF-8 where it has all the characters.
+    """Return a JSON document for people, in UTF-8 if it can encode all characters.
 
-    ``default`` makes JSON of what is none.
+    ``default`` converts values that are not JSON.
     """
     text = json.dumps(value, default=default, ensure_ascii=False, allow_nan=False, indent=2)
     try:
         text.encode()
     except UnicodeEncodeError:
-        # Lone surrogates have no UTF-8; as escapes they are kept.
+        # UTF-8 cannot encode lone surrogates; escapes preserve them.
         text = json.dumps(value, default=default, allow_nan=False, indent=2)
     return f"{text}\n"
 
@@ -221,7 +221,7 @@ def json_text(value: Any, default: Callable[[Any], Any] | None = None) -> str:
 def _write(path: Path, value: Any) -> None:
     try:
         path.write_text(json_text(value), encoding="utf-8", newline="\n")
-    except OSError as error:  # to write does not tell where, as to open does
+    except OSError as error:  # unlike opening, writing does not name the file
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 

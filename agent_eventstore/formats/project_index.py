@@ -1,7 +1,7 @@
-"""``index.json`` of a project: which conversations there are, with title and mode (document 000).
+"""``index.json`` of a project: its conversations, with title and mode (document 000).
 
-It is a list of entries, a list under ``conversations``, or an object with the entries by id. The
-entry of a conversation is found by the name of its directory.
+It is a list of entries, a list under ``conversations``, or an object with the entries by id. A
+conversation's entry is found by the name of its directory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Entry = dict[str, Any]
 
 
 def entries_in(path: Path) -> Iterator[Entry | ImportFailed]:
-    """Iterate over the entries of an index, and over reports of what is none."""
+    """Iterate over the entries of an index, and over reports of anything that is not an entry."""
     source = Source(path)
     for item in source.document():
         if isinstance(item, ImportFailed):
@@ -50,11 +50,11 @@ def name_of(entry: Any) -> str | None:
 
 
 def entry_of(path: Path, names: Collection[str | None]) -> Iterator[Entry | ImportFailed]:
-    """Give the entry of the conversation in a file, found by name, or reports of why not.
+    """Yield the entry of the conversation in a file, found by name, or reports of why not.
 
     Args:
-        path: The conversation's file; the index stands beside it, or beside its directory.
-        names: What the conversation may be called.
+        path: The conversation's file; the index is next to it, or next to its directory.
+        names: The possible names of the conversation.
     """
     for directory in list(path.absolute().parents)[:2]:
         if (directory / INDEX).is_file():

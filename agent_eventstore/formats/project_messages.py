@@ -1,17 +1,17 @@
 """``messages.json`` of a project's conversation (document 000, sections 3.1 and 4.1).
 
 The file is an array of messages in a superset of OpenAI's shape; fields that older files lack get
-the defaults of section 6. An ``index.json`` beside the file, or beside its directory, adds title
+the defaults of section 6. An ``index.json`` next to the file, or next to its directory, adds title
 and mode. An element that is not a message is reported, and the others are imported.
 
-The conversation's id comes from the ``conversationId`` in its messages if they name one, then from
-its entry in the index, otherwise from its first message: all of them stay as they are while the
+The conversation's id comes from the ``conversationId`` in its messages if they have one, then from
+its entry in the index, otherwise from its first message: all of these stay the same while the
 product rewrites the file.
 
-Exports are ``messages.json`` and ``messages.jsonl``. Messages that came from such a file are given
-back as they were. The others are OpenAI's with the fields of document 000 (4.1): id, time, mode,
-run, what the user interface shows. What a request would not hold is marked
-``includeInContext: false``: what was withdrawn, replaced or made up for. A failed model call is an
+Exports are ``messages.json`` and ``messages.jsonl``. Messages that came from such a file are
+restored unchanged. The others are OpenAI's with the fields of document 000 (4.1): id, time, mode,
+run, and what the user interface shows. Messages that a request would not contain (withdrawn,
+replaced, or made up for) are marked ``includeInContext: false``. A failed model call is an
 assistant message with its ``LLM_ERROR`` block. Sessions, turns, runs, requests and the notebook
 have no message.
 """
@@ -73,7 +73,7 @@ __all__ = [
 
 
 FORMAT = "messages-json"
-"""The key in ``raw`` under which the message stands as it came, but for a text content."""
+"""The key in ``raw`` under which the message is kept, except for a text content."""
 
 _OWN_FIELDS = {"createdAt", "partType", "isCollapsed", "includeInContext", "toolName"}
 
@@ -86,7 +86,7 @@ def recognises(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
-    """Give the file's one conversation, after reports of what could not be read."""
+    """Yield the file's one conversation, after reports of what could not be read."""
     messages = list[Record]()
     yield from _messages(source, messages)
     stated = explicit_id(messages[0].value) if messages else None
@@ -101,9 +101,9 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
 
 
 def read_entry(source: Source, entry: Entry) -> Iterator[Transcript | ImportFailed]:
-    """Give the conversation of an index's entry, also if nothing has been said in it yet.
+    """Yield the conversation of an index entry, even if it has no messages yet.
 
-    A file that holds no message but broken ones gives none.
+    A file whose messages are all broken yields none.
     """
     messages, broken = list[Record](), False
     for failure in _messages(source, messages):
@@ -114,7 +114,7 @@ def read_entry(source: Source, entry: Entry) -> Iterator[Transcript | ImportFail
 
 
 def _messages(source: Source, messages: list[Record]) -> Iterator[ImportFailed]:
-    """Collect a file's messages, and give reports of what is none."""
+    """Collect a file's messages, and yield reports of elements that are not messages."""
     for element in _elements(source):
         if isinstance(element, ImportFailed):
             yield element
@@ -178,7 +178,7 @@ def export_messages_json(store: EventStore, conversation_id: UUID) -> list[Messa
     """Return a conversation's ``messages.json``, in order of version.
 
     Raises:
-        ConversationNotFound: There is no such conversation.
+        ConversationNotFound: The conversation does not exist.
     """
     return _Export(store, conversation_id, PROJECT_MESSAGE).messages()
 
@@ -186,20 +186,20 @@ def export_messages_json(store: EventStore, conversation_id: UUID) -> list[Messa
 def export_messages_jsonl(store: EventStore, conversation_id: UUID) -> Iterator[Message]:
     """Iterate over the lines of a conversation's ``messages.jsonl``, in order of version.
 
-    Each names its conversation, and its sender where one is known.
+    Each line names its conversation, and its sender if known.
 
     Raises:
-        ConversationNotFound: There is no such conversation.
+        ConversationNotFound: The conversation does not exist.
     """
     export = _Export(store, conversation_id, chat_jsonl.ORIGINAL)
     for message in export.messages():
-        known = message.get("id")  # a message that is given back may have none
+        known = message.get("id")  # a restored message may have none
         ours = isinstance(known, str) and known in export.made
         yield {**message, "conversationId": str(conversation_id)} if ours else message
 
 
 class _Export:
-    """The messages of one conversation; ``original`` is where those of the format are kept."""
+    """The messages of one conversation; ``original`` is the key under which originals are kept."""
 
     def __init__(self, store: EventStore, conversation_id: UUID, original: str) -> None:
         self._facts = list(facts_of(store, conversation_id))
@@ -210,7 +210,7 @@ class _Export:
         self._names: dict[int, str] = {}
         self._leading, self._instructed = True, False
         self.made = set[str]()
-        """The ids of the messages that were made, not given back."""
+        """The ids of the messages that were created here, not restored."""
 
     def messages(self) -> list[Message]:
         found = (self._message(event, data) for event, data in self._facts)
@@ -220,7 +220,7 @@ class _Export:
         raw = data.raw if isinstance(data, UnknownEvent) else getattr(data, "raw", None)
         kept = raw.get(self._original) if isinstance(raw, dict) else None
         if kept is None and isinstance(raw, dict) and self._original in raw:
-            return None  # given back with the event before, which came of the same message
+            return None  # restored with the previous event, which came from the same message
         if isinstance(kept, dict):
             message: Message | None = self._given_back(event, restored(kept, data), data)
         else:
@@ -252,7 +252,7 @@ class _Export:
         return message
 
     def _said(self, event: RecordedEvent, data: EventData) -> Message | None:
-        """Return role and content, and what belongs to them."""
+        """Return role and content, and the fields that belong to them."""
         match data:
             case ConversationStart():
                 told = (data.base_instructions, data.user_instructions)
@@ -292,7 +292,7 @@ class _Export:
         calls = message.get("tool_calls")
         if not isinstance(calls, list) or len(calls) != len(data.tool_calls):
             return message
-        # Ids that are used twice would be paired by their order, which may be another one.
+        # Ids that are used twice would be paired by order, which may differ.
         ids = [
             self._take(request.provider_id or "", call_id(event.version, index))
             for index, request in enumerate(data.tool_calls)
@@ -310,7 +310,7 @@ class _Export:
         return taken
 
     def _instructing(self, event: RecordedEvent, data: EventData) -> dict[str, bool]:
-        """Return what tells an instruction from history, where its place does not."""
+        """Return the fields that mark an instruction, if its place does not show that it is one."""
         if not isinstance(data, SystemInstruction) or not self._in_context(event):
             return {}
         if self._leading and data.continues == self._instructed:

@@ -1,8 +1,8 @@
-"""Items of OpenAI's Responses API, as its requests, its answers and agents SDKs have them: pure.
+"""Items of OpenAI's Responses API, as in its requests, its responses and agent SDKs: pure.
 
-What the model gave in one answer (reasoning, messages, calls) is several items, and one event that
-keeps them under ``raw["output"]``, as the recorder does. Any other item is an event that keeps it
-under `ITEM`. In a transcript they stand in the same files as messages of the chat API.
+A model's answer (reasoning, messages, calls) is several items, and one event that keeps them under
+``raw["output"]``, as the recorder does. Any other item becomes an event that keeps it under `ITEM`.
+Transcripts mix items and messages of the chat API in the same files.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ __all__ = [
 ]
 
 ITEM = "openai_item"
-"""The key in ``raw`` under which an item stands as it came; those of an answer are ``output``."""
+"""The key in ``raw`` under which an item is kept; those of an answer are under ``output``."""
 
 _IMPORTED = "openai_items"
-"""The key in ``raw`` of what came from a transcript: an export gives its items back."""
+"""The key in ``raw`` of events from a transcript: an export restores their items."""
 
 _APPROVAL = "mcp_approval_response"
 _RESULTS = frozenset({*OUTPUTS.values(), _APPROVAL})
@@ -72,7 +72,7 @@ def is_item(value: Any) -> bool:
 
 
 def grouped(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield items that came of one answer together, and all others alone."""
+    """Yield items of the same answer together, and all others alone."""
     answer: list[Any] = []
     for item in items:
         told = is_answer(item)
@@ -102,7 +102,7 @@ def _is_message(item: Mapping[str, Any]) -> bool:
 
 
 def answer_of(items: Sequence[Any], usage: TokenUsage | None = None) -> AssistantMessage:
-    """Return the answer that items came of, which it keeps."""
+    """Return the answer made from items, which it keeps."""
     parts, calls = _plain(items) or _streamed(items)
     return AssistantMessage(
         parts=parts,
@@ -115,7 +115,7 @@ def answer_of(items: Sequence[Any], usage: TokenUsage | None = None) -> Assistan
 
 
 def _plain(items: Sequence[Any]) -> _Understood | None:
-    """Return what `_streamed` does, much sooner, of texts and calls as they are; else None."""
+    """Return the result of `_streamed`, much faster, for plain texts and calls; else None."""
     parts: list[ContentPart] = []
     calls: list[ToolCallRequest] = []
     for item in items:
@@ -136,23 +136,23 @@ def _plain(items: Sequence[Any]) -> _Understood | None:
 
 
 def _streamed(items: Sequence[Any]) -> _Understood:
-    """Return what a parser of streams understands of items that are done."""
+    """Return what a stream parser understands of completed items."""
     answer = Answer()
     output = Items(answer)
-    for place, item in enumerate(items):  # by place, since ids of other servers are not unique
+    for place, item in enumerate(items):  # by place, because other servers' ids are not unique
         output.end({"item": _as_output(item), "output_index": place})
     return answer.parts(), answer.requests(complete=True)
 
 
 def _as_output(item: JsonObject) -> JsonObject:
-    """Return a message in short form as a response would have it, and all else as it is."""
+    """Return a short-form message as a response would have it, and anything else unchanged."""
     if item.get("role") != "assistant" or not isinstance(said := item.get("content"), str):
         return item if "type" in item else {**item, "type": "message"}
     return {**item, "type": "message", "content": [{"type": "output_text", "text": said}]}
 
 
 def parts_in(content: Any) -> tuple[Any, ...]:
-    """Return what was said as parts; what has no name here is kept as it came."""
+    """Return the content as parts; an unknown one is kept verbatim."""
     if isinstance(content, str):
         return (TextPart(text=content),)
     if not isinstance(content, list):
@@ -165,7 +165,7 @@ def parts_in(content: Any) -> tuple[Any, ...]:
 
 
 def result_of(item: Mapping[str, Any], calls: Calls) -> ToolResult | None:
-    """Return the result that an item brings, which keeps it; None if it brings none."""
+    """Return the result in an item, which it keeps, or None if the item has none."""
     if text(item.get("type")) not in _RESULTS:
         return None
     key = "approval_request_id" if item.get("type") == _APPROVAL else "call_id"
@@ -177,7 +177,7 @@ def result_of(item: Mapping[str, Any], calls: Calls) -> ToolResult | None:
 
 
 def transcribed(group: Sequence[Any], version: int, calls: Calls) -> EventData:
-    """Return the payload of a group of items of a transcript, which will stand at ``version``."""
+    """Return the payload at ``version`` for a group of items of a transcript."""
     if is_answer(group[0]):
         return answer_of(group).model_copy(update={"raw": {_IMPORTED: True, "output": list(group)}})
     (item,) = group
@@ -194,7 +194,7 @@ def transcribed(group: Sequence[Any], version: int, calls: Calls) -> EventData:
 
 
 def items_of(raw: Any) -> list[Any] | None:
-    """Return the items that a payload came of in a transcript; None if it came of none."""
+    """Return the transcript items that a payload was made from, or None."""
     if not isinstance(raw, Mapping) or raw.get(_IMPORTED) is not True:
         return None
     return [raw[ITEM]] if ITEM in raw else list(raw["output"])

@@ -1,8 +1,8 @@
-"""A conversation as the session JSONL of document 001, one dictionary a line.
+"""A conversation as the session JSONL of document 001, one dictionary per line.
 
-Lines that were imported come back as they were. Of other events the lines are made: frames that
-nobody recorded (a session, a turn around each user message) are added, and what document 001 has
-no field for stands in ``meta``: ``message`` (the chat message, unless role and content say it all),
+Imported lines are restored unchanged. Lines are created for other events. Frames that were not
+recorded (a session, a turn around each user message) are added, and anything that document 001 has
+no field for goes to ``meta``: ``message`` (the chat message, unless role and content are enough),
 ``version`` and ``call_id`` (the event's and the tool call's place), ``event`` (further metadata),
 ``data`` (the payload of an event type that 001 does not have). Requests, stream chunks, receipts of
 erasure and erased events have no lines.
@@ -48,14 +48,14 @@ def export_session_jsonl(store: EventStore, conversation_id: UUID) -> Iterator[L
     """Iterate over a conversation's lines, in order of version.
 
     Raises:
-        ConversationNotFound: There is no such conversation.
+        ConversationNotFound: The conversation does not exist.
     """
     store.get(conversation_id)
     return _Export(conversation_id).lines(facts_of(store, conversation_id))
 
 
 class _Export:
-    """What the lines so far leave open."""
+    """The state of an export: what the lines so far leave open."""
 
     def __init__(self, conversation_id: UUID) -> None:
         self._session_id = str(conversation_id)
@@ -136,7 +136,7 @@ class _Export:
                 yield self._other(event, data)
 
     def _pending(self) -> Iterator[Line]:
-        """Give the lines of events that waited for the next one to be joined with it."""
+        """Yield the lines of events that were held back to be joined with the next one."""
         if self._start is not None:
             start, self._start = self._start, None
             self._own_session = True
@@ -224,7 +224,7 @@ class _Export:
         *,
         frame: bool = False,
     ) -> Line:
-        """Return a line; a frame is one that stands for no event of its own."""
+        """Return a line; a frame is a line without an event of its own."""
         further = {} if frame else lines.further(event.meta, self._session_id)
         told = {
             **(meta or {}),

@@ -1,4 +1,4 @@
-"""What stands in the lines of a session's JSONL: pure functions from payloads to ``meta``."""
+"""The contents of the lines of session JSONL: pure functions from payloads to ``meta``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TOLD_ELSEWHERE = {"turn", "step", "occurred_at"}
 
 
 class Tally:
-    """Steps and tokens of a turn whose end nobody recorded."""
+    """Steps and tokens of a turn whose end was not recorded."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -77,7 +77,7 @@ def plain(data: EventData) -> Any:
 
 
 def further(meta: Meta, session_id: str) -> dict[str, Any]:
-    """Return the event metadata that have no field of their own in a line."""
+    """Return the event metadata that has no field of its own in a line."""
     told = meta.model_dump(mode="json", exclude_defaults=True, exclude=_TOLD_ELSEWHERE)
     if told.get("session_id") == session_id:
         del told["session_id"]
@@ -85,7 +85,7 @@ def further(meta: Meta, session_id: str) -> dict[str, Any]:
 
 
 def ui(data: EventData) -> dict[str, Any]:
-    """Return how a message is shown, by the names of document 000; empty if it does not say."""
+    """Return how a message is shown, with document 000's names; empty if it does not say."""
     told = getattr(data, "ui", None)
     if not isinstance(told, Ui):
         return {}
@@ -95,9 +95,9 @@ def ui(data: EventData) -> dict[str, Any]:
 def content_and_message(
     message: dict[str, Any], told: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """Return a line's text, and ``message`` for its ``meta`` unless text and ``told`` say it all.
+    """Return a line's text, and ``message`` for its ``meta`` unless text and ``told`` are enough.
 
-    In ``message`` a text content is null: it is the line's.
+    In ``message`` a text content is null, because the line holds it.
     """
     content = message.get("content")
     text = content if isinstance(content, str) else text_of(content)
@@ -152,7 +152,7 @@ def session_end(data: SessionEnd) -> dict[str, Any]:
 
 
 def model_call(data: AssistantMessage) -> dict[str, Any]:
-    """Return what an assistant's line tells of the model call."""
+    """Return what an assistant line says about the model call."""
     model = None if data.invocation is None else data.invocation.model
     return known(
         {
@@ -165,7 +165,7 @@ def model_call(data: AssistantMessage) -> dict[str, Any]:
 
 
 def action(own_id: str, request: ToolCallRequest | None, call: ToolCall | None) -> dict[str, Any]:
-    """Return the ``meta`` of an action: the model's request if it is known, else the call."""
+    """Return the ``meta`` of an action: from the model's request if known, else from the call."""
     asked = request or call
     if asked is None:
         return {"call_id": own_id}
@@ -181,7 +181,7 @@ def action(own_id: str, request: ToolCallRequest | None, call: ToolCall | None) 
 
 
 def execution(data: ToolResult) -> dict[str, Any]:
-    """Return what an observation tells of the execution."""
+    """Return what an observation says about the execution."""
     return known(
         {
             "tool": data.name,

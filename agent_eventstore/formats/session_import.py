@@ -1,13 +1,13 @@
-"""Session JSONL of document 001: one event a line; a session is imported as a conversation.
+"""Session JSONL of document 001: one event per line; each session becomes a conversation.
 
 A ``turn_start`` gives the turn and the user's message, an ``assistant`` line the model's message
-with the tool calls of the ``action`` lines of its step, an ``action`` the tool call that was made,
-an ``observation`` its result. The text of an assistant line that a ``final`` of the same step
-repeats is kept out of the context, so that no answer is read twice. Lines are grouped by
-``session_id``, so a file's sessions are held in memory until its end.
+with the tool calls of the ``action`` lines of its step, an ``action`` the executed tool call, an
+``observation`` its result. If a ``final`` of the same step repeats the text of an assistant line,
+that text is kept out of the context, so a model does not read the answer twice. Lines are grouped
+by ``session_id``, so a file's sessions are held in memory until its end.
 
-Lines that `export_session_jsonl` wrote carry more in ``meta`` (``message``, ``version``,
-``call_id``, ``data``); with it the conversation comes back as it was.
+Lines that `export_session_jsonl` wrote have more in ``meta`` (``message``, ``version``,
+``call_id``, ``data``), which restores the original conversation.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def recognises(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
-    """Give the file's sessions, in order of their first lines, after reports of broken lines."""
+    """Yield the file's sessions in order of their first lines, after reports of broken lines."""
     sessions: dict[str | None, list[Record]] = {}
     current: str | None = None
     for item in source.lines():
@@ -70,7 +70,7 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
 
 
 class _Session:
-    """The lines of one session, on their way to events."""
+    """The lines of one session while they become events."""
 
     def __init__(self, source: Source, session_id: str | None, records: list[Record]) -> None:
         self._lines: list[dict[str, Any]] = [record.value for record in records]
@@ -122,14 +122,14 @@ class _Session:
         self._draft.add(data, meta, as_told=ours)
 
     def _payload(self, message: dict[str, Any], line: Mapping[str, Any] | None) -> Any:
-        """Return the payload of a message that stands on ``line``, or on no line of its own."""
+        """Return the payload of a message that is on ``line``, or on no line of its own."""
         data: Any = payload_of(message, self._draft.next_version, self._draft.calls)
         if isinstance(data, UnknownEvent):
             return UnknownEvent(data.type, 1, {**data.raw, ORIGINAL: line})
         return lines.with_line(data, line)
 
     def _system(self, line: dict[str, Any]) -> None:
-        """Add an instruction, what once was one, or a summary."""
+        """Add an instruction, a former instruction, or a summary."""
         role = "developer" if line.get("role") == "developer" else "system"
         data = self._payload(lines.message_in(line, role), line)
         if isinstance(data, SystemInstruction) and about(line).get("continues") is True:
@@ -164,7 +164,7 @@ class _Session:
         requests: tuple[ToolCallRequest, ...],
         actions: Mapping[int, Mapping[str, Any]],
     ) -> tuple[ToolCallRequest, ...]:
-        """Match actions with the requests that they carry out, and keep their lines there."""
+        """Match actions with the requests that they execute, and store their lines there."""
         claimed = list(requests)
         free = {str(place): place for place in range(len(requests))}
         for index, action in actions.items():
@@ -213,7 +213,7 @@ class _Session:
             self._draft.calls.settle(own_id)
             data = data.model_copy(update={"call_id": own_id})
         if "message" not in meta:
-            # The line is the original; the message was only made to interpret it.
+            # The line is the original; the message was only built to interpret it.
             data = data.model_copy(update={"raw": {ORIGINAL: data.raw[ORIGINAL]}})
         self._add(lines.observed(line, data), line)
 
@@ -229,7 +229,7 @@ class _Session:
         return found
 
     def _is_repeated(self, index: int) -> bool:
-        """Whether a final line of the same step says again what this line says."""
+        """Whether a final line of the same step repeats this line."""
         place = lines.place_of(self._lines[index])
         for later in range(index + 1, len(self._lines)):
             line = self._lines[later]
@@ -241,7 +241,7 @@ class _Session:
         return False
 
     def _repeats(self, line: Mapping[str, Any]) -> bool:
-        """Whether an assistant line of the same step has told this line's tokens already."""
+        """Whether an assistant line of the same step has already given this line's tokens."""
         told = self._step_ended_by
         return (
             told is not None
@@ -250,7 +250,7 @@ class _Session:
         )
 
     def _with_versions(self, data: Any, line: Mapping[str, Any]) -> Any:
-        """Return a payload that speaks of versions, with those that the events have now."""
+        """Return a payload that refers to versions, with the versions that the events have now."""
         if not isinstance(data, Retraction | Summary):
             return data
         new = [

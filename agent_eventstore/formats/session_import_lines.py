@@ -1,8 +1,8 @@
-"""The lines of a session's JSONL, one by one: each to a payload that keeps the line it came from.
+"""The lines of session JSONL: each becomes a payload that keeps the line it came from.
 
-A payload's ``raw["session_line"]`` is its line (a text ``content`` is null there and stands in the
-payload), or None if the event has no line of its own. What no payload can express becomes an
-`UnknownEvent` that keeps the line.
+A payload's ``raw["session_line"]`` is its line (a text ``content`` is null there, because the
+payload holds it), or None if the event has no line of its own. A line that no payload can express
+becomes an `UnknownEvent` that keeps the line.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
 Line = Mapping[str, Any]
 
 ORIGINAL = "session_line"
-"""The key in ``raw`` under which the line stands."""
+"""The key in ``raw`` under which the line is kept."""
 
 UNINTERPRETED = "session_event"
 """The event type of a line that no payload can express."""
@@ -71,7 +71,7 @@ _TOKENS = {
 
 
 def about(line: Line) -> dict[str, Any]:
-    """Return a line's ``meta``, empty if it has none."""
+    """Return a line's ``meta``, or an empty one."""
     return object_in(line, "meta")
 
 
@@ -81,12 +81,12 @@ def text_in(line: Line) -> str | None:
 
 
 def is_system_message(line: Line) -> bool:
-    """Whether a line says itself that it is one, whatever its type is called."""
+    """Whether a line is a system message, whatever its type."""
     return line.get("role") in ("system", "developer") and text_in(line) is not None
 
 
 def place_of(line: Line) -> tuple[int | None, int | None]:
-    """Return a line's turn (from 1) and step (from 0); what is out of range counts as unknown."""
+    """Return a line's turn (from 1) and step (from 0); values out of range count as unknown."""
     turn, step = (count_of(line.get("turn")), count_of(line.get("step")))
     return turn or None, step
 
@@ -113,7 +113,7 @@ def meta_in(line: Line, **fields: Any) -> Meta:
 
 
 def message_in(line: Line, role: str) -> dict[str, Any]:
-    """Return the chat message that a line stands for."""
+    """Return the chat message that a line represents."""
     told = about(line).get("message")
     if not isinstance(told, dict):
         return {"role": role, "content": line.get("content")}
@@ -176,7 +176,7 @@ def interpret(line: Line) -> EventData:
 
 
 def said(line: Line, data: AssistantMessage, *, final: bool, counted: bool) -> AssistantMessage:
-    """Return an assistant's message with what its line tells of the model call."""
+    """Return an assistant message with what its line says about the model call."""
     meta = about(line)
     model = meta.get("model")
     return data.model_copy(
@@ -191,7 +191,7 @@ def said(line: Line, data: AssistantMessage, *, final: bool, counted: bool) -> A
 
 
 def observed(line: Line, data: ToolResult) -> ToolResult:
-    """Return a tool's result with what its line tells of the execution."""
+    """Return a tool result with what its line says about the execution."""
     meta = about(line)
     status = next((s for s in get_args(ToolStatus) if s == meta.get("status")), "success")
     return data.model_copy(
@@ -229,7 +229,7 @@ def _frame(line: Line, meta: dict[str, Any]) -> Any:
 
 
 def _usage(meta: Line) -> TokenUsage | None:
-    """Return the tokens that a line tells: counted by the writer unless it says ``reported``."""
+    """Return a line's tokens: counted by the writer unless the line says ``reported``."""
     tokens = meta.get("tokens")
     if not isinstance(tokens, dict):
         return None

@@ -3,9 +3,9 @@
 A file holds one, a JSON array of them, or JSON Lines of them; ``conversation`` and turns with
 ``role`` and ``content`` are read too. Understood are the names that such data sets give to the
 user, the model, the system and tools, and calls as LLaMA-Factory writes them (``function_call``,
-with JSON of ``name`` and ``arguments``, before ``observation``). A turn of anybody else is kept as
-it came, and counted. Each event keeps its turn under ``raw["sharegpt_turn"]`` but for its text, and
-the conversation's start what the object holds besides. Nothing is written in this format.
+with JSON of ``name`` and ``arguments``, before ``observation``). A turn of anyone else is kept
+verbatim, and counted. Each event keeps its turn under ``raw["sharegpt_turn"]`` without its text,
+and the conversation's start keeps the object's other fields. There is no export to this format.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
 FORMAT = "sharegpt"
 ORIGINAL = "sharegpt_turn"
-"""The key in ``raw`` of a turn as it came, but for its text."""
+"""The key in ``raw`` of the original turn, without its text."""
 
 _HOLDERS = ("conversations", "conversation")
 _ROLES = {
@@ -65,13 +65,13 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
 
 
 def _turns(value: Any) -> list[Any] | None:
-    """Return the turns that an object holds."""
+    """Return the turns in an object."""
     held = (value.get(key) for key in _HOLDERS) if isinstance(value, dict) else ()
     return next((each for each in held if isinstance(each, list)), None)
 
 
 def _told(turn: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return by which names a turn says who speaks, and what."""
+    """Return the names of a turn's fields for the speaker and the text."""
     pairs = (("from", "value"), ("role", "content"))
     return next((pair for pair in pairs if pair[0] in turn and pair[1] in turn), None)
 
@@ -115,7 +115,7 @@ def _payload(turn: dict[str, Any], version: int, calls: Calls) -> EventData:
 
 
 def _call(text: Any) -> dict[str, Any] | None:
-    """Return the call that a text is, as OpenAI has it; None if it is none."""
+    """Return the call in a text, in OpenAI's form, or None if it is not one."""
     try:
         call = json.loads(text)
         name, arguments = call["name"], call["arguments"]

@@ -1,10 +1,10 @@
-"""Foreign files as records with their lines: JSON Lines line by line, JSON arrays by element.
+"""Foreign files as records with line numbers: JSON Lines by line, JSON arrays by element.
 
-JSON is read strictly (NaN, infinities, numbers beyond their range and names that stand twice in an
-object are refused), and a record
-that cannot be used is answered as an `ImportFailed` in its place, so that it hides no other. JSON
-Lines are never held as a whole; a JSON document is, as text, and its elements are decoded one by
-one. Text is UTF-8, and surrogates encoded as if they were characters are let through.
+JSON is read strictly: NaN, infinities, numbers out of range and names that occur twice in an object
+are refused. A record that cannot be used is returned as an `ImportFailed` in its place, so it does
+not hide any other. JSON Lines are never held as a whole; a JSON document is held as text, and its
+elements are decoded one by one. Text is UTF-8, and surrogates encoded as if they were characters
+are accepted.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _MOST_DIGITS = 4_000
 _COMPRESSED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip"}
 
 LONGEST_LINE = 256 * 1024 * 1024
-"""How many bytes of a file are held at once, where it is read by lines."""
+"""How many bytes of a file are held at once when it is read by lines."""
 
 DEEPEST = 200
-"""How deep a record may nest; what is stored is wrapped a few levels deeper."""
+"""How deeply a record may be nested; what is stored is wrapped a few levels deeper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ Parsed = Record | ImportFailed
 
 
 class Unusable(ValueError):
-    """JSON by its grammar, ending at ``end``, but with a value that JSON does not know."""
+    """Grammatically valid JSON, ending at ``end``, but with a value that JSON does not allow."""
 
     def __init__(self, reason: str, end: int) -> None:
         self.end = end
@@ -54,7 +54,7 @@ class Unusable(ValueError):
 
 
 class StrictDecoder:
-    """Decodes one JSON value at a time; what it refuses, it can step over."""
+    """Decodes one JSON value at a time, and can skip a value that it refuses."""
 
     def __init__(self) -> None:
         self._refused: list[str] = []
@@ -69,9 +69,9 @@ class StrictDecoder:
         """Return the value that begins at ``start``, and where it ends.
 
         Raises:
-            Unusable: It holds NaN, an infinity, a number out of range or a name twice; ``end`` is
-                known.
-            ValueError: It is not JSON, or nested too deeply; nothing is known of its end.
+            Unusable: It contains NaN, an infinity, a number out of range or a name twice; ``end``
+                is known.
+            ValueError: It is not JSON, or nested too deeply; its end is unknown.
         """
         self._refused.clear()
         try:
@@ -86,10 +86,10 @@ class StrictDecoder:
         return value, end
 
     def decode(self, text: str) -> Any:
-        """Return the one value of a text.
+        """Return the single value of a text.
 
         Raises:
-            ValueError: As of `decode_at`, or there is something else in the text.
+            ValueError: As for `decode_at`, or the text contains something else.
         """
         value, end = self.decode_at(text, _skip(text, 0))
         if _skip(text, end) < len(text):
@@ -104,7 +104,7 @@ class StrictDecoder:
         if len(found) < len(pairs):
             seen: set[str] = set()
             twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-            self._refused.append(f"the name {twice[:40]!r} stands twice in an object")
+            self._refused.append(f"the name {twice[:40]!r} occurs twice in an object")
         return found
 
     def _float(self, token: str) -> float | None:
@@ -143,7 +143,7 @@ class Source:
         """Raise if the file is compressed, as old sessions of coding agents are.
 
         Raises:
-            ImportFailed: It is, and the report tells by what.
+            ImportFailed: The file is compressed; the report names the compression.
         """
         with self.path.open("rb") as file:
             head = file.read(4)
@@ -152,7 +152,7 @@ class Source:
                 raise self.failed(None, f"the file is compressed with {name}: decompress it first")
 
     def lines(self) -> Iterator[Parsed]:
-        """Iterate over the values of a JSON Lines file; blank lines are passed over."""
+        """Iterate over the values of a JSON Lines file; blank lines are skipped."""
         size, done = max(self.path.stat().st_size, 1), 0
         with self.path.open("rb") as file:
             for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE), b""), start=1):
@@ -165,14 +165,14 @@ class Source:
                 self._on_read(done / size)
 
     def document(self) -> Iterator[Parsed]:
-        """Iterate over the elements of a JSON array, or give the one value of another document.
+        """Iterate over the elements of a JSON array, or yield the one value of another document.
 
-        An array that is broken ends at the broken element.
+        A broken array ends at the broken element.
         """
         try:
             text = _decode(self.path.read_bytes())
         except UnicodeDecodeError as error:
-            # The bytes before the offender are good, so their line breaks can be counted.
+            # The bytes before the invalid one are good, so their line breaks can be counted.
             line = error.object.count(b"\n", 0, error.start) + 1
             yield self.failed(line, f"the text is not UTF-8: {error.reason}")
             return
@@ -188,13 +188,13 @@ class Source:
         return self.lines() if self.is_lines() else self.document()
 
     def lists(self, *holders: str) -> Iterator[tuple[dict[str, Any], list[Record]] | ImportFailed]:
-        """Iterate over the lists of a file, each with what the object that holds it says besides.
+        """Iterate over the lists of a file, each with the other fields of the object that holds it.
 
-        An element that is no list, and holds none, is one of the file's own, which comes last, and
-        not at all if some of the file cannot be read.
+        Elements that neither are nor hold a list form the file's own list, which comes last. It is
+        omitted if part of the file cannot be read.
 
         Args:
-            holders: Under which names objects hold lists.
+            holders: The names under which objects hold lists.
         """
         own: list[Record] | None = []
         for item in self.records():
@@ -222,7 +222,7 @@ class Source:
         return next(self._peek(), "").startswith("[")
 
     def is_lines(self) -> bool:
-        """Whether this is JSON Lines: a file of whole JSON values, each on a line of its own."""
+        """Whether this is JSON Lines: a file of complete JSON values, each on its own line."""
         first, *others = list(islice(self._peek(), _LOOK_AHEAD)) or [""]
         if self._is_whole(first):
             return bool(others)
@@ -230,13 +230,13 @@ class Source:
         return not first.endswith(("[", "{", ",")) and any(self._is_whole(line) for line in others)
 
     def first_values(self) -> Iterator[Any]:
-        """Iterate over the first few values that can be read, whatever shape the file has."""
+        """Iterate over the first few readable values, whatever shape the file has."""
         for item in islice(self.records(), _LOOK_AHEAD):
             if isinstance(item, Record):
                 yield item.value
 
     def value_of(self, raw: bytes) -> Parsed:
-        """Return the value of a JSON document that the file holds, or why it cannot be used."""
+        """Return the value of a JSON document in the file, or why it cannot be used."""
         try:
             text = _decode(raw)
         except UnicodeDecodeError as error:
@@ -244,11 +244,11 @@ class Source:
         return next(self._value(text, _skip(text, 0)))
 
     def beside(self, name: str, levels: int = 1) -> Iterator[Any]:
-        """Give the value of the JSON file ``name`` beside this one, or a report, or nothing.
+        """Yield the value of the JSON file ``name`` next to this one, or a report, or nothing.
 
         Args:
             name: The file's name.
-            levels: In how many directories to look, from this file's own upwards.
+            levels: How many directories to search, from this file's own upwards.
         """
         for directory in list(self.path.absolute().parents)[:levels]:
             if (directory / name).is_file():
@@ -325,7 +325,7 @@ class Source:
 
 
 def depth_of(value: Any) -> int:
-    """Return how many levels of arrays and objects a JSON value has, a plain value being one."""
+    """Return how many levels of arrays and objects a JSON value has; a plain value has one."""
     depth, level = 0, [value]
     while level:
         depth += 1
@@ -340,7 +340,7 @@ def depth_of(value: Any) -> int:
 
 
 def _pass_over(file: BinaryIO) -> int:
-    """Read on to the end of a line; return how many bytes that was."""
+    """Read to the end of a line; return how many bytes that was."""
     passed, raw = 0, b""
     while not raw.endswith(b"\n") and (raw := file.readline(LONGEST_LINE)):
         passed += len(raw)

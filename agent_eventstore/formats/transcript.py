@@ -1,13 +1,13 @@
-"""A transcript on its way to events: drafts, their ids and times, and which call a result answers.
+"""From transcript to events: drafts, their ids and times, and which call a result answers.
 
-Which conversation it is, its `Origin` tells: the id that the source gave it or, failing that, what
-it says and its place in the file. So the same content is the same conversation, whatever the file
-is called and however often it is read. Ids are made when it is loaded, and never of what it says.
+An `Origin` identifies the conversation: by the id in the source or, without one, by its content and
+its place in the file. The same content is therefore the same conversation, whatever the file is
+called and however often it is read. Ids are created when it is loaded, and never from its content.
 
 Ids of calls are not unique in transcripts. Calls get our own id, ``<version of the assistant
-message>.<index>``; a foreign result is paired with the earliest open call of the latest assistant
-message that fits, then with the latest open one of earlier messages. A result without an id fits by
-the tool's name, or by its place alone.
+message>.<index>``. A foreign result is paired with the earliest open call of the latest assistant
+message that matches, then with the latest open one of earlier messages. A result without an id
+matches by the tool's name, or by its place alone.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Calls:
         self._orphans = 0
 
     def note(self, version: int, requests: Iterable[ToolCallRequest]) -> None:
-        """Take in the calls of the assistant message at ``version``."""
+        """Add the calls of the assistant message at ``version``."""
         self._latest = {}
         for index, request in enumerate(requests):
             call = _Call(call_id(version, index))
@@ -96,10 +96,10 @@ class Calls:
                 self._last[key] = call
 
     def answer(self, provider_id: str | None, name: str | None = None) -> str:
-        """Return our own id of the call that a result answers, and take it as answered.
+        """Return our own id of the call that a result answers, and mark the call as answered.
 
-        A second result of a call that was answered gets that call's id; a result of a call that
-        was never seen gets an id of its own, ``0.<n>``.
+        A second result of an answered call gets that call's id; a result of an unknown call gets
+        its own id, ``0.<n>``.
         """
         key = _key(provider_id, name)
         latest = self._latest.get(key, deque())
@@ -119,16 +119,16 @@ class Calls:
         return found.call_id
 
     def has(self, provider_id: str | None) -> bool:
-        """Whether there was a call with this id of the provider's."""
+        """Whether there was a call with this provider's id."""
         return provider_id is not None and _key(provider_id, None) in self._last
 
     def settle(self, own_id: str, *, answered: bool = True) -> None:
-        """Take the call with this own id as answered, or as one that will be."""
+        """Mark the call with this own id as answered, or as still open."""
         if (call := self._by_id.get(own_id)) is not None:
             call.answered = answered
 
     def is_answered(self, provider_id: str | None, name: str | None = None) -> bool:
-        """Whether all calls that a result could answer are answered, and there is one."""
+        """Whether there is a call that a result could answer, and all such calls are answered."""
         key = _key(provider_id, name)
         found = self._open.get(key) or [call for call in (self._last.get(key),) if call]
         return bool(found) and all(call.answered for call in found)
@@ -149,12 +149,12 @@ def _keys_of(request: ToolCallRequest) -> frozenset[_Key]:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What tells a conversation from all others of its owner: a place, or else its content.
+    """What distinguishes a conversation from all others of its owner: a place, or its content.
 
     Attributes:
         format: The name of the format.
-        place: The id that the source gives it, and what belongs to that.
-        content: What it says, if it has no place.
+        place: The id in the source, and its context.
+        content: The content, if there is no place.
     """
 
     format: str
@@ -162,16 +162,16 @@ class Origin:
     content: tuple[Any, ...] = ()
 
     def conversation_id(self, tenant_id: str | None, user_id: str | None) -> UUID | None:
-        """Return the id of the conversation at this place, of this owner; None without a place.
+        """Return the id of the conversation at this place for this owner; None without a place.
 
-        It is another one for each owner, so that nobody learns what others have imported.
+        It differs for each owner, so that nobody learns what others have imported.
         """
         if not self.place:
             return None
         return derived_id("conversation", self._text(self.place, tenant_id, user_id))
 
     def digest(self, tenant_id: str | None, user_id: str | None) -> str:
-        """Return what stands for the content, of this owner, while the content itself is stored."""
+        """Return this owner's digest of the content, used only while the content is stored."""
         text = self._text(self.content, tenant_id, user_id)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -181,12 +181,12 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One conversation to be imported: its events from version 1, and where it was found.
+    """A conversation to import: its events from version 1, and where it was found.
 
-    With a ``conversation_id`` it goes there; otherwise its origin tells where. One with a
-    ``stream`` has no ``events``: its file is read as often as they are asked for. A ``parent`` is
-    the conversation that this one was opened from, which need not have been imported. What became
-    no event is in ``left_out``.
+    With a ``conversation_id`` it is loaded there; otherwise its origin determines the id. A
+    transcript with a ``stream`` has no ``events``: its file is read each time they are requested.
+    ``parent`` is the conversation that opened this one, which need not have been imported.
+    ``left_out`` counts what did not become an event.
     """
 
     origin: Origin
@@ -208,19 +208,19 @@ class Stream(Protocol):
     left_out: LeftOut
 
     def read(self, cuts: Mapping[int, int]) -> Iterator[NewEvent | ImportFailed]:
-        """Give the events from version 1, and reports of bad lines, from the file's beginning.
+        """Yield the events from version 1, and reports of bad lines, from the file's beginning.
 
         Args:
-            cuts: The answers that the store holds, by version, and of how many lines each is.
+            cuts: The answers in the store, by version, with the number of lines of each.
         """
 
 
 class Draft:
-    """A transcript in the making: counts turns and steps, and pairs calls.
+    """A transcript under construction: counts turns and steps, and pairs calls.
 
-    System messages that lead the conversation are its instructions, and stand together. A later one
-    stays where it stood, out of the context: history, which products render anew for each request
-    (document 000, 4.3).
+    System messages at the beginning of the conversation are its instructions, and belong together.
+    A later one keeps its place, outside the context: it is history, which products render again for
+    each request (document 000, 4.3).
 
     The first event is the `ConversationStart`.
     """
@@ -252,7 +252,7 @@ class Draft:
         Args:
             data: The payload.
             meta: The metadata.
-            as_told: Whether the record itself tells which system messages are instructions.
+            as_told: Whether the record itself says which system messages are instructions.
         """
         if isinstance(data, SystemInstruction) and not as_told:
             data, meta = self._placed(data, meta)
@@ -272,10 +272,10 @@ class Draft:
         return data.model_copy(update={"continues": continues}), meta
 
     def place(self, data: EventData, **fields: Any) -> Meta:
-        """Return the metadata of the next event: its turn and step by counting, and ``fields``.
+        """Return the metadata of the next event: its counted turn and step, and ``fields``.
 
-        A user message begins a turn, an assistant message a step; a tool result belongs to the
-        step that asked for it.
+        A user message begins a turn, an assistant message a step; a tool result belongs to the step
+        that requested it.
         """
         if isinstance(data, UserMessage):
             self._turn, self._step = self._turn + 1, -1
@@ -302,7 +302,7 @@ def canonical(value: Any) -> str:
 
 
 def explicit_id(record: Any, *more_keys: str) -> str | None:
-    """Return the id of its conversation that a record states, if it does."""
+    """Return the conversation id that a record states, or None."""
     if not isinstance(record, Mapping):
         return None
     for key in (*_CONVERSATION_KEYS, *more_keys):
@@ -313,16 +313,16 @@ def explicit_id(record: Any, *more_keys: str) -> str | None:
 
 
 def identify(format_name: str, stated: str | None, content: Iterable[Any] = ()) -> Origin:
-    """Return what tells a conversation: the id that it states, or else what it says."""
+    """Return the origin of a conversation: its stated id, or else its content."""
     if stated is not None:
         return Origin(format_name, place=("id", stated))
     return Origin(format_name, content=tuple(content))
 
 
 def anchored(format_name: str, stated: str | None, messages: Sequence[Record]) -> Origin:
-    """Return what tells a conversation that is a file which grows at its end.
+    """Return the origin of a conversation whose file grows at its end.
 
-    Without a stated id the first message tells, if it has an id or a time that sets it apart.
+    Without a stated id the first message identifies it, if it has an id or a time.
     """
     first = messages[0].value
     lasting = "id" in first or moment_of(first) is not None
@@ -331,20 +331,20 @@ def anchored(format_name: str, stated: str | None, messages: Sequence[Record]) -
 
 
 def mode_of(value: Any) -> Mode | None:
-    """Return a mode, if the value names one."""
+    """Return the mode that a value names, or None."""
     return value if is_mode(value) else None
 
 
 def title_of(record: Mapping[str, Any], *keys: str) -> str | None:
-    """Return the title that a record tells by the first of the keys that it has, if it is text."""
+    """Return the title under the first of the keys that a record has, if it is text."""
     title = next((record[key] for key in keys or ("title",) if key in record), None)
     return title if isinstance(title, str) else None
 
 
 def moment_of(record: Mapping[str, Any]) -> datetime | None:
-    """Return when a record says that it happened, in UTC; None if it does not say.
+    """Return when a record happened, in UTC; None if it does not say.
 
-    ISO 8601 without an offset is taken as UTC; a number as seconds, or milliseconds if large.
+    ISO 8601 without an offset is read as UTC; a number as seconds, or as milliseconds if large.
     """
     for key in _MOMENT_KEYS:
         value = record.get(key)

@@ -1,10 +1,10 @@
-"""Messages of Vercel's AI SDK (``UIMessage``), read, and written as versions 5 and 6 do.
+"""Messages of Vercel's AI SDK (``UIMessage``), read, and written as versions 5 and 6 write them.
 
 A file holds one conversation: an array of messages, JSON Lines of them, or an object with them
-under ``messages``. A message of the assistant is one or more answers, each behind a ``step-start``,
-with the results of its tools. What models are not told of (sources, data) is kept beside what they
-are; a message that would be written otherwise than it was read is kept whole, in the ``raw`` of its
-first event.
+under ``messages``. An assistant message is one or more answers, each after a ``step-start``, with
+the results of its tools. Parts that models do not see (sources, data) are kept next to those that
+they do. A message that would be written differently from how it was read is kept whole, in the
+``raw`` of its first event.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _is_message(value: Any) -> bool:
     if not isinstance(value, dict) or value.get("role") not in _ROLES:
         return False
     parts = value.get("parts")
-    # Gemini's contents have parts too, but these have no type.
+    # Gemini's contents have parts too, but without a type.
     return isinstance(parts, list) and (not parts or any(map(_has_type, parts)))
 
 
@@ -87,7 +87,7 @@ def _has_type(part: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
-    """Give the file's conversations: one of its messages, and one of each object with messages."""
+    """Yield the file's conversations: bare messages as one, and one per object with messages."""
     for found in source.lists("messages"):
         yield found if isinstance(found, ImportFailed) else _conversation(source, *found)
 
@@ -95,7 +95,7 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
 def _conversation(
     source: Source, rest: dict[str, Any], messages: list[Record]
 ) -> Transcript | ImportFailed:
-    """Return a conversation; one broken message leaves all of it out."""
+    """Return a conversation; one broken message excludes all of it."""
     for number, record in enumerate(messages, start=1):
         if not isinstance(record.value, dict) or not isinstance(record.value.get("parts"), list):
             reason = f"message {number} is not an object with a list of parts"
@@ -138,7 +138,7 @@ def _with_raw(data: Any, raw: dict[str, Any]) -> EventData:
 
 
 def _payloads(message: dict[str, Any], draft: Draft) -> Iterator[EventData]:
-    """Give a message's payloads, at least one; calls have the ids that they will get."""
+    """Yield a message's payloads, at least one; calls have the ids that they will get."""
     parts, version = message["parts"], draft.next_version
     match message.get("role"):
         case "system":
@@ -167,13 +167,13 @@ def _payloads(message: dict[str, Any], draft: Draft) -> Iterator[EventData]:
 
 
 def export_ui_messages(store: EventStore, conversation_id: StreamId) -> list[dict[str, Any]]:
-    """Return a conversation's messages as the AI SDK keeps them, in order of version.
+    """Return a conversation's messages as the AI SDK stores them, in order of version.
 
-    Those that came from a file are given back as they were. All that was said in answer to a user
-    is one message; what was retracted, or is on another branch, is left out.
+    Messages that came from a file are restored unchanged. Everything that answers a user is one
+    message. Retracted messages and those on another branch are omitted.
 
     Raises:
-        ConversationNotFound: There is no such conversation.
+        ConversationNotFound: The conversation does not exist.
     """
     stream = store.get(conversation_id).conversation_id
     gone = left_out(store.read(stream))
@@ -197,12 +197,12 @@ def export_ui_messages(store: EventStore, conversation_id: StreamId) -> list[dic
 
 
 def message_id(conversation_id: UUID, turn: int | None, version: int) -> str:
-    """Return the id of what was said in answer in a turn, which the stream of it has too."""
+    """Return the id of a turn's answer, which its stream uses too."""
     return f"{conversation_id}/{f'turn-{turn}' if turn is not None else version}"
 
 
 def _running(store: EventStore, conversation_id: UUID) -> int | None:
-    """Return the turn that goes on; its answer is the stream's to tell."""
+    """Return the turn in progress, whose answer the stream delivers."""
     writer = store.writer(conversation_id)
     if writer is None or not writer.live:
         return None
@@ -222,7 +222,7 @@ def _key(event: RecordedEvent, data: EventData) -> str:
 
 
 def _folded_away(data: EventData) -> bool:
-    """Whether it is what a program put in a user's place, which no user is shown."""
+    """Whether a program wrote it in a user's place; users are not shown such messages."""
     return isinstance(data, UserMessage) and data.ui is not None and data.ui.collapsed is True
 
 
@@ -248,14 +248,14 @@ def _message(
         return original
     turn = event.meta.turn if isinstance(head, _ANSWERED) else None
     named = _told_id(event) or message_id(conversation_id, turn, event.version)
-    if named in used:  # somebody said something within the turn
+    if named in used:  # a message within the turn
         named = message_id(conversation_id, None, event.version)
     used.add(named)
     return _written([(event.version, data) for event, data in events], named)
 
 
 def _written(events: list[tuple[int, EventData]], named: Any) -> dict[str, Any]:
-    """Return the message that payloads are, by their versions."""
+    """Return the message for payloads, by their versions."""
     head = events[0][1]
     parts: list[Any] = []
     match head:

@@ -1,4 +1,4 @@
-"""Parts of the AI SDK's messages to ours and back, and the tools among them with their states."""
+"""Parts of the AI SDK's messages to ours and back, including tools with their states."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def answers_of(parts: Sequence[Any]) -> list[list[Any]]:
 
 
 def _newer(part: Any) -> Any:
-    """Return a part of version 4 as the later ones have it, and any other as it is."""
+    """Return a version 4 part in the form of later versions, and any other unchanged."""
     match part:
         case {"type": "tool-invocation", "toolInvocation": {"toolName": str(name)} as told}:
             state = _STATES_OF_4.get(str(told.get("state")), "input-available")
@@ -73,7 +73,7 @@ def _newer(part: Any) -> Any:
 
 
 def is_call(part: Any) -> bool:
-    """Whether a part is a tool's call, whose input is there, and no provider executes it."""
+    """Whether a part is a tool call whose input is complete and which no provider executes."""
     return _is_asked(part) and part.get("providerExecuted") is not True
 
 
@@ -92,7 +92,7 @@ def _tool_of(part: Any) -> str | None:
 
 
 def parts_of(parts: Sequence[Any]) -> tuple[ContentPart, ...]:
-    """Return what models are told of a message: text, reasoning, files, and what providers ran."""
+    """Return what models see of a message: text, reasoning, files, and what providers ran."""
     found: list[ContentPart | None] = []
     for part in parts:
         if isinstance(part, dict):
@@ -101,9 +101,9 @@ def parts_of(parts: Sequence[Any]) -> tuple[ContentPart, ...]:
 
 
 def _executed(part: Mapping[str, Any]) -> list[ContentPart]:
-    """Return the call that a provider has executed, and its result, as Anthropic's blocks are.
+    """Return the call that a provider has executed, and its result, as Anthropic blocks.
 
-    Nobody here has run it: it is no tool call of ours, and models are told of it in words.
+    We did not run it, so it is not one of our tool calls; models see it described in words.
     """
     name, named = _tool_of(part), part.get("toolCallId")
     given = {"type": "server_tool_use", "id": named, "name": name, "input": part.get("input")}
@@ -147,7 +147,7 @@ def text_in(parts: Sequence[Any]) -> str:
 
 
 def ui_calls(parts: Sequence[Mapping[str, Any]]) -> tuple[ToolCallRequest, ...]:
-    """Return the calls that tool parts are."""
+    """Return the calls in tool parts."""
     return tuple(_call(part) for part in parts)
 
 
@@ -158,7 +158,7 @@ def _call(part: Mapping[str, Any]) -> ToolCallRequest:
 
 
 def result_of(part: Mapping[str, Any], own_id: str) -> ToolResult | None:
-    """Return the result that a tool part has; None if it has none yet."""
+    """Return the result in a tool part, or None if it has none yet."""
     named, output, error = part.get("toolCallId"), part.get("output"), part.get("errorText")
     provider_id = named if isinstance(named, str) else None
     told: dict[str, Any] = {"call_id": own_id, "provider_id": provider_id}
@@ -177,7 +177,7 @@ def result_of(part: Mapping[str, Any], own_id: str) -> ToolResult | None:
 def ui_parts(
     parts: Sequence[ContentPart], *, of_model: bool, made: Invocation | None = None
 ) -> list[dict[str, Any]]:
-    """Return parts as the AI SDK has them; those of the model say that they are done."""
+    """Return parts in the AI SDK's form; those of the model are marked as done."""
     done = {"state": "done"} if of_model else {}
     return [_ui_part(part, done, made) for part in parts]
 
@@ -203,7 +203,7 @@ def _ui_part(part: ContentPart, done: Mapping[str, str], made: Invocation | None
 
 
 def _signed(part: ReasoningPart, made: Invocation | None) -> dict[str, Any] | None:
-    """Return the provider's seal on reasoning under the names that the AI SDK has for it."""
+    """Return the provider's signature of reasoning, under the AI SDK's names."""
     match None if made is None else made.specification:
         case None | "anthropic_messages":
             return {"anthropic": {"signature": part.signature}}
@@ -227,7 +227,7 @@ def _media_type(part: ImagePart | FilePart, otherwise: str) -> str:
 
 
 def assistant_parts(events: Sequence[tuple[int, EventData]]) -> list[dict[str, Any]]:
-    """Return the parts of what was said in answer: answers, tools with results, an error at last.
+    """Return the parts of an answer: answers, tools with results, and an error at the end.
 
     ``events`` are the payloads with their versions.
     """
@@ -256,7 +256,7 @@ def assistant_parts(events: Sequence[tuple[int, EventData]]) -> list[dict[str, A
 
 
 def _tool_part(call: ToolCallRequest, own_id: str, used: set[str]) -> dict[str, Any]:
-    # Ids of providers are not unique, which they must be in a message.
+    # Providers' ids are not unique, but must be within a message.
     named = own_id if call.provider_id is None or call.provider_id in used else call.provider_id
     used.add(named)
     given = call.arguments if call.arguments is not None else call.arguments_text
@@ -269,7 +269,7 @@ def _tool_part(call: ToolCallRequest, own_id: str, used: set[str]) -> dict[str, 
 
 
 def ended(result: ToolResult) -> dict[str, Any]:
-    """Return what a tool part says of its result, which is whole: its state, and what came."""
+    """Return a tool part's fields for its complete result: its state and output."""
     text = result.content
     if isinstance(text, tuple):
         text = dumps(ui_parts(text, of_model=False))
@@ -280,7 +280,7 @@ def ended(result: ToolResult) -> dict[str, Any]:
 
 
 def output_value(text: str | None) -> Any:
-    """Return what a tool gave: the JSON that its text is, or the text."""
+    """Return a tool's output: the JSON value of its text, or the text."""
     if text is None or not text.startswith(("{", "[")):
         return text
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 from agents.memory import SessionSettings
@@ -76,7 +75,7 @@ class EventStoreSession:
 
     async def get_items(self, limit: int | None = None, *, wrapper: Any = None) -> list[Any]:
         """Return the newest items in order: ``limit`` or as many as the settings say, or all."""
-        return await self._run(partial(self._get, self._most(limit)))
+        return await self._run(self._get, self._most(limit))
 
     async def add_items(self, items: list[Any], *, wrapper: Any = None) -> None:
         """Append items, in one transaction.
@@ -87,7 +86,7 @@ class EventStoreSession:
         """
         if items:
             usage = self._usage.since(wrapper)
-            await self._run(partial(self._add, list(items), usage))
+            await self._run(self._add, list(items), usage)
 
     async def pop_item(self, *, wrapper: Any = None) -> Any:
         """Withdraw the newest item and return it; None if there is none."""
@@ -95,24 +94,24 @@ class EventStoreSession:
 
     async def clear_session(self, *, wrapper: Any = None) -> None:
         """Withdraw all items; what is none, such as the conversation's title, stays."""
-        await self._run(partial(self._replace_all, ()))
+        await self._run(self._replace_all, ())
 
     async def _atomic_replace_items(self, items: list[Any]) -> bool:
         """Put other items in the place of all, in one transaction; for the SDK's compaction."""
-        await self._run(partial(self._replace_all, items))
+        await self._run(self._replace_all, items)
         return True
 
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
     ) -> Any:
         """Return the newest items, and what replaces the last of them if they are still so."""
-        live = await self._run(partial(live_items, self.store, self.id, limit + 1))
+        live = await self._run(live_items, self.store, self.id, limit + 1)
         complete, live = len(live) <= limit, live[-limit:]
 
         async def replace_suffix(start: int, output: list[Any]) -> bool:
             wanted = live[start:]
             return bool(wanted) and await self._run(
-                lambda: replace_newest(self.store, self._end, wanted, output, prune_prefix)
+                replace_newest, self.store, self._end, wanted, output, prune_prefix
             )
 
         return sdk._CompactionSnapshot([each.item for each in live], complete, replace_suffix)
@@ -143,12 +142,12 @@ class EventStoreSession:
         """The conversation's id."""
         return self._end.id
 
-    async def _run(self, work: Callable[[], T]) -> T:
+    async def _run(self, work: Callable[..., T], *given: Any) -> T:
         """Do what asks the database in a thread, to its end even if the caller is cancelled."""
 
         def locked() -> T:
             with self._lock:
-                return work()
+                return work(*given)
 
         return await in_thread(locked)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
@@ -43,7 +42,7 @@ class BranchingSession(SessionTurns):
         """
         if branch_id is None or branch_id == self.branch:
             return await super().get_items(limit, wrapper=wrapper)
-        return await self._run(partial(self._items_of, branch_id, self._most(limit)))
+        return await self._run(self._items_of, branch_id, self._most(limit))
 
     async def create_branch_from_turn(
         self, turn_number: int, branch_name: str | None = None
@@ -53,7 +52,7 @@ class BranchingSession(SessionTurns):
         Raises:
             ValueError: There is no such turn, or the name is blank or was used before.
         """
-        return await self._run(partial(self._create, turn_number, branch_name))
+        return await self._run(self._create, turn_number, branch_name)
 
     async def create_branch_from_content(
         self, search_term: str, branch_name: str | None = None
@@ -74,7 +73,7 @@ class BranchingSession(SessionTurns):
         Raises:
             ValueError: There is none of this name.
         """
-        await self._run(partial(self._switch, branch_id))
+        await self._run(self._switch, branch_id)
 
     async def delete_branch(self, branch_id: str, force: bool = False) -> None:
         """Delete a branch; with ``erase``, its own items are erased. Its name stays used.
@@ -83,7 +82,7 @@ class BranchingSession(SessionTurns):
             ValueError: There is none of this name, it is ``main``, or it is the current one and
                 ``force`` does not have it left for ``main``.
         """
-        await self._run(partial(self._delete, branch_id, force))
+        await self._run(self._delete, branch_id, force)
 
     async def clear_session(self, *, wrapper: Any = None) -> None:
         """Delete all branches, go to ``main``, and withdraw its items; names stay used."""
@@ -92,20 +91,20 @@ class BranchingSession(SessionTurns):
     async def list_branches(self) -> list[dict[str, Any]]:
         """Return each branch: its name, number of items and of turns, beginning, and if current."""
         with suppress(BranchDeleted):  # the list shows what there is to go to
-            await self._run(partial(self._stream, None))
+            await self._run(self._stream, None)
         return await self._run(lambda: [self._described(each) for each in self._branches()])
 
-    async def _run(self, work: Callable[[], T]) -> T:
-        return await super()._run(partial(self._on_branch, work))
+    async def _run(self, work: Callable[..., T], *given: Any) -> T:
+        return await super()._run(self._on_branch, work, *given)
 
-    def _on_branch(self, work: Callable[[], T]) -> T:
+    def _on_branch(self, work: Callable[..., T], *given: Any) -> T:
         try:
-            return work()
+            return work(*given)
         except BranchDeleted as gone:
             if not gone.cleared:
                 raise
             self._go(MAIN)
-            return work()
+            return work(*given)
 
     def _get(self, limit: int | None) -> list[Any]:
         self._stream(None)

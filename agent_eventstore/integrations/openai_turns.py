@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any, TypeVar
 from uuid import UUID
@@ -38,14 +37,14 @@ class SessionTurns(EventStoreSession):
 
     async def get_conversation_turns(self, branch_id: str | None = None) -> list[dict[str, Any]]:
         """Return the turns of a branch: number, what the user said, and when."""
-        return await self._run(partial(self._of, turns_of, branch_id))
+        return await self._run(self._of, turns_of, branch_id)
 
     async def find_turns_by_content(
         self, search_term: str, branch_id: str | None = None
     ) -> list[dict[str, Any]]:
         """Return the turns of a branch whose message holds a text; A to Z are a to z."""
         wanted = search_term.translate(_SMALL)
-        turns = await self._run(partial(self._of, turns_of, branch_id))
+        turns = await self._run(self._of, turns_of, branch_id)
         return [
             each for each in turns if wanted in _said_in(each["full_content"]).translate(_SMALL)
         ]
@@ -68,7 +67,7 @@ class SessionTurns(EventStoreSession):
         names = [branch_id] if branch_id else await self._run(self._branches)
         totals: Counter[str] = Counter()
         for name in names:
-            for usage in (await self._run(partial(self._of, turn_usage, name))).values():
+            for usage in (await self._run(self._of, turn_usage, name)).values():
                 totals.update({key: usage[key] for key in _COUNTS} | {"total_turns": 1})
         return dict(totals) if totals else None
 
@@ -76,14 +75,14 @@ class SessionTurns(EventStoreSession):
         self, user_turn_number: int | None = None, branch_id: str | None = None
     ) -> list[dict[str, Any]] | dict[str, Any]:
         """Return the tokens of a turn of a branch, or of each; ``{}`` of one without a call."""
-        found = await self._run(partial(self._of, turn_usage, branch_id))
+        found: dict[int, dict[str, Any]] = await self._run(self._of, turn_usage, branch_id)
         if user_turn_number is not None:
             return found.get(user_turn_number, {})
         return [{"user_turn_number": turn, **usage} for turn, usage in sorted(found.items())]
 
     async def store_run_usage(self, result: Any) -> None:
         """Record what the last turn has used, unless its answers were added with their usage."""
-        await self._run(partial(self._store_usage, result.context_wrapper.usage))
+        await self._run(self._store_usage, result.context_wrapper.usage)
 
     async def _items(self, branch: str | None) -> list[Any]:
         return await self._run(

@@ -7,13 +7,11 @@ the first candidate is the answer. A function call comes whole, often without an
 from __future__ import annotations
 
 import json
-import re
-from functools import cache
 from typing import Any, ClassVar
 
 from agent_eventstore.providers.base import Growing, told
 from agent_eventstore.providers.parser import ChunkParser, text
-from agent_eventstore.providers.usage import gemini_usage
+from agent_eventstore.providers.usage import gemini_usage, snake
 from eventstore.events.base import JsonObject
 
 __all__ = ["GeminiParser", "field"]
@@ -102,9 +100,4 @@ class GeminiParser(ChunkParser):
 def field(value: JsonObject, name: str) -> Any:
     """Return a field by its name in camel case, or in snake case."""
     found = value.get(name)
-    return value.get(_snake(name)) if found is None else found
-
-
-@cache
-def _snake(name: str) -> str:
-    return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
+    return value.get(snake(name)) if found is None else found

@@ -8,6 +8,7 @@ reasoning apart from the completion. The provider's own object is kept beside th
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from eventstore.events import TokenUsage
@@ -22,6 +23,7 @@ __all__ = [
     "gemini_usage",
     "ollama_usage",
     "responses_usage",
+    "snake",
 ]
 
 _LARGEST = 2**53
@@ -95,7 +97,7 @@ def gemini_usage(raw: Any) -> TokenUsage | None:
     """Return the usage of an answer of Gemini's, or None if it tells no counts."""
     names = ("prompt", "candidates", "thoughts", "total", "cachedContent", "toolUsePrompt")
     prompt, said, thought, total, cached, tools = (
-        _first(_count(raw, f"{name}TokenCount"), _count(raw, f"{_snake(name)}_token_count"))
+        _first(_count(raw, f"{name}TokenCount"), _count(raw, f"{snake(name)}_token_count"))
         for name in names
     )
     if prompt is None and said is None:
@@ -200,7 +202,9 @@ def any_usage(raw: Any) -> TokenUsage | None:
     return next((usage for usage in (read(raw) for read in readers) if usage is not None), None)
 
 
-def _snake(name: str) -> str:
+@cache
+def snake(name: str) -> str:
+    """Return a name in camel case as it is in snake case."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 

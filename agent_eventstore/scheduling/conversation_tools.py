@@ -1,8 +1,8 @@
-"""The tools by which a model works with several conversations, as document 003 declares them.
+"""The tools with which a model works with several conversations, as document 003 declares them.
 
-Their names, parameters, payloads and order are the document's. What a tool cannot do it says as
-``{"ok": false, "reason": ...}``, and the model goes on; ``conv.create`` and ``conv.send`` interrupt
-the task that calls them, which is the scheduler's business.
+Their names, parameters, payloads and order are the document's. A call that cannot be carried out
+returns ``{"ok": false, "reason": ...}``, and the model continues. ``conv.create`` and ``conv.send``
+interrupt the task that calls them; the scheduler handles that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agent_eventstore.agents.function_tools import FunctionTool, ToolRefused, wrong_in
 from eventstore.events import ContentPart, ImagePart, JsonObject, TextPart, ToolPolicy
 
-__all__ = ["CREATE", "SEND", "Create", "Send", "declared", "payload", "refusal"]
+__all__ = ["CREATE", "SEND", "Create", "Send", "declared", "payload", "refusal", "refused"]
 
 CREATE, SEND, LIST, HISTORY, DESTROY = (
     "conv.create",
@@ -34,25 +34,25 @@ _SWITCHES: dict[str, tuple[str, ...]] = {
     "web_search_request": ("web_search",),
     "use_streamable_shell_tool": ("exec_command", "write_stdin"),
 }
-"""Which tools the document's preferences stand for."""
+"""The tools that the document's preferences switch."""
 
 
 class _Given(BaseModel):
-    """What a model gives a tool."""
+    """The arguments of a tool call."""
 
     model_config = ConfigDict(extra="forbid")
 
     @classmethod
     def of(cls, arguments: JsonObject) -> Self:
-        """Return a model's arguments.
+        """Return validated arguments.
 
         Raises:
-            ToolRefused: They are not those that were declared.
+            ToolRefused: The arguments do not match the declaration.
         """
         try:
             return cls.model_validate(arguments)
         except ValidationError as error:
-            raise ToolRefused(refusal(wrong_in(error))) from error
+            raise refused(wrong_in(error)) from error
 
 
 class InputItem(_Given):
@@ -63,22 +63,22 @@ class InputItem(_Given):
     image_url: str | None = None
 
     def part(self) -> ContentPart:
-        """Return the part of a message that it stands for.
+        """Return the item as a part of a message.
 
         Raises:
-            ToolRefused: It has neither text nor image.
+            ToolRefused: The item has neither text nor image.
         """
         if self.type == "image" and self.image_url:
             if not self.image_url.startswith(("data:", "http://", "https://")):
-                raise ToolRefused(refusal("image_url begins with data:, http:// or https://"))
+                raise refused("image_url begins with data:, http:// or https://")
             return ImagePart(url=self.image_url)
         if self.type == "text" and self.text is not None:
             return TextPart(text=self.text)
-        raise ToolRefused(refusal("an item has a text, or an image_url, as its type says"))
+        raise refused("an item has a text, or an image_url, as its type says")
 
 
 class InternalTools(_Given):
-    """Which of the product's own tools a conversation has; what is not said stays as it is."""
+    """Which of your product's tools a conversation has; omitted switches stay unchanged."""
 
     include_plan_tool: bool | None = None
     include_apply_patch_tool: bool | None = None
@@ -86,13 +86,13 @@ class InternalTools(_Given):
     use_streamable_shell_tool: bool | None = None
 
     def switches(self) -> dict[str, bool]:
-        """Return the same by the names of the tools."""
+        """Return the switches by the names of the tools."""
         told = self.model_dump(exclude_none=True)
         return {tool: on for name, on in told.items() for tool in _SWITCHES[name]}
 
 
 class Create(_Given):
-    """What ``conv.create`` takes."""
+    """The arguments of ``conv.create``."""
 
     base_instruction_text: str | None = Field(None, description="Instructions of the new one.")
     base_instruction_file: str | None = Field(
@@ -104,15 +104,15 @@ class Create(_Given):
     internal_tools: InternalTools | None = None
 
     def parts(self) -> tuple[ContentPart, ...]:
-        """Return what is said first.
+        """Return the first message.
 
         Raises:
-            ToolRefused: Nothing is.
+            ToolRefused: There is no message.
         """
         return _parts(self.user_instruction, self.items, "user_instruction")
 
     def policy(self) -> ToolPolicy | None:
-        """Return what it may use of what its parent may."""
+        """Return the restrictions that are added to its parent's policy."""
         if self.mcp_allowlist is None and self.internal_tools is None:
             return None
         allowed = self.mcp_allowlist
@@ -123,41 +123,41 @@ class Create(_Given):
 
 
 class Send(_Given):
-    """What ``conv.send`` takes."""
+    """The arguments of ``conv.send``."""
 
     conversation_id: str
     text: str | None = None
     items: list[InputItem] | None = None
 
     def parts(self) -> tuple[ContentPart, ...]:
-        """Return what is said.
+        """Return the message.
 
         Raises:
-            ToolRefused: Nothing is.
+            ToolRefused: There is no message.
         """
         return _parts(self.text, self.items, "text")
 
 
 class List(_Given):
-    """What ``conv.list`` takes: nothing."""
+    """The arguments of ``conv.list``: none."""
 
 
 class History(_Given):
-    """What ``conv.history`` takes."""
+    """The arguments of ``conv.history``."""
 
     conversation_id: str
     limit: int | None = Field(None, ge=1, description="Only so many of the latest messages.")
 
 
 class Destroy(_Given):
-    """What ``conv.destroy`` takes."""
+    """The arguments of ``conv.destroy``."""
 
     conversation_id: str
 
 
 def _parts(text: str | None, items: list[InputItem] | None, name: str) -> tuple[ContentPart, ...]:
     if not text and not items:
-        raise ToolRefused(refusal(f"{name} or items is required"))
+        raise refused(f"{name} or items is required")
     said = (TextPart(text=text),) if text else ()
     return (*said, *(item.part() for item in items or ()))
 
@@ -199,7 +199,7 @@ def declared(run: Callable[[str, Any], JsonObject]) -> list[FunctionTool]:
     """Return the five tools in the document's order.
 
     Args:
-        run: Given a tool's name and what it takes, returns its payload.
+        run: Takes a tool's name and its arguments, and returns its payload.
     """
     return [_tool(each, run) for each in _TOOLS]
 
@@ -211,7 +211,7 @@ def _tool(each: _Declared, run: Callable[[str, Any], JsonObject]) -> FunctionToo
     return FunctionTool(each.name, each.description, json.loads(_schema(each.takes)), function)
 
 
-# Pydantic takes milliseconds for each, and every session declares all.
+# Pydantic needs milliseconds for each, and every session declares all of them.
 @cache
 def _schema(takes: type[_Given]) -> str:
     schema = takes.model_json_schema()
@@ -219,7 +219,7 @@ def _schema(takes: type[_Given]) -> str:
 
 
 def _plain(schema: Any, named: JsonObject) -> Any:
-    """Return a JSON Schema without references, titles and unions with null: for every provider."""
+    """Return a JSON Schema without references, titles and unions with null, for all providers."""
     if isinstance(schema, list):
         return [_plain(each, named) for each in schema]
     if not isinstance(schema, dict):
@@ -242,10 +242,15 @@ def _plain(schema: Any, named: JsonObject) -> Any:
 
 
 def payload(value: JsonObject) -> str:
-    """Return what a tool returns, as the text that the model is told."""
+    """Return a tool's result as the text that the model sees."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def refusal(reason: str) -> str:
-    """Return what a model is told of what cannot be done."""
+    """Return the result, for the model, of a call that cannot be carried out."""
     return payload({"ok": False, "reason": reason})
+
+
+def refused(reason: str) -> ToolRefused:
+    """Return the exception with which a tool refuses a call."""
+    return ToolRefused(refusal(reason))

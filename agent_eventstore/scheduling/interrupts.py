@@ -1,7 +1,7 @@
-"""What a tool that interrupts sets off: the task that answers, and the one that brings the answer.
+"""The tasks of a tool that interrupts: one that answers, and one that delivers the answer.
 
-All ids are made of the call's own key, so that a scheduler that was killed in the midst plans the
-same again.
+All ids are derived from the call's own key, so that a scheduler that was killed in between plans
+the same tasks again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agent_eventstore.scheduling.conversation_tools import (
     Create,
     Send,
     payload,
-    refusal,
+    refused,
 )
 from agent_eventstore.scheduling.queue import Closure, Members, TaskPlan
 from eventstore.events import JsonObject, TextPart
@@ -35,7 +35,7 @@ INTERRUPTING = (CREATE, SEND)
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A conversation that is to be opened first, and from which one."""
+    """A conversation to create first, and its parent."""
 
     conversation_id: UUID
     parent: UUID
@@ -44,34 +44,32 @@ class Opening:
 
 
 class Interrupts:
-    """Looks at what a call asks for, and makes tasks of it.
+    """Validates a call and makes its tasks.
 
     Args:
         root: The root conversation.
-        members: The conversations that there are.
-        directory: Where files of instructions are.
-        most: How many tasks may have enqueued one another, at most.
+        members: The existing conversations.
+        directory: The directory of instruction files.
+        most: Maximum number of tasks that may enqueue one another.
     """
 
     def __init__(self, root: UUID, members: Members, directory: Path, most: int) -> None:
         self._root, self._members, self._directory, self._most = root, members, directory, most
 
     def look_at(self, given: Create | Send, depth: int) -> tuple[UUID | None, str | None]:
-        """Return the conversation that is asked, if it exists, and a new one's instructions.
+        """Return the target conversation, if it exists, and a new one's instructions.
 
         Raises:
-            ToolRefused: It cannot be done.
+            ToolRefused: The call cannot be carried out.
         """
         given.parts()
         if depth > self._most:
-            raise ToolRefused(
-                refusal(f"max_interrupt_chain_depth is {self._most}: finish without interrupting")
-            )
+            raise refused(f"max_interrupt_chain_depth is {self._most}: finish without interrupting")
         if isinstance(given, Create):
             return None, self._instructions(given)
         target = self._members.find(given.conversation_id)
         if target is None:
-            raise ToolRefused(refusal("conversation not found"))
+            raise refused("conversation not found")
         return target, None
 
     def _instructions(self, given: Create) -> str | None:
@@ -79,23 +77,19 @@ class Interrupts:
         if name is None:
             return given.base_instruction_text
         if given.base_instruction_text is not None:
-            raise ToolRefused(
-                refusal("hand in base_instruction_text or base_instruction_file, not both")
-            )
+            raise refused("hand in base_instruction_text or base_instruction_file, not both")
         try:
             return read_instructions(self._directory, name)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
-            raise ToolRefused(
-                refusal(f"cannot read base_instruction_file {name!r}: {why}")
-            ) from error
+            raise refused(f"cannot read base_instruction_file {name!r}: {why}") from error
 
     def plans(
         self, caller: UUID, call: OpenToolCall, depth: int
     ) -> tuple[Opening | None, list[TaskPlan]]:
-        """Return which conversation to open first, and the tasks that a call stands for.
+        """Return the conversation to create first, and the tasks of a call.
 
-        What has become impossible meanwhile is the result of the call.
+        If the call has become impossible in the meantime, its result says so.
         """
         back = TaskPlan(
             conversation_id=caller,
@@ -124,10 +118,10 @@ class Interrupts:
 
 
 def given_by(name: str, arguments: JsonObject | None) -> Create | Send:
-    """Return what a call that interrupts was given.
+    """Return the arguments of a call that interrupts.
 
     Raises:
-        ToolRefused: The arguments are not those that were declared.
+        ToolRefused: The arguments do not match the declaration.
     """
     return (Create if name == CREATE else Send).of(arguments or {})
 
@@ -150,17 +144,17 @@ def _key(call: OpenToolCall) -> str:
 
 
 MOST_BYTES = 256 * 1024
-"""How large a file of instructions may be."""
+"""Maximum size of an instruction file, in bytes."""
 
 
 def read_instructions(directory: Path, name: str) -> str:
     """Return the text of a file within a directory.
 
-    Where a name leads out of the directory, by ``..``, as an absolute path or through a link, it is
-    refused, and so is what is no plain file.
+    A name that leads out of the directory, by ``..``, as an absolute path or through a link, is
+    refused, and so is anything other than a plain file.
 
     Raises:
-        ValueError: The file is not in the directory, is too large, or holds no text.
+        ValueError: The file is not in the directory, is too large, or is not text.
         OSError: It cannot be read.
     """
     root = directory.resolve(strict=True)
@@ -177,7 +171,7 @@ def read_instructions(directory: Path, name: str) -> str:
 
 
 def _opened(root: Path, parts: tuple[str, ...]) -> int:
-    """Open a file step by step, so that no link counts which is put there meanwhile."""
+    """Open a file step by step, so that a link created in the meantime is not followed."""
     *folders, last = parts
     place = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:

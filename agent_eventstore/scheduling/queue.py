@@ -1,9 +1,9 @@
-"""What a scheduler is asked to do, and its queue: events of the root conversation (document 003).
+"""A scheduler's tasks and its queue: events of the root conversation (document 003).
 
-Nothing of the queue is held in memory, so whoever opens the root again has it as it was left; it is
-read through the projection ``tasks``. What others have enqueued from within their run comes ahead
-of what was there before, so that what has been interrupted goes on as soon as may be; otherwise
-first come, first served.
+The queue is not held in memory: it is read through the projection ``tasks``, so a process that
+opens the root again finds it unchanged. Tasks that are enqueued from within a running task go ahead
+of waiting ones, so that interrupted work resumes as soon as possible; otherwise, first come, first
+served.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["Closure", "Members", "TaskPlan", "TaskQueue", "TaskResult"]
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """The call that a task brings the result of: our own id of it, and the tool's name."""
+    """The call to which a task delivers the result: our own id of it, and the tool's name."""
 
     call_id: str
     tool_name: str
@@ -45,15 +45,15 @@ class Closure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
-    """A task that is to run.
+    """A task to run.
 
     Attributes:
-        conversation_id: The conversation that it is for.
-        input_items: What it says there: text, or parts, images among them.
+        conversation_id: The conversation in which it runs.
+        input_items: Its input: text, or parts, including images.
         base_instructions_override: Instructions in place of the conversation's, from this task on.
-        closure: The call that it brings the result of; then ``input_items`` are that result.
-        task_id: The product's own id of it, at most 480 characters: enqueued again, it is not run
-            again.
+        closure: The call to which it delivers the result; ``input_items`` are then that result.
+        task_id: Your product's own id of the task, at most 480 characters; a task that is enqueued
+            again does not run again.
     """
 
     conversation_id: UUID
@@ -65,14 +65,14 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What came of a task.
+    """The result of a task.
 
     Attributes:
         task_id: Its id.
-        conversation_id: The conversation that it was for.
-        status: ``aborted`` where other work took its place, or its conversation was destroyed.
-        reason: Which of the two, as ``replaced`` or ``interrupted``.
-        last_assistant_message: The last answer that it brought.
+        conversation_id: The conversation in which it ran.
+        status: ``aborted`` if other work replaced it, or if its conversation was destroyed.
+        reason: Which of the two: ``replaced`` or ``interrupted``.
+        last_assistant_message: Its last answer.
         error: What went wrong, in words.
     """
 
@@ -95,7 +95,7 @@ class TaskQueue:
         self._root = root
 
     def all(self) -> list[TaskRow]:
-        """Return the tasks that ever stood in the queue, in the order of their coming."""
+        """Return all tasks that were ever enqueued, in the order in which they were."""
         return self._root.views.tasks(self._root.id)
 
     def find(self, task_id: str) -> TaskRow | None:
@@ -103,9 +103,9 @@ class TaskQueue:
         return next(iter(self._root.views.tasks(self._root.id, task_id=task_id)), None)
 
     def last_of(self, task_id: str) -> TaskRow | None:
-        """Return the task in which a task's work ended: its own, or one that went on with it.
+        """Return the task in which a task's work ended: itself, or one that resumed it.
 
-        What goes on with a task that a tool interrupted stands in the queue right behind its end.
+        The task that resumes one that a tool interrupted directly follows its end in the queue.
         """
         found = self.find(task_id)
         tasks = self.all() if found is not None and found.reason == "replaced" else []
@@ -124,31 +124,31 @@ class TaskQueue:
         return found
 
     def next(self) -> TaskRow | None:
-        """Return the task that runs, or else the one that is to; None if there is none."""
+        """Return the running task, else the next one; None if the queue is empty."""
         tasks = self._root.views.tasks(self._root.id, open_only=True)
         running = (task for task in tasks if task.status == "running")
-        # Among the deepest the first: max takes the first of equals.
+        # The first of the deepest: max returns the first of equals.
         return next(running, None) or max(tasks, key=lambda task: task.depth or 0, default=None)
 
     def add(
         self, plans: Sequence[TaskPlan], *, depth: int = 0, ended: Payload | None = None
     ) -> None:
-        """Enqueue tasks, in one transaction with the end of the one that they take the place of.
+        """Enqueue tasks, in one transaction with the end of the task that they replace.
 
-        Those whose ids are in the queue already, whether they have ended or not, stay as they are.
+        Tasks whose ids are already in the queue, whether ended or not, are left unchanged.
         """
         new = [each for each in plans if each.task_id is None or self.find(each.task_id) is None]
         self.put(new, depth=depth, ended=ended)
 
     def put(self, plans: Sequence[TaskPlan], *, depth: int, ended: Payload | None) -> None:
-        """Enqueue tasks as `add` does, none of which is in the queue already."""
+        """Enqueue tasks as `add` does; none of them may be in the queue already."""
         enqueued = [_event(plan, depth) for plan in plans]
         events = [*((ended,) if ended is not None else ()), *enqueued]
         if events:
             self._root.append(*events)
 
     def start(self, task: TaskRow) -> None:
-        """Record that a task begins to run."""
+        """Record that a task begins."""
         self._root.append(TaskStart(task_id=task.task_id))
 
     def end(
@@ -159,7 +159,7 @@ class TaskQueue:
         answer: str | None = None,
         error: str | None = None,
     ) -> None:
-        """Record that a task is over."""
+        """Record that a task has ended."""
         end = TaskEnd(
             task_id=task.task_id,
             status=status,
@@ -170,12 +170,12 @@ class TaskQueue:
         self._root.append(end)
 
     def said(self, task: TaskRow) -> TaskEnqueue:
-        """Return what a task says; nothing of one that was erased."""
+        """Return a task's input; empty if it was erased."""
         found = self._at(task.enqueued_version)
         return found if isinstance(found, TaskEnqueue) else TaskEnqueue(task_id=task.task_id)
 
     def end_of(self, task: TaskRow) -> TaskEnd | None:
-        """Return how a task has ended; None if it has not, or if that was erased."""
+        """Return how a task ended; None if it has not, or if its end was erased."""
         found = self._at(task.end_version)
         return found if isinstance(found, TaskEnd) else None
 
@@ -200,7 +200,7 @@ def _event(plan: TaskPlan, depth: int) -> TaskEnqueue:
 
 
 class Members:
-    """The root conversation, and those that tasks were enqueued for.
+    """The root conversation, and those for which tasks were enqueued.
 
     Args:
         views: The store's views.
@@ -217,7 +217,7 @@ class Members:
         return wanted if wanted in self._ids() and self._row(wanted) is not None else None
 
     def listed(self) -> list[JsonObject]:
-        """Return id, number of messages and last activity of each, in the order of their coming."""
+        """Return id, number of messages and last activity of each, in order of appearance."""
         found = ((each, self._row(each)) for each in self._ids())
         return [
             {
@@ -230,11 +230,11 @@ class Members:
         ]
 
     def history(self, conversation_id: UUID, limit: int | None = None) -> list[JsonObject]:
-        """Return what was said in a conversation, by users and the model, and nothing of tools.
+        """Return the messages of users and the model in a conversation, without tools.
 
         Args:
-            conversation_id: One of them.
-            limit: Only so many, of the latest.
+            conversation_id: One of the conversations.
+            limit: Maximum number of messages, the latest ones.
         """
         shown = {
             item.message_version

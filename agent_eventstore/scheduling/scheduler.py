@@ -1,9 +1,9 @@
 """`Scheduler`: several conversations, one task at a time (document 003).
 
-The queue stands in the root conversation's log. A tool that interrupts ends the turn that calls it;
-the task that answers comes ahead of all others, and behind it one that brings the answer back as
-the tool's result. Where a task stands is told by the log alone, so a scheduler that was killed
-anywhere is opened again by the root's id, and `run` goes on.
+The queue is in the root conversation's log. A tool that interrupts ends the turn that calls it. The
+task that answers goes ahead of all others, followed by one that returns the answer as the tool's
+result. Only the log holds the state of a task, so after a kill at any point, `open` the scheduler
+by the root's id, and `run` resumes.
 """
 
 from __future__ import annotations
@@ -32,17 +32,16 @@ __all__ = ["Scheduler", "SchedulerOptions"]
 
 
 class SchedulerOptions(AgentOptions, total=False):
-    """How a scheduler and its agents go about it; all have defaults.
+    """How a scheduler and its agents work; all options have defaults.
 
     Attributes:
-        directory: The working directory, in which files of instructions are; by default the
-            process's.
-        max_interrupt_chain_depth: How many tasks may have enqueued one another by tools, at most;
-            32.
-        on_event: Told of ``task_started``, ``turn_aborted`` and ``task_ended``, and of all that a
-            listener is told, with the conversation that it is about.
+        directory: The working directory with instruction files; by default the process's.
+        max_interrupt_chain_depth: Maximum number of tasks that may enqueue one another by tools;
+            32 by default.
+        on_event: Called with ``task_started``, ``turn_aborted``, ``task_ended``, and everything
+            that a listener receives, together with the conversation concerned.
         conversation: How sessions of the other conversations are opened: ``state_directory``,
-            ``if_busy``, ``lease_s`` and the like, as of `Conversation.open`.
+            ``if_busy``, ``lease_s`` and other arguments of `Conversation.open`.
     """
 
     directory: str | Path
@@ -54,13 +53,13 @@ class SchedulerOptions(AgentOptions, total=False):
 class Scheduler:
     """Runs tasks of several conversations, one at a time; a context manager that closes them.
 
-    Models get the tools ``conv.create``, ``conv.send``, ``conv.list``, ``conv.history`` and
-    ``conv.destroy`` besides those of the product.
+    Models have the tools ``conv.create``, ``conv.send``, ``conv.list``, ``conv.history`` and
+    ``conv.destroy`` in addition to your product's.
 
     Args:
         root: The conversation whose log holds the queue, open for writing.
-        model: Whom to ask; see `AgentSession`.
-        options: Those of `SchedulerOptions`, and how its agents answer: see `AgentOptions`.
+        model: The model; see `AgentSession`.
+        options: `SchedulerOptions`, including the `AgentOptions` of its agents.
     """
 
     def __init__(
@@ -82,13 +81,14 @@ class Scheduler:
         """Begin a root conversation.
 
         Args:
-            store: Where all conversations are kept.
-            model: Whom to ask.
-            options: As of the class; ``conversation`` may have all that `Conversation.start` takes:
-                title, user, instructions. How its session is opened holds for the others, too.
+            store: The store of all conversations.
+            model: The model.
+            options: As for the class; ``conversation`` may have all arguments of
+                `Conversation.start`: title, user, instructions. Those that say how its session is
+                opened apply to the others, too.
 
         Raises:
-            ConversationExists: There is a conversation of this id or key already.
+            ConversationExists: A conversation with this id or key already exists.
         """
         told = config_of(model, _of_agents(options), None)
         how = options.get("conversation") or {}
@@ -103,17 +103,17 @@ class Scheduler:
         model: Any,
         **options: Unpack[SchedulerOptions],
     ) -> Self:
-        """Open a root conversation again; `run` then goes on with the tasks that are left.
+        """Open a root conversation again; `run` then resumes the remaining tasks.
 
         Args:
-            store: Where all conversations are kept.
-            root: Its id, or the product's key for it.
-            model: Whom to ask.
-            options: As of the class.
+            store: The store of all conversations.
+            root: Its id, or your product's key for it.
+            model: The model.
+            options: As for the class.
 
         Raises:
             ConversationInUse: Another session has it open.
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
         """
         told = config_of(model, _of_agents(options), None)
         how = options.get("conversation") or {}
@@ -122,17 +122,17 @@ class Scheduler:
 
     @property
     def root(self) -> UUID:
-        """The root conversation's id, by which the scheduler is opened again."""
+        """The root conversation's id, with which the scheduler can be opened again."""
         return self._root.id
 
     @property
     def views(self) -> Views:
-        """The read models; `Views.tasks` of the root tells where its tasks stand."""
+        """The read models; `Views.tasks` of the root shows the state of its tasks."""
         return self._root.views
 
     @property
     def tools(self) -> list[FunctionTool]:
-        """The five tools that its agents have besides the product's, in the document's order."""
+        """The five tools of its agents besides your product's, in the document's order."""
         return declared(self._runs.use)
 
     def enqueue(self, plans: Iterable[TaskPlan]) -> None:
@@ -140,18 +140,18 @@ class Scheduler:
         self._runs.queue.add(list(plans))
 
     def abort_current_and_enqueue(self, plans: Iterable[TaskPlan]) -> None:
-        """End the task that runs, as ``aborted``, ``replaced``, and put tasks ahead of all others.
+        """End the running task as ``aborted``, ``replaced``, and put tasks ahead of all others.
 
-        From any thread. Its turn ends where it next looks: with the next piece of an answer, or
-        ahead of the next tool.
+        May be called from any thread. The turn ends at its next check: at the next piece of an
+        answer, or before the next tool.
         """
         self._runs.replace(list(plans))
 
     def run(self) -> list[TaskResult]:
-        """Run tasks until none is left, those first that a process that was killed has left.
+        """Run tasks until none is left, beginning with those that a killed process left.
 
-        A turn that was cut off is gone on with in a new one; what fails in the store, or in the
-        product's own code, is raised, and the next `run` goes on from there.
+        A turn that was cut off resumes in a new one. Errors of the store or of your product's own
+        code are raised, and the next `run` resumes from there.
         """
         found: list[TaskResult] = []
         with self._one:
@@ -160,33 +160,33 @@ class Scheduler:
         return found
 
     def run_task(self, said: Said, *, conversation_id: UUID | None = None) -> TaskResult:
-        """Enqueue a task, run all that there are, and return what came of the conversation's last.
+        """Enqueue a task, run all tasks, and return the result of the conversation's last one.
 
         Args:
-            said: What is said: text, or parts.
-            conversation_id: To which conversation; by default to the root.
+            said: The input: text, or parts.
+            conversation_id: The conversation; by default the root.
         """
         whom = conversation_id or self.root
         self.enqueue([TaskPlan(conversation_id=whom, input_items=said)])
         return [each for each in self.run() if each.conversation_id == whom][-1]
 
     def conversations(self) -> list[JsonObject]:
-        """Return what ``conv.list`` tells of the conversations that exist."""
+        """Return the existing conversations, as ``conv.list`` does."""
         return self._runs.members.listed()
 
     def history(self, conversation_id: UUID, limit: int | None = None) -> list[JsonObject]:
-        """Return what ``conv.history`` tells of a conversation."""
+        """Return the messages of a conversation, as ``conv.history`` does."""
         return self._runs.members.history(conversation_id, limit)
 
     def destroy(self, conversation_id: UUID | str) -> JsonObject:
-        """End a conversation for good, as ``conv.destroy`` does; its open tasks are aborted.
+        """End a conversation permanently, as ``conv.destroy`` does; its open tasks are aborted.
 
-        A turn that runs in it ends as ``aborted``, ``interrupted``. From any thread.
+        A turn that runs in it ends as ``aborted``, ``interrupted``. May be called from any thread.
         """
         return self._runs.destroy(str(conversation_id))
 
     def close(self, reason: str | None = None) -> None:
-        """End all sessions; what is enqueued stays so."""
+        """End all sessions; enqueued tasks stay in the queue."""
         self._runs.close(reason)
 
     def __enter__(self) -> Self:
@@ -199,10 +199,10 @@ class Scheduler:
 
 
 def _of_agents(options: SchedulerOptions) -> AgentOptions:
-    """Return those of the options that are its agents'.
+    """Return the options for the scheduler's agents.
 
     Raises:
-        TypeError: There is no such option.
+        TypeError: An option is unknown.
     """
     require_known(options, SchedulerOptions)
     own = AgentOptions.__annotations__

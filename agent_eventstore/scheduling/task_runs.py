@@ -1,7 +1,7 @@
-"""How a task runs: its conversation's session, its turns, and where other work takes its place.
+"""Runs a task: the session of its conversation, its turns, and its replacement by other work.
 
-What is done next is read from the log each time: so there is one way for a task that begins, one
-whose turn has ended, and one that a process left when it was killed.
+The next action is read from the log each time. The same code therefore handles a task that begins,
+a task whose turn has ended, and a task that a killed process left.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from agent_eventstore.scheduling.conversation_tools import (
     Send,
     declared,
     refusal,
+    refused,
 )
 from agent_eventstore.scheduling.interrupts import (
     INTERRUPTING,
@@ -46,21 +47,21 @@ from projections.models.tasks import TaskRow
 __all__ = ["ATTEMPTS", "OnEvent", "TaskRuns"]
 
 ATTEMPTS = 5
-"""How often a task's turn is begun: one that ends its process each time is given up."""
+"""How many times a task's turn is begun: a task that kills its process each time is given up."""
 
 _OPENING = ("session_mode", "state_directory", "agent_id", "extra", "if_busy", "lease_s", "wait_s")
 
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What was read of a task whose turn is to be gone through: turns cut off, and open work."""
+    """State of a task whose turn should run: the number of turns cut off, and open work."""
 
     number: int
     work: OpenWork
 
 
 OnEvent = Callable[[UUID, str, str], None]
-"""Told as it happens: the conversation, the kind, and what there is to tell."""
+"""Called as things happen, with the conversation, the kind, and the text."""
 
 
 class TaskRuns:
@@ -68,11 +69,11 @@ class TaskRuns:
 
     Args:
         root: The conversation whose log holds the queue.
-        model: Whom to ask.
-        directory: Where files of instructions are.
-        most: How many tasks may have enqueued one another by tools, at most.
-        on_event: Who is told.
-        opening: How sessions are opened, as of `Conversation.open`.
+        model: The model.
+        directory: The directory of instruction files.
+        most: Maximum number of tasks that may enqueue one another by tools.
+        on_event: Called as things happen.
+        opening: How sessions are opened: arguments of `Conversation.open`.
         options: How the agents answer.
     """
 
@@ -98,7 +99,7 @@ class TaskRuns:
         self._sessions = {root.id: self._agent(root)}
 
     def perform(self, task: TaskRow) -> TaskResult:
-        """Run a task to its end; what it has done already is not done again."""
+        """Run a task to its end; work that it has done already is not repeated."""
         target = UUID(task.target_conversation_id)
         with self._changing:
             if task.status == "pending":
@@ -123,7 +124,7 @@ class TaskRuns:
             self._running = None
 
     def replace(self, plans: list[TaskPlan]) -> None:
-        """End the task that runs in favour of others."""
+        """Replace the running task by others."""
         with self._changing:
             task, session = self._running or (None, None)
             if task is None or not self._is_open(task):
@@ -135,7 +136,7 @@ class TaskRuns:
                 session.abort("replaced")
 
     def destroy(self, conversation_id: str) -> JsonObject:
-        """Destroy a conversation, and stop the turn that runs in it."""
+        """Destroy a conversation, and stop its running turn."""
         found = self.members.find(conversation_id)
         if found is None:
             return {"ok": False, "reason": "conversation not found"}
@@ -177,7 +178,7 @@ class TaskRuns:
         return AgentSession(conversation, model=self._model, **told)
 
     def _session(self, conversation_id: UUID) -> AgentSession:
-        """Return the session of a conversation; opening one seals what a process has left."""
+        """Return the session of a conversation; opening one seals the work that a process left."""
         if conversation_id not in self._sessions:
             config = config_of(self._model, self._options, None)
             opened = Conversation.open(
@@ -193,7 +194,7 @@ class TaskRuns:
     def _is_open(self, task: TaskRow) -> bool:
         """Return whether a task has not ended; read only if the root has been written to since.
 
-        Nobody else can have ended it: who takes the root over fences this process's next append.
+        No other process can have ended it: taking over the root fences this process's next append.
         """
         with self._changing:
             now = task.task_id, self._root.version
@@ -205,7 +206,7 @@ class TaskRuns:
             return is_open
 
     def _settled(self, task: TaskRow, session: AgentSession) -> TaskResult | _Left:
-        """Return what came of a task, and record it; or what is known of one to be gone through."""
+        """Return a task's result and record it; or the state of a task whose turn should run."""
         if not self._is_open(task):
             return self._result(task, "aborted", "replaced")
         work = self._views.open_work(session.id)
@@ -226,7 +227,7 @@ class TaskRuns:
         return self._end(task, "failed", answer=result.final_text, error=_why(result))
 
     def _tried(self, task: TaskRow, session: AgentSession) -> tuple[int, TurnResult | None]:
-        """Return how many turns were cut off, and what came of the one that was not, if any."""
+        """Return how many turns were cut off, and the result of the one that was not, if any."""
         for number in range(ATTEMPTS):
             result = session.result_of(f"{task.task_id}/{number}")
             if result is None or result.status != "aborted":
@@ -234,7 +235,7 @@ class TaskRuns:
         return ATTEMPTS, None
 
     def _answer(self, task: TaskRow, session: AgentSession, left: _Left) -> None:
-        """Go through a turn of the task: the first, or one after those that were cut off."""
+        """Run a turn of the task: the first, or one after turns that were cut off."""
         number, calls = left.number, left.work.tool_calls
         message_id, said = f"{task.task_id}/{number}", self.queue.said(task)
         if said.closes_call_id is not None:
@@ -251,7 +252,7 @@ class TaskRuns:
         session.run_turn(said.items, message_id=message_id)
 
     def _outcome(self, call: OpenToolCall, given: tuple[Any, ...]) -> tuple[str, bool]:
-        """Return the result of a call that waits, and whether it tells of a failure."""
+        """Return the result of a waiting call, and whether it is a failure."""
         if given:
             text = spoken(given)
             return text, text.startswith('{"ok": false')
@@ -270,7 +271,7 @@ class TaskRuns:
         return refusal(f"the task failed{why}"), True
 
     def _cut(self, task: TaskRow, work: OpenWork) -> OpenToolCall | None:
-        """Return a call that waits, and for which nothing is enqueued yet."""
+        """Return a waiting call for which nothing is enqueued yet."""
         for call in work.tool_calls:
             if call.awaited and call.name in INTERRUPTING:
                 brings = self._interrupts.task_id(call, "result")
@@ -279,7 +280,7 @@ class TaskRuns:
         return None
 
     def _hand_over(self, task: TaskRow, caller: UUID, call: OpenToolCall) -> TaskResult:
-        """End a task in favour of what its call asks for."""
+        """Replace a task by the tasks of its call."""
         depth = (task.depth or 0) + 1
         opening, plans = self._interrupts.plans(caller, call, depth)
         if opening is not None:
@@ -305,35 +306,35 @@ class TaskRuns:
         self._sessions[begun.id] = self._agent(begun)
 
     def _interrupt(self, here: UUID, turn: Turn, calls: list[RequestedCall]) -> bool:
-        """Replace the turn if the next call interrupts, and what it asks for can be done."""
+        """Replace the turn if the next call interrupts and can be carried out."""
         call, (task, _) = calls[0], self._running or (None, None)
         if call.name not in INTERRUPTING or call.arguments is None or task is None:
             return False
         try:
             self._interrupts.look_at(given_by(call.name, call.arguments), (task.depth or 0) + 1)
         except ToolRefused:
-            return False  # The tool says so itself.
+            return False  # The tool itself reports the refusal.
         if not turn.replace(call, calls[1:]):
             return False
         self._tell(here, "turn_aborted", "replaced")
         return True
 
     def use(self, name: str, given: Any) -> JsonObject:
-        """Do what a tool that does not interrupt does; say why one that does cannot.
+        """Run a tool that does not interrupt; for one that does, report why it cannot.
 
         Raises:
-            ToolRefused: What the model is told.
+            ToolRefused: The call is refused; the exception has the text for the model.
         """
         if isinstance(given, Create | Send):
             task, _ = self._running or (None, None)
             self._interrupts.look_at(given, ((task and task.depth) or 0) + 1)
-            raise ToolRefused(refusal(f"{name} is called within a task of the scheduler's"))
+            raise refused(f"{name} is called within a task of the scheduler's")
         if isinstance(given, Destroy):
             return self.destroy(given.conversation_id)
         if isinstance(given, History):
             found = self.members.find(given.conversation_id)
             if found is None:
-                raise ToolRefused(refusal("conversation not found"))
+                raise refused("conversation not found")
             return {"entries": self.members.history(found, given.limit)}
         return {"conversations": self.members.listed()}
 
@@ -349,7 +350,7 @@ class TaskRuns:
         with self._changing:
             if not self._is_open(task):
                 return self._result(task, "aborted", "replaced")
-            self._release(UUID(task.target_conversation_id))  # ahead, so that none is left open
+            self._release(UUID(task.target_conversation_id))  # first, so that none is left open
             self.queue.end(task, status, reason, answer, error)
         return self._result(task, status, reason, answer, error)
 

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 from uuid import UUID
@@ -230,15 +230,8 @@ def planned(store: EventStore, torture: Torture, directory: Path) -> Plan:
         url=url.render_as_string(hide_password=False),
         directory=directory,
         run=own,
-        writers=torture.writers,
-        events=torture.events,
-        seconds=torture.seconds,
-        every_s=torture.every_s,
-        seed=torture.seed,
-        scenario=torture.scenario,
-        readers=torture.readers,
-        workers=torture.workers,
         busy_timeout_ms=scenario.busy_timeout_ms,
+        **asdict(torture),
     )
 
 

@@ -1,6 +1,7 @@
-"""What the messages[] view keeps, beside other ways to fit a budget, on real transcripts.
+"""What the messages[] view keeps, compared with other ways to fit a budget, on real transcripts.
 
-``python -m benchmarks.context``, or ``make bench-context``. Two measures: *grounding* (are the
-values still there that the next tool call needs?) and *cache* (how much of a prompt is the
-beginning of the prompt before?). What a read costs is measured by `benchmarks.context_reads`.
+Run ``python -m benchmarks.context`` or ``make bench-context``. There are two measures: *grounding*
+(does the context still contain the values that the next tool call needs?) and *cache* (how much of
+a prompt repeats the beginning of the previous one?). `benchmarks.context_reads` measures the cost
+of a read.
 """

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.context``: what the messages[] view keeps, beside others."""
+"""``python -m benchmarks.context``: what the messages[] view keeps, compared with others."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ _TARGETS = (0.45, 0.55, 0.75, 0.85)
 
 
 def main() -> None:
-    """Run the measures, and print their tables."""
+    """Run the measures and print their tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.context", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few conversations: a look")
+    parser.add_argument("--quick", action="store_true", help="only a few conversations")
     parser.add_argument("--write", action="store_true", help=f"also write {_RESULTS.name}")
     options = parser.parse_args()
     if options.quick and options.write:
-        parser.error("--write needs the whole run: leave --quick out")
+        parser.error("--write needs a whole run: omit --quick")
     console = Console()
     about = f"{machine()}, {LANGCHAIN}"
     console.print(about)
     if not TAU_BENCH.exists():
-        parser.error(f"there is no {TAU_BENCH.name}")
+        parser.error(f"{TAU_BENCH.name} does not exist")
     transcripts = read_tau_bench(_QUICK_CONVERSATIONS if options.quick else None)
     sheets = [
         *_kept(console, transcripts),
@@ -118,7 +118,7 @@ def _kept(console: Console, transcripts: Sequence[Transcript]) -> list[Sheet]:
 
 
 def _targets(store: EventStore) -> list[Candidate]:
-    """Return the view with steps that go down less far, and further, than by default."""
+    """Return the view with targets above and below the default."""
     return [
         view_of(
             store,
@@ -134,7 +134,7 @@ def _products(candidates: Sequence[Candidate | None]) -> list[Candidate]:
 
 
 def _recalled(console: Console, quick: bool) -> Sheet:
-    """Measure retrieval: questions about what was said hundreds of messages ago."""
+    """Measure retrieval: questions about things said hundreds of messages ago."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/recalled.db"))
@@ -145,7 +145,7 @@ def _recalled(console: Console, quick: bool) -> Sheet:
 
 
 def _planted(console: Console, quick: bool) -> Sheet:
-    """Measure what is left of facts that were said once, over a thousand turns."""
+    """Measure how many facts that were said once survive a thousand turns."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/planted.db"))

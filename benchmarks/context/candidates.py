@@ -1,7 +1,7 @@
-"""What is measured: anything that gives the messages of a model call within a budget.
+"""Candidates: anything that returns the messages of a model call within a budget.
 
-A candidate follows one conversation as a product would: it is asked for the context of one call
-after the other, and has seen every message in between when it answers.
+A candidate follows one conversation as a product would: it returns the context of one call after
+the other, and sees every message in between first.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from benchmarks.context.transcripts import Message, Transcript
 __all__ = ["Candidate", "Reader", "Reduction", "stateless"]
 
 Reader = Callable[[int, int], Sequence[Message]]
-"""``(place, budget)``: the messages to send when ``place`` messages were exchanged. Places ascend.
+"""``(place, budget)``: the messages to send after ``place`` messages. Places ascend.
 
-Raises ``BudgetInfeasible`` where the candidate refuses to answer.
+Raises ``BudgetInfeasible`` if the candidate cannot meet the budget.
 """
 
 Reduction = Callable[[Sequence[Message], int], Sequence[Message]]
@@ -28,7 +28,7 @@ class Candidate:
     """A way to fit a budget.
 
     Attributes:
-        name: As it stands in the tables.
+        name: Its name in the tables.
         follow: Begins a conversation, and returns its reader.
     """
 
@@ -37,7 +37,7 @@ class Candidate:
 
 
 def stateless(name: str, reduction: Reduction) -> Candidate:
-    """Return the candidate that reduces the messages before each call on their own."""
+    """Return a candidate that reduces the messages before each call independently."""
 
     def follow(transcript: Transcript) -> Reader:
         return lambda place, budget: reduction(transcript.messages[:place], budget)

@@ -1,4 +1,4 @@
-"""The front: what contexts keep by what they cost, as a picture of characters."""
+"""The front: what contexts keep, by cost, as a chart of characters."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _WIDTH, _HEIGHT = 64, 17
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A candidate in the picture.
+    """A candidate in the chart.
 
     Attributes:
-        name: What the legend calls it.
-        cost: Of all prompts, with the whole history as 1; less is better.
-        kept: Tool calls with all of their values, 0.0 to 1.0; more is better.
+        name: Its name in the legend.
+        cost: Cost of all prompts, with the whole history as 1; less is better.
+        kept: Share of tool calls with all of their values, 0.0 to 1.0; more is better.
         own: Whether it is one of ours, drawn in capital letters.
     """
 
@@ -31,7 +31,7 @@ class Point:
 def picture(points: Sequence[Point]) -> str:
     """Return the points with both axes, the best in the upper left corner, and a legend.
 
-    Where two fall into one place, the first of them is drawn.
+    If two points coincide, the first one is drawn.
     """
     left, right = min(each.cost for each in points), max(each.cost for each in points)
     low, high = min(each.kept for each in points), max(each.kept for each in points)

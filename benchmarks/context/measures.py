@@ -1,7 +1,7 @@
-"""Grounding and cache: what a candidate's contexts still hold, and what they share.
+"""Grounding and cache: what a candidate's contexts still contain, and what they share.
 
-Pure but for the candidate. A context over its budget is worth nothing, since no provider would take
-it: its values count as lost. So do those that a candidate refuses to give.
+Pure, apart from the candidate. A context over its budget is worth nothing, since no provider would
+accept it: its values count as lost. The same applies to contexts that a candidate refuses.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ CACHE_SHARE = 0.5
 HISTORY_SHARES = (0.5, 0.3)
 """Budgets of a product that has one for all calls: shares of the history, the system part apart."""
 
-_CACHED = 0.1  # of the price of a token, what it costs to read it from a cache
+_CACHED = 0.1  # price of a cached token, as a share of the full price
 
 BudgetOf = Callable[[Transcript, int, float], int]
 """``(transcript, place, share)``: the budget of the call after so many messages."""
 
 
 def of_prefix(transcript: Transcript, place: int, share: float) -> int:
-    """Return a share of what was said so far: another budget at each call, always exceeded."""
+    """Return a share of the messages so far: a new budget at each call, always exceeded."""
     return int(request_tokens(transcript.messages[:place]) * share)
 
 
@@ -70,16 +70,16 @@ def of_history(transcript: Transcript, place: int, share: float) -> int:
 
 @dataclass(slots=True)
 class Grounding:
-    """What the contexts before tool calls still held.
+    """What the contexts before tool calls still contained.
 
     Attributes:
-        calls: Tool uses that were looked at.
+        calls: Tool uses that were examined.
         values: Argument values in them.
-        kept: Values that a context within its budget still held.
-        whole: Tool uses all of whose values were held so.
+        kept: Values that a context within its budget still contained.
+        whole: Tool uses of which such a context contained all values.
         over: Contexts over their budget.
-        broken: Contexts with half a tool call, which a provider refuses.
-        infeasible: Contexts that were refused.
+        broken: Contexts with half a tool call, which a provider rejects.
+        infeasible: Contexts that the candidate refused.
     """
 
     calls: int = 0
@@ -92,16 +92,16 @@ class Grounding:
 
     @property
     def values_share(self) -> float:
-        """Kept values of all, 0.0 to 1.0."""
+        """Kept values, as a share of all, 0.0 to 1.0."""
         return self.kept / self.values if self.values else 0.0
 
     @property
     def calls_share(self) -> float:
-        """Tool uses with all their values of all, 0.0 to 1.0."""
+        """Tool uses with all their values, as a share of all, 0.0 to 1.0."""
         return self.whole / self.calls if self.calls else 0.0
 
     def see(self, use: ToolUse, context: Sequence[Message] | None, budget: int) -> None:
-        """Add one tool use and the context before it, None if it was refused."""
+        """Add one tool use and the context before it; None if it was refused."""
         self.calls += 1
         self.values += len(use.values)
         if context is None:
@@ -119,20 +119,21 @@ class Grounding:
 
 @dataclass(slots=True)
 class Cache:
-    """What the prompts of model calls had in common with the prompt before.
+    """What the prompts of model calls had in common with the previous prompt.
 
-    A prompt over its budget is none, like one that was refused: the next one shares nothing.
+    A prompt over its budget counts as missing, like a refused one: the next one shares nothing.
 
     Attributes:
         calls: Model calls with a prompt.
-        tokens: Of their prompts, also of the first of a conversation, which shares nothing.
-        shared: Tokens of the messages that stood at the beginning of the prompt before, unchanged.
+        tokens: Tokens of their prompts, including a conversation's first, which shares nothing.
+        shared: Tokens of the messages that also begin the previous prompt, unchanged.
         pressed: Model calls with a prompt whose whole history is over the budget.
-        pressed_tokens: Of their prompts, without the system message in front, which anybody shares.
-        pressed_shared: Shared tokens of those.
+        pressed_tokens: Tokens of those prompts, without the leading system message, which every
+            candidate shares.
+        pressed_shared: Shared tokens of those prompts.
         pressed_budget: Their budgets, without that message.
         over: Prompts over their budget.
-        infeasible: Prompts that were refused.
+        infeasible: Prompts that the candidate refused.
     """
 
     calls: int = 0
@@ -147,22 +148,22 @@ class Cache:
 
     @property
     def share(self) -> float:
-        """Shared tokens of all, 0.0 to 1.0."""
+        """Shared tokens, as a share of all, 0.0 to 1.0."""
         return self.shared / self.tokens if self.tokens else 0.0
 
     @property
     def pressed_share(self) -> float:
-        """Shared tokens of all where something had to go, without the system message."""
+        """Shared tokens of prompts under pressure, as a share, without the system message."""
         return self.pressed_shared / self.pressed_tokens if self.pressed_tokens else 0.0
 
     @property
     def fill(self) -> float:
-        """What is used of the budget where something had to go, without the system message."""
+        """Used share of the budget under pressure, without the system message."""
         return self.pressed_tokens / self.pressed_budget if self.pressed_budget else 0.0
 
     @property
     def cost(self) -> float:
-        """What the prompts cost, in tokens that are in no cache."""
+        """Cost of the prompts, in uncached tokens."""
         return self.tokens - (1 - _CACHED) * self.shared
 
     def see(
@@ -173,7 +174,7 @@ class Cache:
         pressed: bool,
         budget: int = 0,
     ) -> None:
-        """Add one model call, with the prompt before, empty if there was none."""
+        """Add one model call, with the previous prompt, which is empty for the first."""
         self.calls += 1
         self.tokens += request_tokens(prompt)
         self.shared += shared_tokens(before, prompt)
@@ -189,7 +190,7 @@ class Cache:
 def grounding(
     uses: Iterable[ToolUse], candidate: Candidate, share: float, budget_of: BudgetOf = of_prefix
 ) -> Grounding:
-    """Measure the contexts before tool uses, in their order, within a share of something."""
+    """Measure the contexts before tool uses, in order, within the budgets of a share."""
     found = Grounding()
     following: Transcript | None = None
     for use in uses:
@@ -212,7 +213,7 @@ def cache(
     share: float,
     budget_of: BudgetOf = of_whole,
 ) -> Cache:
-    """Measure the prompts of all model calls, within a share of something."""
+    """Measure the prompts of all model calls, within the budgets of a share."""
     found = Cache()
     for transcript in transcripts:
         read, before = candidate.follow(transcript), list[Message]()

@@ -1,7 +1,7 @@
-"""This project's contexts: from the public API on a real store, and of each strategy on its own.
+"""This project's contexts: through the public API on a real store, and of each strategy alone.
 
-A transcript is imported message by message, as it grew, and the view is read at each call: what a
-product would see. The strategies get plain messages, and no store.
+A transcript is imported message by message, as it grew, and the view is read at each call, as a
+product would see it. The strategies get plain messages and no store.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def view_of(store: EventStore, name: str, settings: ContextSettings) -> Candidat
     def follow(transcript: Transcript) -> Reader:
         conversation_id = new_id()
         whole = replace(imported[transcript.number], conversation_id=conversation_id)
-        # The first event is the conversation's start, each of the others a message.
+        # The first event is the conversation's start; each other event is a message.
         assert len(whole.events) == len(transcript.messages) + 1
 
         def read(place: int, budget: int) -> Sequence[Message]:
@@ -66,7 +66,7 @@ def view_of(store: EventStore, name: str, settings: ContextSettings) -> Candidat
 
 
 def strategies_alone() -> list[Candidate]:
-    """Return every registered strategy as a candidate; without a model, no summary is written."""
+    """Return every registered strategy as a candidate; without a model, none writes summaries."""
     return [alone(strategy_of(name)) for name in strategies()]
 
 
@@ -77,10 +77,10 @@ def alone(strategy: Strategy) -> Candidate:
 
 
 def reduced(messages: Sequence[Message], budget: int, strategy: Strategy) -> list[Message]:
-    """Return what ``compress`` does, but makes the items of the same messages only once.
+    """Return the same as ``compress``, but make the items of the same messages only once.
 
     Raises:
-        BudgetInfeasible: What must be sent is over the budget.
+        BudgetInfeasible: The mandatory messages are over the budget.
     """
     items = _items(json.dumps(messages))
     intent = next((item.text for item in reversed(items) if item.kind == "user"), "")

@@ -1,8 +1,8 @@
 """Other ways to fit a budget: what products do today.
 
 LangChain's ``trim_messages`` is the real one, if it is installed (the extra ``bench``). The other
-two are written here: clearing old tool results, as Anthropic's context editing does by default
-(``clear_tool_uses_20250919``, which keeps three and knows no upper limit), and a window.
+two are implemented here: clearing old tool results, as Anthropic's context editing does by default
+(``clear_tool_uses_20250919``, which keeps three and has no upper limit), and a window.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _KEPT_RESULTS = 3
 
 _INSTALLED = importlib.util.find_spec("langchain_core") is not None
 LANGCHAIN = f"langchain-core {version('langchain-core')}" if _INSTALLED else "no langchain-core"
-"""The version that is measured, for the tables."""
+"""The measured version, for the tables."""
 
 
 def peers() -> list[Candidate]:
-    """Return the peers; LangChain's is left out where it is not installed."""
+    """Return the peers; LangChain's is left out if it is not installed."""
     found = [
         stateless("clear old tool results, keep 3", clear_old_tool_results),
         stateless("first user + newest groups", first_user_and_newest),
@@ -67,7 +67,7 @@ def trim_messages(
     def counter(trimmed: Sequence[Any]) -> int:
         return sum(message_tokens(originals[each.id]) for each in trimmed)
 
-    # It counts parts of a request, so what a request has besides messages is taken off before.
+    # It counts parts of a request, so the tokens besides messages are subtracted first.
     kept: Any = langchain.trim_messages(
         made,
         max_tokens=budget - request_tokens(()),
@@ -120,7 +120,7 @@ def _is(group: _Group, role: str) -> bool:
 
 
 def groups(messages: Sequence[Message]) -> Iterator[_Group]:
-    """Yield an assistant's message with the results after it, and every other message alone."""
+    """Yield each assistant message with the results after it, and every other message alone."""
     group: _Group = []
     for message in messages:
         if group and not (message["role"] == "tool" and _is(group, "assistant")):

@@ -1,8 +1,8 @@
-"""Planted facts: what was said once and never again, over a thousand turns.
+"""Planted facts: said once and never repeated, over a thousand turns.
 
 A conversation of a thousand turns is made of the transcripts, one task after the other. Between
-turns a user says an account number or a rule, forty times in all, spread evenly. At the end nobody
-asks about them: what counts is whether number or rule stands in the request, to the letter.
+turns a user says an account number or a rule, forty times in all, spread evenly. No question asks
+about them at the end: what counts is whether the request contains the number or rule verbatim.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _CURRENCIES = ("euro", "dollars", "yen")
 
 
 def planted(store: EventStore, turns: int = _TURNS) -> list[tuple[str, list[Found]]]:
-    """Return how many of the planted facts each reader's request still holds, at each budget.
+    """Return how many of the planted facts each reader's request still contains, at each budget.
 
     Args:
-        store: For the messages[] view; it is filled.
-        turns: Of the conversation.
+        store: An empty store for the messages[] view; the benchmark fills it.
+        turns: Number of turns of the conversation.
     """
     chain = planted_chain(turns)
     readers = {
@@ -51,7 +51,7 @@ def planted(store: EventStore, turns: int = _TURNS) -> list[tuple[str, list[Foun
 
 
 def planted_chain(turns: int) -> Chain:
-    """Return a conversation of so many turns, with the facts in it and one question for each."""
+    """Return a conversation of this many turns, with its facts and one question for each."""
     records = json.loads(TAU_BENCH.read_text("utf-8"))
     tasks = (record["traj"] for record in cycle(records))
     said = (each for task in tasks for each in task if each["role"] != "system")
@@ -71,7 +71,7 @@ def planted_chain(turns: int) -> Chain:
 
 
 def _facts() -> Iterator[tuple[str, str]]:
-    """Yield sentences, each with what of it must be there; for ever."""
+    """Yield endless sentences, each with the part that must be kept."""
     for number in range(1_000_000):
         firm = f"{_FIRMS[number % len(_FIRMS)]} {_CITIES[number // 8 % len(_CITIES)]}"
         if number % 2:

@@ -31,14 +31,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table of figures: the first column names things, the others hold numbers.
+    """A table of figures: the first column has names, the others have numbers.
 
     Attributes:
         title: What was measured.
         note: How to read it.
         headings: One for each column.
         rows: Cells as text; an empty row is a line between groups of rows.
-        picture: What is shown below, if anything.
+        picture: A chart shown below the table, if any.
     """
 
     title: str
@@ -51,7 +51,7 @@ class Sheet:
 def grounding_sheet(
     title: str, shares: Sequence[float], found: Sequence[tuple[str, Sequence[Grounding]] | None]
 ) -> Sheet:
-    """Return the table of grounding: a row each candidate, a column each budget."""
+    """Return the table of grounding: a row for each candidate, a column for each budget."""
     counted = next(each for each in found if each is not None)[1][0]
     headings = ("context", *(f"{share:.0%}" for share in shares))
     return Sheet(
@@ -59,7 +59,7 @@ def grounding_sheet(
         f"{counted.calls} tool calls, {counted.values} values. Values kept / calls with all of "
         "theirs, in percent, by budget as a share of the full prefix; then contexts that were over "
         "the budget (o) or refused (i), whose values count as lost, and contexts with half a tool "
-        "call (h), which a provider refuses.",
+        "call (h), which a provider rejects.",
         headings,
         tuple(
             () if each is None else (each[0], *(_grounded(result) for result in each[1]))
@@ -69,11 +69,11 @@ def grounding_sheet(
 
 
 def cache_sheet(found: Sequence[tuple[str, Cache] | None]) -> Sheet:
-    """Return the table of cache: a row each candidate."""
+    """Return the table of cache: a row for each candidate."""
     return Sheet(
         "Cache: prompt tokens shared with the call before, at half the conversation's length",
-        "A prompt over its budget is none, and the next shares nothing. Under pressure: only "
-        "calls whose whole history is over the budget, without the system message in front.",
+        "A prompt over its budget counts as missing, and the next shares nothing. Under pressure: "
+        "only calls whose whole history is over the budget, without the leading system message.",
         ("context", "shared %", "under pressure %", "calls", "over", "refused"),
         tuple(() if each is None else (each[0], *_cached(each[1])) for each in found),
     )
@@ -84,15 +84,15 @@ def held_sheet(
     found: Sequence[tuple[str, Sequence[tuple[Grounding, Cache]]]],
     whole: float,
 ) -> Sheet:
-    """Return the table of both at one budget for all calls; ``whole`` is what all messages cost."""
+    """Return the table of both at one budget for all calls; ``whole``: cost of all messages."""
     each = ("values", "calls", "cached", "cost", "fill")
     return Sheet(
         "One budget for all calls: the system message and a share of the rest of the conversation",
         "As products set it. Values kept / calls with all of theirs, of the tool calls above, in "
-        "percent; of the prompts whose whole history is over the budget, without the system "
-        "message, what the cache reads again, and how full they are; and what all prompts cost, "
-        "where the cache reads at a tenth of the price, with the whole history as 1. Below, calls "
-        f"by cost at {shares[0]:.0%}; a step goes down to the share that stands in brackets.",
+        "percent; for the prompts whose whole history is over the budget, without the system "
+        "message, the share that the cache reads again, and how full they are; and the cost of all "
+        "prompts, if the cache reads at a tenth of the price, with the whole history as 1. Below, "
+        f"calls by cost at {shares[0]:.0%}; a step goes down to the share in brackets.",
         ("context", *(f"{share:.0%} {name}" for share in shares for name in each)),
         tuple(
             (name, *(cell for both in held for cell in _held(*both, whole))) for name, held in found
@@ -102,12 +102,12 @@ def held_sheet(
 
 
 def retrieval_sheet(shares: Sequence[float], found: Sequence[tuple[str, Sequence[Found]]]) -> Sheet:
-    """Return the table of retrieval: a row each reader, a column each budget."""
+    """Return the table of retrieval: a row for each reader, a column for each budget."""
     return Sheet(
         "Retrieval: is what a question is about in the request?",
         f"{found[0][1][0].asked} questions, asked at the end of conversations of some 600 messages "
-        "each, about sentences said at least 100 messages before. Percent of the questions all of "
-        "whose sentences are in the request, by budget as a share of the history; then requests "
+        "each, about sentences said at least 100 messages before. Percent of questions with all "
+        "their sentences in the request, by budget as a share of the history; then requests "
         "that were over the budget or refused (o).",
         ("context", *(f"{share:.0%}" for share in shares)),
         tuple((name, *(_answered(result) for result in results)) for name, results in found),
@@ -115,19 +115,19 @@ def retrieval_sheet(shares: Sequence[float], found: Sequence[tuple[str, Sequence
 
 
 def planted_sheet(shares: Sequence[float], found: Sequence[tuple[str, Sequence[Found]]]) -> Sheet:
-    """Return the table of planted facts: a row each reader, a column each budget."""
+    """Return the table of planted facts: a row for each reader, a column for each budget."""
     return Sheet(
         "Planted facts: is what was said once still in the request?",
         f"{found[0][1][0].asked} account numbers and rules, each said once by a user, evenly "
-        "over a long conversation of the transcripts. Percent that the request at its end holds to "
-        "the letter, by budget as a share of the history.",
+        "over a long conversation of the transcripts. Percent that the request at its end "
+        "contains verbatim, by budget as a share of the history.",
         ("context", *(f"{share:.0%}" for share in shares)),
         tuple((name, *(_answered(result) for result in results)) for name, results in found),
     )
 
 
 def machine() -> str:
-    """Return what the figures were measured on, in a sentence."""
+    """Return the environment of the figures, in a sentence."""
     return (
         f"{os.cpu_count()} cores, Python {platform.python_version()}, SQLite "
         f"{sqlite3.sqlite_version}, tiktoken {version('tiktoken')}"
@@ -135,7 +135,7 @@ def machine() -> str:
 
 
 def print_sheet(console: Console, sheet: Sheet) -> None:
-    """Print a table, and how to read it."""
+    """Print a table with its note."""
     table = Table(
         title=sheet.title, title_justify="left", caption=sheet.note, caption_justify="left"
     )

@@ -1,10 +1,10 @@
 """Retrieval: is what a question is about in the request, hundreds of messages later?
 
 Conversations as long as years of a support chat are made of the transcripts, one task after the
-other. A question is made of a sentence that was said in one: every third of its content
-words, most of them in another form, without numbers and identifiers, which are the answer.
-Half of the questions need two sentences of one task. A question is answered if all of its
-sentences stand in the request, to the letter, and the request is within its budget.
+other. A question is made from a sentence in a conversation: every third content word, mostly in
+another form, without the numbers and identifiers, which are the answer. Half of the questions need
+two sentences of one task. A question is answered if the request contains all of its sentences
+verbatim and is within its budget.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RECALL_SHARES = (0.1, 0.25, 0.5)
 
 _TASKS = 25
 _LEAST_WORDS = 6
-_AGO = 100  # messages at least between what was said and the question
+_AGO = 100  # minimum number of messages between a sentence and the question
 _OPENINGS = ("Could you remind me:", "Earlier we spoke of something,", "What was it again,")
 _WORD = re.compile(r"[a-z]{4,}")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -67,7 +67,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A long conversation, and what is asked at its end."""
+    """A long conversation, and the questions asked at its end."""
 
     messages: tuple[Message, ...]
     asked: tuple[Asked, ...]
@@ -75,7 +75,7 @@ class Chain:
 
 @dataclass(slots=True)
 class Found:
-    """How many questions were asked, answered, and refused or asked over the budget."""
+    """Counts of questions: asked, answered, and refused or over the budget."""
 
     asked: int = 0
     answered: int = 0
@@ -83,12 +83,12 @@ class Found:
 
     @property
     def share(self) -> float:
-        """Answered of all, 0.0 to 1.0."""
+        """Answered questions, as a share of all, 0.0 to 1.0."""
         return self.answered / self.asked if self.asked else 0.0
 
 
 def chains(path: Path, questions: int) -> list[Chain]:
-    """Return long conversations, each of as many tasks as there are, with so many questions."""
+    """Return long conversations of ``_TASKS`` tasks, each with this many questions."""
     records = [each["traj"] for each in json.loads(path.read_text("utf-8"))]
     found = []
     for start in range(0, len(records) - _TASKS + 1, _TASKS):
@@ -99,12 +99,12 @@ def chains(path: Path, questions: int) -> list[Chain]:
 
 
 def recalled(store: EventStore, questions: int, most: int | None) -> list[tuple[str, list[Found]]]:
-    """Return what each reader answers at each budget, of so many questions on each chain.
+    """Return what each reader answers at each budget.
 
     Args:
-        store: For the messages[] view; it is filled.
-        questions: On each chain.
-        most: How many chains; None for all.
+        store: An empty store for the messages[] view; the benchmark fills it.
+        questions: Number of questions for each chain.
+        most: Maximum number of chains; None for all.
     """
     long = chains(TAU_BENCH, questions)[:most]
     readers = {
@@ -142,7 +142,7 @@ def measured(chain: Chain, read: Reader, share: float, found: Found) -> None:
 
 
 def ours(store: EventStore, settings: ContextSettings) -> Callable[[Chain], Reader]:
-    """Return the messages[] view of a store, which each question is appended to and taken from."""
+    """Return the messages[] view of a store; each question is appended, then retracted."""
     views = Views(store)
 
     def follow(chain: Chain) -> Reader:
@@ -182,7 +182,7 @@ def newest(chain: Chain) -> Reader:
 
 
 def plain_bm25(chain: Chain) -> Reader:
-    """Return what a textbook does: BM25 over groups, best first, each with its two neighbours."""
+    """Return the textbook answer: BM25 over groups, best first, each with its two neighbours."""
     listed = list(groups(chain.messages))
     words = [Counter(re.findall(r"\w+", said(group).lower())) for group in listed]
     sizes = [sum(map(message_tokens, group)) for group in listed]
@@ -213,7 +213,7 @@ def plain_bm25(chain: Chain) -> Reader:
 
 
 def _questions(tasks: Sequence[Sequence[Message]], wanted: int) -> Iterator[Asked]:
-    """Yield questions, from the tasks in turn, about what was said long before the end."""
+    """Yield questions, from the tasks in turn, about things said long before the end."""
     told = [list(_sentences(task)) for task in tasks]
     after = [sum(map(len, tasks[number + 1 :])) for number in range(len(tasks))]
     open_tasks = [one for one, rest in zip(told, after, strict=True) if rest >= _AGO and one]
@@ -240,7 +240,7 @@ def _content(sentence: str) -> Iterator[str]:
 
 
 def _some(sentence: str) -> Iterator[str]:
-    """Yield every third content word, and each of them but the first in another form."""
+    """Yield every third content word, each except the first in another form."""
     for number, word in enumerate(list(dict.fromkeys(_content(sentence)))[::3]):
         if not number:
             yield word

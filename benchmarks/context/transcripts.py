@@ -1,7 +1,7 @@
-"""The transcripts that are measured on, the tool calls in them, and what their arguments need.
+"""The transcripts, the tool calls in them, and the values that their arguments need.
 
-tau-bench's airline conversations: real model calls with real tools. Everything is counted with this
-project's own count for one model, so that all candidates are held to the same budgets.
+These are tau-bench's airline conversations: real model calls with real tools. Tokens are counted
+with this project's own count for one model, so that all candidates have the same budgets.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ TAU_BENCH = (
     Path(__file__).parents[2].parent / "shared" / "data" / "tau-bench" / "airline-even-tasks.json"
 )
 
-_REPLY = 3  # tokens that start the reply, beside those of the messages
+_REPLY = 3  # tokens that start the reply, in addition to those of the messages
 _LEAST_CHARACTERS = 4
 _LEAST_TOKENS = 2_500
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One conversation; ``number`` is its place in the file, from 0."""
+    """One conversation; ``number`` is its position in the file, from 0."""
 
     number: int
     messages: tuple[Message, ...]
 
     @property
     def calls(self) -> list[int]:
-        """The places of the assistant's messages: each was answered to the messages before."""
+        """The positions of the assistant's messages: each answers the messages before it."""
         return [place for place, each in enumerate(self.messages) if each["role"] == "assistant"]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """An assistant message with tool calls, which some context has to give rise to.
+    """An assistant message with tool calls, which a context has to make possible.
 
     Attributes:
         transcript: The conversation.
-        place: How many messages stand before it.
-        tokens: Of a request with all of those.
-        values: Strings of its arguments that stand in them, as often as the arguments use them.
+        place: Number of messages before it.
+        tokens: Tokens of a request with all of those.
+        values: Strings of its arguments that occur in them, as often as the arguments use them.
     """
 
     transcript: Transcript
@@ -79,7 +79,7 @@ def read_tau_bench(conversations: int | None = None) -> list[Transcript]:
 
 
 def tool_uses(transcript: Transcript, least_tokens: int = _LEAST_TOKENS) -> Iterator[ToolUse]:
-    """Yield the tool uses of a transcript that need something of a prefix of enough tokens."""
+    """Yield the tool uses of a transcript that need values from a prefix with enough tokens."""
     for place, message in enumerate(transcript.messages):
         before = transcript.messages[:place]
         if not message.get("tool_calls") or request_tokens(before) < least_tokens:
@@ -91,14 +91,14 @@ def tool_uses(transcript: Transcript, least_tokens: int = _LEAST_TOKENS) -> Iter
 
 
 def said(messages: Iterable[Message]) -> str:
-    """Return all that a model is shown of messages: contents, names and arguments of tool calls."""
+    """Return all that a model sees of messages: contents, names and arguments of tool calls."""
     return "\n".join(text for message in messages for text in _texts(message))
 
 
 def broken(messages: Sequence[Message]) -> bool:
-    """Whether some tool call lacks its results there, or some result its call.
+    """Whether some tool call lacks its results, or some result lacks its call.
 
-    Ids are not looked at: providers have given them out twice, and the transcripts show it.
+    Ids are ignored: providers have issued the same id twice, as the transcripts show.
     """
     waiting = 0
     for message in messages:
@@ -125,7 +125,7 @@ def message_tokens(message: Message) -> int:
 
 @cache
 def tokenizer() -> Tokenizer:
-    """Return what everything here is counted with."""
+    """Return the tokenizer for all counts here."""
     return tokenizer_for(MODEL)
 
 

@@ -1,7 +1,7 @@
-"""Peers: what others offer for the same work, where they are installed (the extra ``bench``).
+"""Peers: other libraries for the same work, if they are installed (the extra ``bench``).
 
-Each is used by its public interface and with its own settings. SQLite's are a write-ahead log and
-the sync level that the work asks for; where a peer cannot be told, it is left out of that work.
+Each is used through its public interface and with its own settings. On SQLite those are a
+write-ahead log and the benchmark's sync level; a peer that cannot set it is left out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Peer(Protocol):
 
     @property
     def name(self) -> str:
-        """How it is called in tables."""
+        """Its name in tables."""
 
     @property
     def path(self) -> str:
@@ -55,7 +55,7 @@ class Peer(Protocol):
     ) -> Callable[[], object]:
         """Return a function that appends events one by one, then loads the whole stream.
 
-        The stream begins with a history that is there already.
+        The stream begins with an existing history.
         """
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class Reader(Protocol):
 
     @property
     def name(self) -> str:
-        """How it is called in tables."""
+        """Its name in tables."""
 
     def fill(self, events: Sequence[NewEvent]) -> object:
         """Append these events to one stream."""
@@ -77,7 +77,7 @@ class Reader(Protocol):
 
 
 def versions() -> list[str]:
-    """Return each peer with its version, or that it is left out."""
+    """Return each peer with its version, or a note that it is left out."""
     return [
         f"{package} {version(package)}" if there else f"{package} is not installed and left out"
         for package, there in (("eventsourcing", EVENTSOURCING), ("openai-agents", AGENTS))
@@ -86,12 +86,12 @@ def versions() -> list[str]:
 
 @contextmanager
 def writers(url: str, synchronous: str = "FULL", connections: int = 1) -> Iterator[list[Peer]]:
-    """Yield the peers that can write to a database of this kind, each in tables of its own.
+    """Yield the peers that can write to a database of this kind, each to its own tables.
 
     Args:
-        url: On SQLite, the peers' files are made beside this one.
-        synchronous: SQLite's sync level; peers that only know FULL are left out of others.
-        connections: How many a peer may use at a time.
+        url: On SQLite, the peers' files are created next to this one.
+        synchronous: SQLite's sync level; peers that support only FULL are left out of others.
+        connections: Maximum number of connections that a peer may use at a time.
     """
     found: list[Peer] = []
     sqlite = make_url(url).get_backend_name() == "sqlite"
@@ -122,7 +122,7 @@ def readers(url: str) -> Iterator[list[Reader]]:
 
 
 def projected(bench: Bench, database: str) -> list[Figure]:
-    """Return the time of a peer's projection from the beginning, if one has any here."""
+    """Return the time of a peer's projection from the beginning, if one is available."""
     if not (EVENTSOURCING and _POOL and database == POSTGRESQL):
         return []
     from benchmarks.peers.projecting import projection_s

@@ -1,7 +1,7 @@
-"""OpenAI's Agents SDK: its ``SQLiteSession``, which keeps a conversation's items as JSON.
+"""OpenAI's Agents SDK: its ``SQLiteSession``, which stores a conversation's items as JSON.
 
-It runs with its write-ahead log and SQLite's default sync level, FULL, in a thread of its own a
-call, as the SDK does it. What is given to it is an item each event: a role and the payload's JSON.
+It runs with its write-ahead log and SQLite's default sync level, FULL, in a separate thread for
+each call, as the SDK does. Each event becomes one item: a role and the payload's JSON.
 """
 
 from __future__ import annotations

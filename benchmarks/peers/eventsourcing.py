@@ -1,8 +1,8 @@
-"""The package ``eventsourcing``: its application recorders, which its applications write with.
+"""The package ``eventsourcing``: its application recorders, which its applications use to write.
 
-Stored events are given to the recorder as its mapper would: an id, a version, a topic, and the
-state as JSON bytes. SQLite runs with its write-ahead log and SQLite's default sync level, FULL.
-PostgreSQL runs in the default mode, which locks the table for the length of an insert.
+The recorder receives stored events as from the package's mapper: an id, a version, a topic, and the
+state as JSON bytes. SQLite runs with a write-ahead log and its default sync level, FULL.
+PostgreSQL runs in the default mode, which locks the table for the duration of an insert.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PAGE = 500
 
 
 class Recorder:
-    """An application recorder with tables of its own."""
+    """An application recorder with its own tables."""
 
     name = "eventsourcing"
 
@@ -91,7 +91,7 @@ class Recorder:
 
 
 def datastore(url: str, connections: int = 1) -> Any:
-    """Return the package's datastore for a database: for SQLite, a file beside the one given."""
+    """Return the package's datastore for a database: for SQLite, a file next to the given one."""
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":
         return SQLiteDatastore(f"{parsed.database}.eventsourcing")

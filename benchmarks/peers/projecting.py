@@ -1,7 +1,7 @@
 """The package ``eventsourcing``: its projection runner, which feeds a view from PostgreSQL.
 
-Only recorders on PostgreSQL can be subscribed to. The view writes one row for each event, in the
-transaction that notes the event's place, as the package's documentation does it.
+Only recorders on PostgreSQL support subscriptions. The view writes one row for each event, in the
+transaction that records the event's position, as in the package's documentation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["projection_s"]
 class _Conversation(Aggregate):
     @event_method("Said")
     def say(self, text: str) -> None:
-        """Record what was said."""
+        """Record a message."""
 
 
 class _Messages(PostgresTrackingRecorder):
@@ -38,7 +38,7 @@ class _Messages(PostgresTrackingRecorder):
         )
 
     def write(self, text: str, tracking: Tracking) -> None:
-        """Write a message, and that it has been seen."""
+        """Write a message and record that it has been processed."""
         with self.datastore.transaction(commit=True) as cursor:
             self._insert_tracking(cursor, tracking)
             row = (tracking.notification_id, text)
@@ -50,12 +50,12 @@ class _Writing(Projection[_Messages]):
 
     @singledispatchmethod
     def process_event(self, domain_event: Any, tracking: Tracking) -> None:
-        """Write what was said; a beginning says nothing."""
+        """Write the message; the event that begins an aggregate has none."""
         self.view.write(getattr(domain_event, "text", ""), tracking)
 
 
 def projection_s(url: str, texts: list[str]) -> float:
-    """Return how long a projection of so many events takes from the beginning, in seconds."""
+    """Return how long a projection of this many events takes from the beginning, in seconds."""
     parsed = make_url(url)
     env = {
         "PERSISTENCE_MODULE": "eventsourcing.postgres",

@@ -1,7 +1,8 @@
-"""Checks of a database: what each of them is, and how they are run.
+"""Checks of a database: the type of a check, and how checks are run.
 
-A check writes nothing, also works on a replica or a read-only file, and says what to do. Those of
-the log are in `eventstore.checks.log`; what only one database has stands in modules of its name.
+A check writes nothing, works on a replica or a read-only file too, and says what to do. The checks
+of the log are in `eventstore.checks.log`; those of a single database are in the module named after
+it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Status = Literal["ok", "warning", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a check found, and what to do about it; ``details`` are its figures."""
+    """What a check found and what to do about it; ``details`` holds its figures."""
 
     name: str
     status: Status
@@ -34,7 +35,7 @@ Checker = Callable[[EventStore], Check]
 
 
 def run(checks: Iterable[tuple[str, Checker]], store: EventStore) -> Iterator[Check]:
-    """Run checks by name; one that the database does not answer is a problem of its own.
+    """Run checks by name; a check that the database does not answer is reported as a problem.
 
     Raises:
         CannotConnect: The server cannot be reached.
@@ -47,14 +48,14 @@ def run(checks: Iterable[tuple[str, Checker]], store: EventStore) -> Iterator[Ch
         except (StoreUnavailable, StatementRefused) as error:
             cause = error.__cause__ if isinstance(error, StatementRefused) else error
             reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
-            advice = "look into the server's or the system's log; restore a backup if needed"
+            advice = "look at the server's or the system's log; restore a backup if needed"
             if isinstance(error, NotWritable):
-                advice = "ask as the owner; a failing disk is in the server's or the system's log"
+                advice = "check as the owner; see the server's or system's log for a failing disk"
             yield Check(name, "problem", f"cannot be checked: {reason}", advice)
 
 
 def name_of(statement: str) -> str:
-    """Return the name of the trigger that a statement of the migrations makes."""
+    """Return the name of the trigger or function that a statement of the migrations creates."""
     found = re.search(r"CREATE (?:TRIGGER|FUNCTION) (\w+)", statement)
     assert found is not None  # noqa: S101 - a constant of the migration
     return found[1]

@@ -20,13 +20,13 @@ _OWN = {"sqlite": sqlite, "postgresql": postgresql}
 
 
 def of_database(store: EventStore) -> tuple[tuple[str, Checker], ...]:
-    """Return the checks that the store's database alone has."""
+    """Return the checks specific to the store's database."""
     own: tuple[tuple[str, Checker], ...] = _OWN[store.engine.dialect.name].CHECKS
     return own
 
 
 def schema(store: EventStore) -> Check:
-    """Whether the schema is at the revision that this code knows."""
+    """Whether the schema is at the latest revision that this code knows."""
     with store.reading() as connection:
         revision = current_revision(connection)
     latest = REVISIONS[-1]
@@ -34,16 +34,16 @@ def schema(store: EventStore) -> Check:
     if revision == latest:
         return Check("schema", "ok", f"revision {revision}, the latest", details=details)
     if revision is None:
-        found, advice = "there is no schema", "make one: eventstore db upgrade"
+        found, advice = "no schema", "create it: eventstore db upgrade"
     elif revision in REVISIONS:
         found, advice = f"revision {revision} is older than {latest}", "run: eventstore db upgrade"
     else:
-        found, advice = f"revision {revision} is unknown here", "upgrade the package"
+        found, advice = f"this version does not know revision {revision}", "upgrade the package"
     return Check("schema", "problem", found, advice, details)
 
 
 def tables(store: EventStore) -> Check:
-    """Whether every table, column, index and constraint is there that the schema declares."""
+    """Whether every table, column, index and constraint that the schema declares exists."""
     missing: list[str] = []
     with store.reading() as connection:
         found, columns = inspect(connection), _columns(connection)
@@ -61,14 +61,14 @@ def tables(store: EventStore) -> Check:
                     wanted.add(str(constraint.name))
             missing += wanted - there
     if not missing:
-        return Check("tables", "ok", "every table, column and index is there")
-    advice = "restore them from a backup, or as the migrations declare them"
+        return Check("tables", "ok", "every table, column and index exists")
+    advice = "restore a backup, or create them as the migrations declare them"
     said = f"missing: {', '.join(sorted(missing))}"
     return Check("tables", "problem", said, advice, {"missing": sorted(missing)})
 
 
 def _columns(connection: Connection) -> dict[str, set[str]]:
-    """Return the names of columns by table."""
+    """Return column names by table."""
     found: dict[str, set[str]] = {}
     for table, column in connection.execute(_OWN[connection.dialect.name].COLUMNS):
         found.setdefault(table, set()).add(column)
@@ -76,19 +76,22 @@ def _columns(connection: Connection) -> dict[str, set[str]]:
 
 
 def triggers(store: EventStore) -> Check:
-    """Whether the triggers that keep events immutable are there, as declared, and always fire."""
+    """Whether the triggers that keep events immutable exist as declared and always fire."""
     with store.reading() as connection:
         own = _OWN[connection.dialect.name]
         wrong = sorted(own.wrong_triggers(connection, revision_script(REVISIONS[0])[own.TRIGGERS]))
     if not wrong:
         return Check("triggers", "ok", "the database refuses to change events")
-    advice = "make them again as migrations/versions/0001_events.py does; verify with --all"
+    advice = "recreate them as migrations/versions/0001_events.py does; verify with --all"
     said = f"missing, changed or disabled: {', '.join(wrong)}"
     return Check("triggers", "problem", said, advice, {"wrong": wrong})
 
 
 def chain(store: EventStore, sample: int | None) -> Check:
-    """Whether the hash chains of some conversations, taken at random, or of all are unbroken."""
+    """Whether hash chains are unbroken: those of a random sample, or all of them.
+
+    ``sample`` is a number of conversations; None checks all.
+    """
     unregistered: Counter[str] = Counter()
     if sample is None:
         found = store.verify()
@@ -113,21 +116,21 @@ def chain(store: EventStore, sample: int | None) -> Check:
     }
     if not problems and unregistered:
         told = ", ".join(f"{kind} ({count:,})" for kind, count in sorted(unregistered.items()))
-        said = f"{seen}; as they were written, some of types that are not registered here: {told}"
-        advice = f"name their classes in the entry points {ENTRY_POINTS}, or upgrade the package"
+        said = f"{seen}; as written, some with types that are not registered here: {told}"
+        advice = f"declare their classes in the entry points {ENTRY_POINTS}, or upgrade the package"
         return Check("chain", "warning", said, advice, details)
     if not problems:
-        return Check("chain", "ok", f"{seen}; as they were written", details=details)
+        return Check("chain", "ok", f"{seen}; all as written", details=details)
     first = problems[0]
     said = (
-        f"{seen}; not as they were written: {len(problems):,}, first "
+        f"{seen}; not as written: {len(problems):,}, the first is "
         f"{first.conversation_id} at version {first.version} ({first.kind})"
     )
     return Check("chain", "problem", said, "list them all: eventstore verify", details)
 
 
 def feed(store: EventStore) -> Check:
-    """Whether an open transaction holds back what the feed hands out, and whose it is."""
+    """Whether an open transaction holds back events of the feed, and which one."""
     with store.reading() as connection:
         held = held_back(connection)
     longest = max(held.seconds, held.holder.seconds if held.holder else 0.0)
@@ -136,13 +139,13 @@ def feed(store: EventStore) -> Check:
         return Check("feed", "ok", held.said, details=details)
     said = held.said
     if not held.events and held.holder is not None:
-        said = f"nothing is held back yet, but whatever comes will be, by {held.holder.said}"
-    advice = "have that transaction ended: SELECT pg_terminate_backend(pid), ROLLBACK PREPARED"
+        said = f"nothing is held back yet, but new events will be, by {held.holder.said}"
+    advice = "end that transaction: SELECT pg_terminate_backend(pid), or ROLLBACK PREPARED"
     return Check("feed", "warning", said, advice, details)
 
 
 def keys(store: EventStore) -> Check:
-    """Whether the keys of conversations that were erased are destroyed."""
+    """Whether the keys of erased conversations are destroyed."""
     with store.reading() as connection:
         declared = metadata_for(connection.dialect.name).tables
         retired, streams = declared["retired_keys"], declared["conversations"]
@@ -150,7 +153,7 @@ def keys(store: EventStore) -> Check:
         query = select(streams.c.conversation_id).where(streams.c.key_id.is_not(None)).limit(1)
         sealed = connection.execute(query).first() is not None
     if left:
-        said = f"{left} of conversations that were erased are not destroyed"
+        said = f"keys of erased conversations not destroyed yet: {left}"
         advice = "open the store with its keys, which destroys them: --keys DIR"
         return Check("keys", "problem", said, advice, {"left": left})
     said = "conversations are sealed; the keys of erased ones are destroyed"

@@ -1,4 +1,4 @@
-"""Checks of a PostgreSQL server: the settings that durability rests on, its reserves, its sizes."""
+"""Checks of a PostgreSQL server: durability settings, headroom, sizes, row-level security."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ COLUMNS = text(
     "SELECT table_name, column_name FROM information_schema.columns "
     "WHERE table_schema = current_schema()"
 )
-"""The columns of every table; reflection would stumble over ``xid8``."""
+"""The columns of every table; SQLAlchemy's reflection does not know ``xid8``."""
 TRIGGERS = "POSTGRESQL_TRIGGERS"
-"""What the migration calls its triggers, behind the function that they call."""
+"""The migration's constant for its triggers; the function that they call comes first."""
 _FOUND_TRIGGERS = text(
     """
     SELECT tgname, prosrc, pg_get_triggerdef(pg_trigger.oid), tgenabled
@@ -61,12 +61,12 @@ _SIZES = text(
     """
 )
 _CONCERNED = text("SELECT row_security_active('conversations')")
-_STORE_CONNECTIONS = 10  # of a store that is opened with its defaults, at the most
+_STORE_CONNECTIONS = 10  # at most, of a store opened with the defaults
 _WRAPAROUND = 1_000_000_000
 
 
 def wrong_triggers(connection: Connection, declared: Sequence[str]) -> set[str]:
-    """Return the names of triggers that are not there as they are declared, or do not fire."""
+    """Return the names of triggers that are missing, differ from the declaration or do not fire."""
     function, *triggers = declared
     right = set()
     for name, source, definition, enabled in connection.execute(_FOUND_TRIGGERS):
@@ -78,25 +78,25 @@ def wrong_triggers(connection: Connection, declared: Sequence[str]) -> set[str]:
 
 
 def _words(statement: str) -> list[str]:
-    """Return a statement's words in no order: the server writes UPDATE OR DELETE its own way."""
+    """Return a statement's words, sorted: the server writes UPDATE OR DELETE in its own order."""
     return sorted(re.sub(r"\bON \w+\.", "ON ", statement).replace("()", "").split())
 
 
 def server(store: EventStore) -> Check:
-    """Whether a commit survives a crash, any text can be kept, and the server cleans up."""
+    """Whether commits survive a crash, the encoding holds any text, and autovacuum runs."""
     with store.reading() as connection:
         found: dict[str, str] = {row.name: row.setting for row in connection.execute(_SETTINGS)}
     off = [name for name in _NEEDED if found[name] == "off"]
     if off:
-        said = f"off: {', '.join(off)}; what was acknowledged may be lost"
+        said = f"off: {', '.join(off)}; acknowledged events may be lost"
         advice = "turn them on in postgresql.conf, for the role or for the database"
         return Check("server", "problem", said, advice, found)
     if (encoding := found["server_encoding"]) not in ENCODINGS:
-        said = f"the encoding {encoding} lacks characters: texts that have them are refused"
-        advice = "restore a dump of it into a database that was created with ENCODING 'UTF8'"
+        said = f"the encoding {encoding} lacks characters: texts that contain them are refused"
+        advice = "restore a dump of this database into one created with ENCODING 'UTF8'"
         return Check("server", "problem", said, advice, found)
     if found["autovacuum"] == "off":
-        said = "autovacuum is off: tables grow and plans get worse"
+        said = "autovacuum is off: tables bloat and query plans degrade"
         return Check("server", "warning", said, "turn it on, or run VACUUM ANALYZE daily", found)
     return Check("server", "ok", f"version {found['server_version']}, commits durable", "", found)
 
@@ -117,16 +117,16 @@ def wraparound(store: EventStore) -> Check:
     """How far the oldest transaction id is from being frozen."""
     with store.reading() as connection:
         age, limit = connection.execute(_AGE).one()
-    said = f"the oldest transaction id is {age:,} old, frozen from {limit:,} on"
+    said = f"the oldest transaction id has age {age:,}; autovacuum freezes at {limit:,}"
     status: Status = "ok"
     if age > 2 * limit:
         status = "problem" if age > _WRAPAROUND else "warning"
-    advice = "" if status == "ok" else "find what holds vacuum back, and run VACUUM (FREEZE)"
+    advice = "" if status == "ok" else "find what holds vacuum back, then run VACUUM (FREEZE)"
     return Check("wraparound", status, said, advice, {"age": age, "limit": limit})
 
 
 def epoch(store: EventStore) -> Check:
-    """Whether the feed's epoch belongs to this cluster, or a restore into it went unnoticed."""
+    """Whether the feed's epoch belongs to this cluster, and not to one it was restored from."""
     with store.reading() as connection:
         row = connection.execute(_EPOCH).first()
     if row is None:
@@ -135,8 +135,8 @@ def epoch(store: EventStore) -> Check:
     same, number = row
     if same:
         return Check("epoch", "ok", f"epoch {number} of the feed is this cluster's")
-    said = f"epoch {number} is another cluster's: the feed may hold events back"
-    advice = "the next connection that may write begins a new one; eventstore db upgrade is one"
+    said = f"epoch {number} belongs to another cluster: the feed may hold events back"
+    advice = "connect with write access, which begins a new epoch: eventstore db upgrade"
     return Check("epoch", "problem", said, advice)
 
 
@@ -153,7 +153,7 @@ def size(store: EventStore) -> Check:
 
 
 def row_security(store: EventStore) -> Check:
-    """Whether logins see one owner's rows alone, and whether any table is left out."""
+    """Whether logins see only one owner's rows, and whether any table lacks the policy."""
     with store.reading() as connection:
         on = is_secured(connection)
         tables, _ = relations(connection)
@@ -162,13 +162,13 @@ def row_security(store: EventStore) -> Check:
     details = {"on": on, "unsecured": open_to_all, "login_is_concerned": concerned}
     if open_to_all:
         said = f"on, but not for: {', '.join(open_to_all)}"
-        advice = "run as the tables' owner: eventstore db secure"
+        advice = "as the tables' owner, run: eventstore db secure"
         return Check("row security", "problem", said, advice, details)
     if on and concerned:
-        said = "on, and this login sees nothing without naming an owner"
-        advice = "check as the tables' owner, or a role with BYPASSRLS"
+        said = "on, and this login sees nothing until an owner is named"
+        advice = "check as the tables' owner or as a role with BYPASSRLS"
         return Check("row security", "warning", said, advice, details)
-    said = "on: logins see their owner's rows alone" if on else "off: every login sees all rows"
+    said = "on: logins see only their owner's rows" if on else "off: every login sees all rows"
     return Check("row security", "ok", said, details=details)
 
 

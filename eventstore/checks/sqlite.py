@@ -20,18 +20,18 @@ COLUMNS = text(
 )
 """The columns of every table."""
 TRIGGERS = "SQLITE_TRIGGERS"
-"""What the migration calls its triggers."""
+"""The migration's constant for its triggers."""
 
 _LARGE_LOG_BYTES = 256 * 2**20
 _MANY_FREE_BYTES = 64 * 2**20
 SOUND = (3, 51, 3)
 """The first release without the WAL-reset bug (sqlite.org/wal.html, March 2026)."""
 _MENDED = ((3, 44, 6), (3, 50, 7))
-"""Older lines that got the fix, each from this release on."""
+"""Older release lines with the fix, each from this release on."""
 
 
 def wrong_triggers(connection: Connection, declared: Sequence[str]) -> set[str]:
-    """Return the names of triggers that are not there as they are declared."""
+    """Return the names of triggers that are missing or differ from the declaration."""
     query = text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
     found = {name: _one_line(sql) for name, sql in connection.execute(query)}
     return {name_of(each) for each in declared if found.get(name_of(each)) != _one_line(each)}
@@ -48,38 +48,38 @@ def integrity(store: EventStore) -> Check:
     if found == ["ok"]:
         return Check("integrity", "ok", "the file's pages are consistent")
     said = "; ".join(str(each).splitlines()[-1] for each in found)
-    return Check("integrity", "problem", said, "restore a backup, or salvage with .recover")
+    return Check("integrity", "problem", said, "restore a backup, or salvage data with .recover")
 
 
 def version(store: EventStore) -> Check:
-    """Whether the SQLite that Python is linked with may damage a file with a write-ahead log."""
+    """Whether the SQLite release that Python is linked with may damage a file in WAL mode."""
     with store.reading() as connection:
         said = connection.exec_driver_sql("SELECT sqlite_version()").scalar_one()
     release = tuple(int(part) for part in said.split("."))
     found, details = f"SQLite {said}", {"version": said}
     if is_sound(release):
         return Check("version", "ok", found, details=details)
-    why = "may damage a file when two connections write and checkpoint at the same moment"
+    why = "may damage a file when two connections write and checkpoint at the same time"
     advice = (
-        "use SQLite 3.51.3 or newer, or a build that has the fix of the WAL-reset bug "
+        "use SQLite 3.51.3 or newer, or a build with the fix for the WAL-reset bug "
         "(https://sqlite.org/wal.html#walresetbug)"
     )
     return Check("version", "warning", f"{found} {why}", advice, details)
 
 
 def is_sound(release: tuple[int, ...]) -> bool:
-    """Whether a release of SQLite has no WAL-reset bug."""
+    """Whether a SQLite release is free of the WAL-reset bug."""
     mended = any(release[:2] == each[:2] and release >= each for each in _MENDED)
     return mended or release >= SOUND
 
 
 def journal(store: EventStore) -> Check:
-    """Whether the file has a write-ahead log, and whether that is emptied."""
+    """Whether the file is in WAL mode, and whether its write-ahead log is being emptied."""
     with store.reading() as connection:
         mode = _pragma(connection, "journal_mode")
         path = Path(_path(connection) + "-wal")
     if store.engine.url.query.get("immutable"):  # Then SQLite looks for no log, and says "delete".
-        said = "not known: the directory may not be written, so the file is read without a log"
+        said = "unknown: the directory is not writable, so the file is read without a log"
         return Check("journal", "ok", said, details={"journal_mode": None, "wal_bytes": 0})
     size = path.stat().st_size if path.exists() else 0
     details = {"journal_mode": mode, "wal_bytes": size}
@@ -88,16 +88,16 @@ def journal(store: EventStore) -> Check:
         return Check("journal", "problem", f"journal mode {mode}, not wal", advice, details)
     said = f"journal mode {mode}, {size / 2**20:.1f} MB in the write-ahead log"
     if size > _LARGE_LOG_BYTES:
-        advice = "a reader keeps it from being emptied: end connections that stay in a transaction"
+        advice = "a reader keeps the log from being emptied: end long-running transactions"
         return Check("journal", "warning", said, advice, details)
     return Check("journal", "ok", said, details=details)
 
 
 def sync(store: EventStore) -> Check:
-    """At which level SQLite syncs commits by default; each product's own opening decides."""
+    """The level at which SQLite syncs commits by default; each store's own option decides."""
     with store.reading() as connection:
         level = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}[_pragma(connection, "synchronous")]
-    said = f"{level} by default; appends sync at what `synchronous` said when the store was opened"
+    said = f"{level} by default; appends use the store's own `synchronous` option"
     return Check("sync", "ok", said, details={"synchronous": level})
 
 
@@ -114,12 +114,12 @@ def size(store: EventStore) -> Check:
     parts = [f"{name} {sum(sizes.values()) / 2**20:.1f} MB" for name, sizes in largest]
     said = f"{total / 2**20:.1f} MB, {free / 2**20:.1f} MB free; largest: {', '.join(parts)}"
     if free > _MANY_FREE_BYTES and 2 * free > total:
-        return Check("size", "warning", said, "give free pages back: VACUUM", details)
+        return Check("size", "warning", said, "release the free pages: VACUUM", details)
     return Check("size", "ok", said, details=details)
 
 
 def _by_table(connection: Connection) -> dict[str, dict[str, int]]:
-    """Return bytes by table, its own and its indexes'; nothing where SQLite was built without."""
+    """Return bytes by table, data and indexes; empty if SQLite was built without ``dbstat``."""
     query = """
         SELECT tbl_name, type, sum(pgsize) FROM dbstat('main', 1)
         JOIN sqlite_master USING (name) GROUP BY tbl_name, type ORDER BY tbl_name

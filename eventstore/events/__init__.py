@@ -1,7 +1,7 @@
 """The event catalogue: one class for each kind of fact, and the values that they share.
 
-``from eventstore import events`` and then ``events.UserMessage.text("hello")``. The registry of
-all types stands in `eventstore.events.registry`.
+``from eventstore import events``, then ``events.UserMessage.text("hello")``. The registry of
+all types is in `eventstore.events.registry`.
 """
 
 from eventstore.events.base import JsonObject, Payload

@@ -16,17 +16,17 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
 __all__ = ["Clock", "JsonObject", "Payload", "UtcDatetime", "Value", "utc_now"]
 
 JsonObject = dict[str, Any]
-"""A JSON object kept as it came; NaN and infinities are refused when it is encoded."""
+"""A JSON object, kept unchanged; NaN and infinities are refused when it is encoded."""
 
 Clock = Callable[[], datetime]
-"""Tells the time: aware, in UTC."""
+"""Returns the current time: aware, in UTC."""
 
 UtcDatetime = Annotated[AwareDatetime, AfterValidator(lambda moment: moment.astimezone(UTC))]
 """An aware datetime, converted to UTC; a naive one is refused."""
 
 
 class Value(BaseModel):
-    """An immutable value inside a payload: unknown fields and non-finite numbers are refused."""
+    """An immutable value inside a payload. It refuses unknown fields and non-finite numbers."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants"
@@ -36,7 +36,7 @@ class Value(BaseModel):
 class Payload(Value):
     """The body of one event.
 
-    Subclasses name their ``type`` (a snake_case noun that is never renamed) and the
+    Subclasses set their ``type`` (a snake_case noun that is never renamed) and the
     ``schema_version`` that this code writes.
     """
 

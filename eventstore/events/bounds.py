@@ -1,10 +1,10 @@
-"""How large what stands in an event may be: numbers, names, and the depth of JSON.
+"""Limits on the values in an event: numbers, names, and the depth of JSON.
 
-The types of payloads say it with `Most`, and every `Any` or JSON object nests at most `DEEPEST`
-levels. An append refuses what lies beyond (`excesses`). What must not be lost for that, such as a
-model's answer, is `fitted` first: numbers come to the bound, names keep their start and a digest,
-and JSON becomes its own text. Numbers that were stored without bounds are `clamped` when they are
-read. Sums of four billion counts fit 64 bits.
+The types of payloads declare their limits with `Most`, and every `Any` or JSON object nests at most
+`DEEPEST` levels. An append refuses values beyond their limit (`excesses`). Data that must not be
+lost to a refusal, such as a model's answer, is `fitted` first: numbers are set to the limit, names
+keep their start and a digest, and JSON becomes its own text. Numbers that were stored before there
+were limits are `clamped` when they are read. Sums of four billion counts fit 64 bits.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Most:
-    """The largest absolute value of a number, or the largest length of a text in characters."""
+    """The largest absolute value of a number, or the maximum length of a text in characters."""
 
     limit: int
 
 
 @dataclass(frozen=True, slots=True)
 class MostJson:
-    """The most bytes that an object has as JSON text."""
+    """The maximum size of an object as JSON text, in bytes."""
 
     limit: int
 
 
 LONGEST_NAME = 512
 DEEPEST = 100
-"""Levels that the JSON of one field may nest. Readers take 200, and what holds it has some too."""
+"""Levels that the JSON of one field may nest. Readers accept 200, and the payload adds some."""
 
 Count = Annotated[int, Field(ge=0), Most(2**31 - 1)]
 """A number of things, or an index that counts from 0."""
@@ -67,25 +67,25 @@ Whole = Annotated[int, Most(2**31 - 1)]
 Size = Annotated[int, Field(ge=0), Most(2**40 - 1)]
 """Bytes or milliseconds: a terabyte, or 34 years."""
 Name = Annotated[str, Most(LONGEST_NAME)]
-"""An id or a name that a product gives or looks for."""
+"""An id or a name that a product assigns or searches for."""
 Handle = Annotated[str, Most(65_536)]
-"""An id of a provider's, which wants it back as it was; some carry a signature in it."""
+"""A provider's id, which the provider expects back unchanged; some contain a signature."""
 
 Metadata = Annotated[dict[str, Any], MostJson(16_384)]
-"""A JSON object of the product's about a conversation, which lists show."""
+"""The product's JSON object about a conversation, shown in lists."""
 Extra = Annotated[dict[str, Any], MostJson(2_048)]
-"""A JSON object of the product's about an event."""
+"""The product's JSON object about an event."""
 
 _MOST_DIGITS = 4_000  # of a whole number within JSON; Python reads 4,300
 _MOST_BITS = 13_000
 _FEWEST_DIGITS = 3_900  # of a number that has more bits
-_FARTHEST = 2**63 - 1  # a number of a product's own events; what its own columns can hold
-_FAR = 10**18  # what stands for a number of more digits, until it is clamped
+_FARTHEST = 2**63 - 1  # for numbers in a product's own events; the maximum of its own columns
+_FAR = 10**18  # replaces a number of more digits until it is clamped
 
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """What lies beyond a bound: the path of the field, what it has, and what it may have."""
+    """A value beyond its limit: the path of the field, what was found, and the limit."""
 
     field: str
     found: str
@@ -99,18 +99,18 @@ V = TypeVar("V", bound=BaseModel)
 _Told = Callable[[Excess], None]
 _Fit = Callable[[Any, str, _Told], Any]
 _Scope = Literal["all", "flat", "numbers"]
-"""What is looked at: all that has a bound, all but JSON, or numbers alone."""
+"""What is checked: everything with a limit, everything but JSON, or only numbers."""
 _Plan = tuple[tuple[str, int | None, _Fit], ...]
-"""Of a class: its fields with bounds, the limit of a number or a name, and what else they need."""
+"""For a class: its fields with limits, the limit of numbers and names, and how to fit them."""
 
 
 def excesses(value: BaseModel, text: str | None = None) -> list[Excess]:
-    """Return what of a payload or metadata lies beyond its bound.
+    """Return the values of a payload or metadata that are beyond their limits.
 
     Args:
         value: The payload or metadata.
-        text: Its JSON text, where there is one: what a short one with few brackets holds is neither
-            nested too deeply nor too long a number, and is not walked through.
+        text: Its JSON text, if known. JSON in a short text with few brackets cannot be nested too
+            deeply or hold too long a number, so it is not traversed.
     """
     found: list[Excess] = []
     _fit(value, "", found.append, _plan(type(value), _scope_of(text)))
@@ -124,7 +124,7 @@ def _scope_of(text: str | None) -> _Scope:
 
 
 def excess_of(kind: Any, field: str, value: Any) -> list[Excess]:
-    """Return the excess of a value that stands in no payload, such as a tenant's `Name`."""
+    """Return the excess of a value outside a payload, such as a tenant's `Name`."""
     found: list[Excess] = []
     if (fit := _fit_of(kind, "all")) is not None and value is not None:
         fit(value, field, found.append)
@@ -132,12 +132,12 @@ def excess_of(kind: Any, field: str, value: Any) -> list[Excess]:
 
 
 def fitted(value: V, told: _Told) -> V:
-    """Return a payload or metadata within all bounds; the same one where nothing lies beyond."""
+    """Return a payload or metadata within all limits; the same object if it already is."""
     return _fit(value, "", told, _plan(type(value), "all"))
 
 
 def clamped(value: V) -> V:
-    """Return a payload or metadata whose numbers are within their bounds."""
+    """Return a payload or metadata whose numbers are within their limits."""
     return _fit(value, "", _silent, _plan(type(value), "numbers"))
 
 
@@ -161,7 +161,7 @@ def _fit(value: V, path: str, told: _Told, plan: _Plan) -> V:
         before = held.get(name)
         if before is None or before is _NONE:
             continue
-        # Looked at here, since every append and every read comes through.
+        # Checked inline, because every append and every read runs this loop.
         if limit is None or (len(before) if type(before) is str else abs(before)) > limit:
             after = fit(before, f"{path}{name}", told)
             if after is not before:
@@ -190,23 +190,23 @@ def _limit_of(kind: Any) -> int | None:
 
 
 def _fit_of(kind: Any, scope: _Scope, around: frozenset[type] = frozenset()) -> _Fit | None:
-    """Return what brings a value of this type within its bounds; None if it has none.
+    """Return the function that fits a value of this type to its limits, or None if it has none.
 
-    ``around`` are the classes that it stands in: a class may hold values of itself.
+    ``around`` are the enclosing classes: a class may contain values of itself.
     """
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        # Every read looks at numbers, every append at names, and most values have none.
+        # Every read checks numbers, every append checks names, and most values have neither.
         has_any = scope == "all" or kind in around or _plan(kind, scope, around)
         return _value(scope) if has_any else None
     if kind is Any or get_origin(kind) is dict:
         return _json if scope == "all" else None
-    if kind is int:  # The catalogue's have bounds of their own.
+    if kind is int:  # The catalogue's numbers have their own limits.
         return _number(_FARTHEST)
     if get_origin(kind) is not Annotated:
         inner = [fit for each in get_args(kind) if (fit := _fit_of(each, scope, around))]
         if not inner:
             return None
-        # All members of a union are of one sort: values, or a text beside parts of a message.
+        # All members of a union are of one kind: values, or a text and parts of a message.
         return _each(inner[0]) if get_origin(kind) in (tuple, list) else inner[0]
     of, *marks = get_args(kind)
     if small := next((mark for mark in marks if isinstance(mark, MostJson)), None):
@@ -260,7 +260,7 @@ def _value(scope: _Scope) -> _Fit:
 
 
 def _json(value: Any, path: str, told: _Told) -> Any:
-    """Return JSON that is too deep, or holds too long a number, as a text; other as it is."""
+    """Return JSON that is too deep, or holds too long a number, as text; other JSON unchanged."""
     level, depth, excess = [value], 0, None
     while level and excess is None:
         if depth > DEEPEST:
@@ -294,7 +294,7 @@ def _small(most: int) -> _Fit:
 
 def _as_text(value: Any) -> Any:
     text = _text_of(value)
-    # An object stays one, where the field takes nothing else.
+    # An object stays an object, because the field may accept nothing else.
     return {"$text": text} if isinstance(value, dict) else text
 
 
@@ -306,7 +306,7 @@ def _text_of(value: Any) -> str:
 
 
 def _silent(_: Excess) -> None:
-    """Tell nobody: it was stored before there were bounds."""
+    """Report nothing: the value was stored before there were limits."""
 
 
 def _int(token: str) -> int:

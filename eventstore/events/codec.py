@@ -1,7 +1,7 @@
 r"""Payload to JSON text and back: the only place where payloads are encoded.
 
-The text is what the database keeps and what the hash chain commits to, byte for byte. It is UTF-8
-without escapes, but for texts that UTF-8 cannot carry: NUL is always ``\u0000``, and a payload
+The database stores this text, and the hash chain commits to it, byte for byte. It is UTF-8
+without escapes, except for text that UTF-8 cannot carry: NUL is always ``\u0000``, and a payload
 with a lone surrogate is written in ASCII escapes throughout, so that SQLite and PostgreSQL's
 ``json`` both keep it losslessly.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
@@ -19,15 +19,15 @@ from pydantic_core import PydanticSerializationError, from_json, to_json, to_jso
 from eventstore.errors import InvalidEvent
 from eventstore.events.base import Payload
 from eventstore.events.bounds import clamped, read_json
-from eventstore.events.own import Upcaster, class_of, tell_of_unknown, upcaster_of
+from eventstore.events.own import class_of, tell_of_unknown, upcaster_of
 from eventstore.events.registry import REGISTRY, UnknownEvent
 
 __all__ = ["decode", "dumps", "dumps_json", "encode", "loads", "loads_json"]
 
 _LOST = "\ufffd" * 3
-"""What pydantic makes, without an error, of a lone surrogate in a key."""
+"""Pydantic's silent replacement for a lone surrogate in a key."""
 
-# Made once: `json.dumps` would make an encoder for every call.
+# Created once: `json.dumps` would create an encoder for every call.
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 _CURRENT: dict[tuple[str, int], Callable[[str], Payload]] = {
@@ -35,9 +35,9 @@ _CURRENT: dict[tuple[str, int], Callable[[str], Payload]] = {
     for cls in REGISTRY.values()
 }
 
-_NO_TYPE = re.compile("[\x00\ud800-\udfff]")  # PostgreSQL's text takes neither
+_NO_TYPE = re.compile("[\x00\ud800-\udfff]")  # PostgreSQL's text accepts neither
 
-# AttributeError: an upcaster was given another shape than its version had.
+# AttributeError: an upcaster got a shape that its version never had.
 _UNREADABLE = (
     AttributeError,
     ValidationError,
@@ -52,8 +52,8 @@ def encode(payload: Payload | UnknownEvent) -> str:
     """Return the JSON text of a payload.
 
     Raises:
-        InvalidEvent: It holds NaN, an infinity, or something that JSON cannot express; or its
-            type or version does not fit its column.
+        InvalidEvent: The payload holds NaN, an infinity, or a value that JSON cannot express; or
+            its type or version does not fit its column.
     """
     if isinstance(payload, UnknownEvent):
         if _NO_TYPE.search(payload.type) or not 0 < payload.schema_version < 2**31:
@@ -75,12 +75,12 @@ def encode(payload: Payload | UnknownEvent) -> str:
 
 
 def _ascii(payload: Payload) -> str:
-    # In Python's mode, since pydantic's JSON mode loses lone surrogates in the keys of objects.
+    # In Python mode, because pydantic's JSON mode loses lone surrogates in the keys of objects.
     return dumps(_plain(payload.model_dump(exclude_none=True)))
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of Python's as JSON has it: moments as texts, and texts as they are."""
+    """Return a Python value in JSON form: datetimes as text, and text unchanged."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -90,26 +90,19 @@ def _plain(value: Any) -> Any:
     return to_jsonable_python(value)
 
 
-def decode(
-    type_name: str,
-    schema_version: int,
-    text: str,
-    *,
-    registry: Mapping[str, type[Payload]] | None = None,
-    upcasters: Mapping[tuple[str, int], Upcaster] | None = None,
-) -> Payload | UnknownEvent:
-    """Return the payload that ``text`` stands for, upcast to the version that this code knows.
+def decode(type_name: str, schema_version: int, text: str) -> Payload | UnknownEvent:
+    """Decode a payload from its JSON text, upcast to the version that this code knows.
 
-    A type or version from the future, and a payload that does not fit its class, come back as
-    `UnknownEvent` with the JSON untouched: reading never fails on what somebody else wrote.
+    A type or version from the future, or a payload that does not fit its class, is returned as
+    `UnknownEvent` with the JSON untouched: reading never fails on other writers' data.
     Numbers beyond their bounds are clamped.
     """
-    if registry is None and (read := _CURRENT.get((type_name, schema_version))) is not None:
+    if (read := _CURRENT.get((type_name, schema_version))) is not None:
         try:
             return clamped(read(text))
         except ValidationError:
-            pass  # below it is found out why
-    cls = class_of(type_name) if registry is None else registry.get(type_name)
+            pass  # the reason is determined below
+    cls = class_of(type_name)
     if cls is None:
         tell_of_unknown(type_name)
     if cls is None or schema_version > cls.schema_version:
@@ -123,8 +116,7 @@ def decode(
                 return clamped(cls.model_validate(read_json(text)))
         value = read_json(text)
         for version in range(schema_version, cls.schema_version):
-            step = (type_name, version)
-            value = (upcaster_of(*step) if upcasters is None else upcasters[step])(value)
+            value = upcaster_of(type_name, version)(value)
         return clamped(cls.model_validate(value))
     except _UNREADABLE as error:
         return UnknownEvent(type_name, schema_version, _lenient(text), reason=str(error))
@@ -134,7 +126,7 @@ def dumps(value: Any) -> str:
     """Return compact JSON text that both databases keep losslessly.
 
     Raises:
-        InvalidEvent: The value holds NaN, an infinity, or something that JSON cannot express.
+        InvalidEvent: The value holds NaN, an infinity, or a value that JSON cannot express.
     """
     try:
         text = _compact(value)
@@ -148,9 +140,9 @@ def dumps(value: Any) -> str:
 
 
 def dumps_json(value: Any) -> str:
-    """Return what `dumps` does, several times as fast, of a value that is made of JSON's own types.
+    """Return the same as `dumps`, several times as fast, for a value made of JSON's own types.
 
-    Anything else is not refused, as `dumps` would.
+    Unlike `dumps`, it does not refuse other types.
     """
     try:
         text = to_json(value).decode()
@@ -160,13 +152,13 @@ def dumps_json(value: Any) -> str:
 
 
 def loads_json(text: str) -> Any:
-    """Return what `loads` does, several times as fast where no lone surrogate is escaped.
+    """Return the same as `loads`, several times as fast if no lone surrogate is escaped.
 
     Raises:
         InvalidEvent: The text is not JSON.
     """
     try:
-        # Looking for values that were seen before takes longer than making them anew.
+        # Looking up values in a cache takes longer than creating them again.
         return from_json(text, allow_inf_nan=False, cache_strings="keys")
     except ValueError:
         return loads(text)

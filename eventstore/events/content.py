@@ -1,4 +1,4 @@
-"""Payloads of what people and tools say, and of what later requests render.
+"""Payloads of messages and tool results, and of text that later requests render.
 
 Sources: document 000 (user input, tool results, summaries), 002 (mentions), 004 (sections by level
 of detail, system instruction, notebook).
@@ -40,11 +40,11 @@ __all__ = [
 
 
 class UserMessage(Payload):
-    """What a person (or the product on a person's behalf) said.
+    """A message from a person, or from the product on a person's behalf.
 
     Attributes:
-        parts: What was said, in order.
-        name: Who said it, where several people speak.
+        parts: The content of the message, in order.
+        name: The speaker, if several people take part.
         mentions: The participants that the message names.
     """
 
@@ -60,21 +60,21 @@ class UserMessage(Payload):
 
     @classmethod
     def text(cls, text: str, **fields: Any) -> UserMessage:
-        """Make a message of one text part."""
+        """Create a message with one text part."""
         return cls(parts=(TextPart(text=text),), **fields)
 
 
 class ToolCall(Payload):
-    """A tool is about to be executed: written, and durable, before it runs.
+    """A tool is about to be executed; the event is durable before the tool runs.
 
-    ``call_id`` is our own (``<version of the assistant_message>.<index>``). The tool gets the
-    ``idempotency_key``, so that it can recognise a second execution of the same call.
+    ``call_id`` is the store's own id (``<version of the assistant_message>.<index>``). The tool
+    gets the ``idempotency_key``, so that it can detect a second execution of the same call.
 
     Attributes:
-        call_id: Our own id of the call, by which its result names it.
+        call_id: The store's own id of the call; its result refers to it.
         name: The tool.
-        arguments: What the tool is called with; null if the model's text was not a JSON object.
-        idempotency_key: What a tool can recognise a second execution by.
+        arguments: The arguments of the call; null if the model's text was not a JSON object.
+        idempotency_key: A key by which the tool can detect a second execution.
         idempotent: Whether the call may be executed again after a crash.
     """
 
@@ -89,20 +89,20 @@ class ToolCall(Payload):
 
 
 class ToolResult(Payload):
-    """What came of a tool call.
+    """The outcome of a tool call.
 
-    ``content`` is a text or a list of parts. Text over the store's threshold is moved to a blob
+    ``content`` is text or a list of parts. Text over the store's threshold is moved to a blob
     on append: then ``content`` is None, ``blob`` names the bytes, ``preview`` holds the start of
-    the text and ``alias`` the path under which a model may ask for the whole.
+    the text, and ``alias`` is the path by which a model may request the full text.
 
     Attributes:
         call_id: The call that it answers.
-        status: What came of it; only ``success`` and ``failed`` tell that it ran.
+        status: The outcome; only ``success`` and ``failed`` mean that the tool ran.
         name: The tool.
-        content: What the tool returned; null if it is in the blob.
-        blob: Where a large result is kept.
-        preview: How a large result begins.
-        alias: The path under which a model may ask for the whole.
+        content: The tool's return value; null if it is in the blob.
+        blob: Where a large result is stored.
+        preview: The beginning of a large result.
+        alias: The path by which a model may request the full text.
     """
 
     type: ClassVar[str] = "tool_result"
@@ -124,14 +124,14 @@ class ToolResult(Payload):
 
 
 class Summary(Payload):
-    """A text that stands in the context for the events of ``versions``; the events stay.
+    """A text that replaces the events of ``versions`` in the context; the events stay in the log.
 
     Attributes:
         text: The summary.
-        versions: The events that it stands for.
-        strategy: The compression strategy that made it.
+        versions: The events that it replaces.
+        strategy: The compression strategy that created it.
         strategy_version: The version of that strategy.
-        llm_call_id: The model call that wrote it, if one did.
+        llm_call_id: The model call that wrote it, if any.
     """
 
     type: ClassVar[str] = "summary"
@@ -149,14 +149,14 @@ class Summary(Payload):
 class SystemInstruction(Payload):
     """Text that later requests render as the system part; a newer one replaces it.
 
-    One that ``continues`` stands behind those before it, instead of replacing them. One that is
-    not in the context (`Meta.in_context`) is not an instruction: it is what a transcript once said.
+    An instruction that ``continues`` is added after the earlier ones instead of replacing them. One
+    that is not in the context (`Meta.in_context`) has no effect: it records an old transcript.
 
     Attributes:
         text: The instruction.
         role: The role that it is sent with.
         name: The name that it is sent with.
-        continues: Whether it stands behind those before it, instead of replacing them.
+        continues: Whether it is added after the earlier ones instead of replacing them.
     """
 
     type: ClassVar[str] = "system_instruction"
@@ -171,11 +171,11 @@ class SystemInstruction(Payload):
 
 
 class Notebook(Payload):
-    """The agent's notebook as it now reads; a newer one replaces it.
+    """The agent's notebook in its current form; a newer one replaces it.
 
     Attributes:
         text: The whole notebook.
-        name: Which notebook it is.
+        name: The name of the notebook.
     """
 
     type: ClassVar[str] = "notebook"
@@ -188,7 +188,7 @@ class Retraction(Payload):
     """Versions withdrawn from the context (undo, rewind, pop); the facts stay in the log.
 
     Attributes:
-        versions: The events withdrawn.
+        versions: The withdrawn events.
     """
 
     type: ClassVar[str] = "retraction"
@@ -198,18 +198,18 @@ class Retraction(Payload):
 
 
 class BranchSwitch(Payload):
-    """Another branch of the conversation becomes the active one; each keeps all that was said.
+    """Another branch of the conversation becomes active; every branch keeps its events.
 
     Attributes:
-        reason: What was asked for: a message in other words, its answer again, the state before a
-            message, or an alternative that was left before.
-        kind: What there are alternatives of: a message with all that followed, or its answer.
-        after: The version that the alternatives follow; 0 where there is none.
-        left: The version by which the alternative that is left is named, its first.
-        turn: The number of that one's turn.
+        reason: The operation: edit a message, regenerate its answer, rewind to the state before a
+            message, or switch to an alternative that was left before.
+        kind: What the alternatives are of: a message with everything after it, or its answer.
+        after: The version that the alternatives follow; 0 if there is none.
+        left: The first version of the alternative that is left, which identifies it.
+        turn: The number of that alternative's turn.
         withdrawn: The events that leave the active branch.
-        taken: The version of the alternative that is gone back to; None if a new one begins.
-        restored: The events that come back with it.
+        taken: The version of the alternative to return to; None if a new one begins.
+        restored: The events that return with it.
     """
 
     type: ClassVar[str] = "branch_switch"
@@ -229,7 +229,7 @@ LIVE_SCREEN = "[LiveScreen]"
 
 
 def to_plain_text(sections: Sequence[Section]) -> str:
-    r"""Return sections as one text, under their titles; one alone, and the screen, have none.
+    r"""Join sections into one text with titles. A single section and the screen get no title.
 
     >>> to_plain_text([Section(key="Task", text="Sort."), Section(text="Fast.")])
     '# Task\nSort.\n\nFast.'
@@ -243,14 +243,14 @@ def to_plain_text(sections: Sequence[Section]) -> str:
 
 
 def without_live_screen(sections: Sequence[Section]) -> tuple[tuple[Section, ...], str | None]:
-    """Return sections without the screen, and the screen; None if there is none."""
+    """Return the sections without the screen, and the screen's text or None."""
     screens = [each.text for each in sections if each.key == LIVE_SCREEN]
     rest = tuple(each for each in sections if each.key != LIVE_SCREEN)
     return rest, screens[-1] if screens else None
 
 
 def with_live_section(sections: Sections, key: str, text: str) -> Sections:
-    """Return sections that have this one among the live ones, in the place of one of its title."""
+    """Return the sections with this one added to the live ones, replacing one of the same title."""
     section = Section(key=key, text=text)
     if all(each.key != key for each in sections.live):
         return sections.model_copy(update={"live": (*sections.live, section)})

@@ -1,8 +1,8 @@
 """Payloads that frame a conversation: its start and end, sessions, modes, turns, tasks, erasure.
 
-With them `ToolPolicy`: which tools a conversation, or an agent in it, may use. Several merge into
-one that allows what each of them allows. It names tools as the model calls them; how tools are
-declared is the business of requests.
+The module also holds `ToolPolicy`: the tools that a conversation, or an agent in it, may use.
+Merging several policies allows only what all of them allow. A policy names tools as the model
+calls them; tool declarations belong to requests.
 
 Sources: document 001 (sessions, turns, steps), 003 (conversations, scheduler), 000 (modes, tools).
 """
@@ -37,19 +37,19 @@ __all__ = [
 
 
 _MCP = "mcp__"
-"""How tools of MCP servers are named where they stand among others: ``mcp__<server>__<tool>``."""
+"""The prefix of MCP servers' tools in a list of tools: ``mcp__<server>__<tool>``."""
 
 
 class ToolPolicy(Value):
-    """Which tools may be used; without any rule, all of them.
+    """The tools that may be used; without any rule, all of them.
 
     Attributes:
-        allowed: The only tools, and MCP servers that the provider calls, that may be used; None
-            for all that are not denied.
-        denied: Those that may not be used, whatever else is said.
-        mcp_allowlist: The only MCP servers whose tools may be used; None for all of them.
-        internal_tools: The product's own tools, switched off by False.
-        text: What the model is told besides.
+        allowed: The only tools, and MCP servers called by the provider, that may be used; None
+            allows all that are not denied.
+        denied: Tools that may not be used, whatever the other rules say.
+        mcp_allowlist: The only MCP servers whose tools may be used; None allows all of them.
+        internal_tools: The product's own tools; False disables one.
+        text: Additional text for the model.
     """
 
     allowed: tuple[str, ...] | None = None
@@ -60,19 +60,19 @@ class ToolPolicy(Value):
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """The names that may not be used: those denied, and those switched off."""
+        """The names that may not be used: denied or disabled."""
         off = (name for name, on in self.internal_tools.items() if not on)
         return tuple(dict.fromkeys((*self.denied, *off)))
 
     def refusal(self, name: str) -> str | None:
-        """Return why the tool of this name may not be used; None if it may."""
+        """Return why the tool with this name may not be used, or None if it may."""
         server, _, tool = name.removeprefix(_MCP).partition("__")
         if name.startswith(_MCP) and tool and not self._on_list(server):
             return f"the tool policy does not allow the MCP server {server}"
         return self._refusal(name)
 
     def server_refusal(self, server: str) -> str | None:
-        """Return why this MCP server may not be used as a whole; None if it may."""
+        """Return why this MCP server as a whole may not be used, or None if it may."""
         if not self._on_list(server):
             return f"the tool policy does not allow the MCP server {server}"
         return self._refusal(server)
@@ -90,8 +90,8 @@ class ToolPolicy(Value):
     def merge(self, *others: ToolPolicy | None) -> Self:
         """Return the policy that allows what this one and all others allow; None changes nothing.
 
-        Denials add up, lists of what is allowed intersect, a tool that one switches off is off.
-        Texts follow each other, each once. What is merged already changes nothing.
+        Denials add up, allowlists intersect, and a tool that any policy disables is disabled.
+        Texts are joined, each of them once. Merging the same policy again changes nothing.
         """
         merged = self
         for other in others:
@@ -126,18 +126,18 @@ def _common(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple
 
 
 class ConversationStart(Payload):
-    """A conversation begins; the parent is set when it was opened or forked from another.
+    """A conversation begins; the parent is set if it was opened or forked from another.
 
     Attributes:
-        title: What lists show.
-        mode: The mode that it begins in.
-        base_instructions: The instructions of the product.
-        user_instructions: Those of its user.
-        tool_policy: Which tools may be used.
-        participants: Who takes part, as the product describes them.
+        title: The title shown in lists.
+        mode: The initial mode.
+        base_instructions: The product's instructions.
+        user_instructions: The user's instructions.
+        tool_policy: The tools that may be used.
+        participants: The participants, as the product describes them.
         parent_conversation_id: The conversation that it was opened or forked from.
         parent_version: The version of the parent at that moment.
-        metadata: What the product keeps with it for its lists, at most 16 KB of JSON.
+        metadata: The product's own data for its lists, at most 16 KB of JSON.
     """
 
     type: ClassVar[str] = "conversation_start"
@@ -157,14 +157,14 @@ class ConversationStart(Payload):
 
 
 class ConversationFork(Payload):
-    """A conversation goes on from a version of another's; what lies before is shared by both.
+    """A conversation continues from a version of another; both share the events up to there.
 
-    The first event that a fork holds itself.
+    This is the first event that a fork holds itself.
 
     Attributes:
         parent_conversation_id: The conversation whose events it shares.
-        parent_version: The last version that both have.
-        title: What lists show; None for the parent's title.
+        parent_version: The last shared version.
+        title: The title shown in lists; None for the parent's title.
     """
 
     type: ClassVar[str] = "conversation_fork"
@@ -175,12 +175,12 @@ class ConversationFork(Payload):
 
 
 class ConversationUpdate(Payload):
-    """A conversation is renamed, described, put away or taken out again; None leaves what was.
+    """A conversation is renamed, described, archived or unarchived; None changes nothing.
 
     Attributes:
-        title: What lists show from now on.
-        archived: Whether it is put away; lists tell by ``status``.
-        metadata: What stands in the place of all metadata from now on.
+        title: The new title shown in lists.
+        archived: Whether it is archived; lists show this as ``status``.
+        metadata: New metadata, which replaces all of the old.
     """
 
     type: ClassVar[str] = "conversation_update"
@@ -192,11 +192,11 @@ class ConversationUpdate(Payload):
 
 
 class ConversationEnd(Payload):
-    """A conversation is over: put away, or destroyed by a user or a tool.
+    """A conversation is over: archived, or destroyed by a user or a tool.
 
     Attributes:
-        reason: What became of it.
-        message: Why, in words.
+        reason: How it ended.
+        message: An explanation, as text.
     """
 
     type: ClassVar[str] = "conversation_end"
@@ -211,7 +211,7 @@ class SessionStart(Payload):
     ``config`` holds model, temperature, working directory, tools, tokenizer.
 
     Attributes:
-        mode: Whether a person talks, or one task is done.
+        mode: Whether a person interacts, or the session does one task.
     """
 
     type: ClassVar[str] = "session_start"
@@ -222,11 +222,11 @@ class SessionStart(Payload):
 
 
 class SessionEnd(Payload):
-    """The process closes the conversation, with the tokens of all the session's turns.
+    """The process closes the conversation; with the tokens of all turns of the session.
 
     Attributes:
-        turn_count: Turns begun in the session.
-        tokens: Tokens of the session's turns, added up.
+        turn_count: Number of turns begun in the session.
+        tokens: Total tokens of the session's turns.
     """
 
     type: ClassVar[str] = "session_end"
@@ -242,8 +242,8 @@ class ModeSwitch(Payload):
     """The conversation's mode changes; its history does not.
 
     Attributes:
-        mode: The mode from here on.
-        previous: The mode before.
+        mode: The new mode.
+        previous: The previous mode.
     """
 
     type: ClassVar[str] = "mode_switch"
@@ -254,11 +254,11 @@ class ModeSwitch(Payload):
 
 
 class ModeState(Payload):
-    """Where the mode stands from here on, as the product keeps it: such as whose turn it is.
+    """The new state of the mode, as the product defines it; for example whose turn it is.
 
     Attributes:
         mode: The mode.
-        state: All of its state; what was there before is replaced.
+        state: The complete state, which replaces the previous one.
     """
 
     type: ClassVar[str] = "mode_state"
@@ -271,7 +271,7 @@ class TurnStart(Payload):
     """A turn begins, from one input to the final answer; ``input`` is the raw input, if given.
 
     Attributes:
-        input: The input as it came.
+        input: The input, verbatim.
         tokens: Tokens of the input, if the source counted them.
     """
 
@@ -283,12 +283,12 @@ class TurnStart(Payload):
 
 
 class TurnEnd(Payload):
-    """A turn ends: ``cancelled`` by a user or the program, ``aborted`` where its process died.
+    """A turn ends: ``cancelled`` by a user or the program, ``aborted`` if its process died.
 
     Attributes:
         reason: Why it was aborted.
-        step_count: Model calls that were steps of the turn.
-        tokens: Tokens of the turn's model calls, added up.
+        step_count: Number of model calls that were steps of the turn.
+        tokens: Total tokens of the turn's model calls.
     """
 
     type: ClassVar[str] = "turn_end"
@@ -303,15 +303,15 @@ class TurnEnd(Payload):
 
 
 class TaskEnqueue(Payload):
-    """A task is queued; ``closes_call_id`` is the tool call whose result it will bring.
+    """A task is queued; ``closes_call_id`` is the tool call whose result it will deliver.
 
     Attributes:
         target_conversation_id: The conversation that the task is for.
-        items: What the task says.
-        base_instructions_override: Instructions in place of the conversation's.
-        closes_call_id: The tool call whose result it will bring.
+        items: The content of the task.
+        base_instructions_override: Instructions that replace the conversation's.
+        closes_call_id: The tool call whose result it will deliver.
         closes_tool_name: The tool of that call.
-        depth: How many tasks have enqueued one another down to this one.
+        depth: The length of the chain of tasks that enqueued this one.
     """
 
     type: ClassVar[str] = "task_enqueue"
@@ -334,11 +334,11 @@ class TaskStart(Payload):
 
 
 class TaskEnd(Payload):
-    """A task is over, with the last assistant message that it brought.
+    """A task is over; with the last assistant message that it produced.
 
     Attributes:
         reason: Why it was aborted.
-        last_assistant_message: The last answer that it brought.
+        last_assistant_message: The last answer that it produced.
         error: Why it failed.
     """
 
@@ -354,20 +354,20 @@ class TaskEnd(Payload):
 class Erasure(Payload):
     """The receipt of an erasure: which versions lost their data, how many blobs went, and why.
 
-    It names no blob, since a digest lets whoever guesses the text be sure of it. ``derived`` are
-    those of ``versions`` that were taken along, as they held the words of others; ``quoted_by``
-    hold such words still.
+    The receipt names no blob, because a digest would confirm a correct guess of the text.
+    ``derived`` lists those of ``versions`` that were erased only because they repeated the text of
+    other erased events; ``quoted_by`` lists events that still hold such text.
 
     Attributes:
         erasure_id: The id of the row in ``erasures``.
-        whole: Whether the whole conversation was erased, and not some versions of it.
+        whole: Whether the whole conversation was erased, and not only some versions.
         versions: The events whose data is gone.
-        event_count: How many events those are.
-        blob_count: Blobs deleted.
-        blob_bytes: Their size in bytes.
-        requested_by: Who asked for it.
-        derived: Those taken along, as they held the words of others.
-        quoted_by: Those that hold such words still.
+        event_count: Number of those events.
+        blob_count: Number of deleted blobs.
+        blob_bytes: Their total size in bytes.
+        requested_by: Who requested the erasure.
+        derived: Versions erased because they repeated the text of other erased events.
+        quoted_by: Versions that still hold text of erased events.
     """
 
     type: ClassVar[str] = "erasure"

@@ -1,7 +1,7 @@
-"""Payloads of model calls: what was asked, what streamed back, the message, the error, the cost.
+"""Payloads of model calls: the request, the streamed chunks, the message, the error, the cost.
 
-``llm_call_id`` ties the events of one model call together; the writer chooses it. What calls cost
-is kept when their words are erased: the bill without the content. Sources: document 000
+``llm_call_id`` ties the events of one model call together; the writer chooses it. The usage of
+calls is kept when their content is erased. Sources: document 000
 (persistence rules, errors), 001 (tokens), 004 (typed history, accumulators).
 """
 
@@ -38,19 +38,19 @@ __all__ = [
 
 
 class LlmRequest(Payload):
-    """A model call is about to be made, with what is needed to give back its exact bytes.
+    """A model call is about to be made; with all that is needed to reproduce its exact bytes.
 
     ``retry_of`` names the failed call that this one repeats; ``attempt`` counts from 1.
 
     Attributes:
         versions: The events that the messages were rendered from.
-        policy: How they were chosen: budget, settings, strategy and what else rendering needs.
-        digest: SHA-256 of the messages as they were sent, to prove that they are given back.
-        tools: The declarations of the tools, as they were sent.
-        parameters: Temperature and the like, as they were sent.
+        policy: How they were chosen: budget, settings, strategy and other inputs of rendering.
+        digest: SHA-256 of the messages as sent, to verify that they are reproduced exactly.
+        tools: The tool declarations, as sent.
+        parameters: Temperature and other parameters, as sent.
         counted_tokens: Tokens of the request, as counted before it was sent.
         counted_exactly: Whether the count is exact for this model.
-        attempt: Which attempt this is; 1 is the first.
+        attempt: The number of the attempt; 1 is the first.
         retry_of: The failed call that this one repeats.
     """
 
@@ -70,15 +70,15 @@ class LlmRequest(Payload):
 
 
 class AssistantChunk(Payload):
-    """A batch of what a model streamed; ``index`` counts the batches of the call from 0.
+    """A batch of a model's streamed output; ``index`` counts the batches of the call from 0.
 
     Attributes:
-        index: Which batch of the call this is; 0 is the first.
-        text: Pieces of text, joined.
-        reasoning: Pieces of reasoning, joined.
-        refusal: Pieces of a refusal, joined.
-        tool_calls: Pieces of tool calls.
-        raw: The provider's chunks, verbatim, where they are kept.
+        index: The number of the batch within the call; 0 is the first.
+        text: Text deltas, joined.
+        reasoning: Reasoning deltas, joined.
+        refusal: Refusal deltas, joined.
+        tool_calls: Tool-call deltas.
+        raw: The provider's chunks, verbatim, if they are kept.
     """
 
     type: ClassVar[str] = "assistant_chunk"
@@ -93,21 +93,22 @@ class AssistantChunk(Payload):
 
 
 class AssistantMessage(Payload):
-    """What the model answered; equals the concatenation of its chunks when it was streamed.
+    """The model's answer; if it was streamed, it equals the concatenation of its chunks.
 
-    The own call id of ``tool_calls[i]`` is ``<version of this event>.<i>``. ``tools_elsewhere``
-    says that nobody tells the recorder when these calls run: one without a result may have run.
+    The store's call id of ``tool_calls[i]`` is ``<version of this event>.<i>``. If
+    ``tools_elsewhere`` is set, the recorder does not learn when these calls run, so a call without
+    a result may have run.
 
     Attributes:
-        parts: What the model said, in order.
-        tool_calls: The tool calls that it wants.
-        finish_reason: Why it ended, in the provider's word.
+        parts: The content of the answer, in order.
+        tool_calls: The tool calls that the model requests.
+        finish_reason: The provider's finish reason, verbatim.
         usage: Tokens of the call.
-        first_token_ms: Milliseconds from the request to the first piece.
-        final: Whether it ends its turn, as it wants no tool.
-        name: Which participant answered.
-        response_id: The provider's own id of the response.
-        tools_elsewhere: Whether a framework runs the calls, and nobody tells when.
+        first_token_ms: Milliseconds from the request to the first delta.
+        final: Whether it ends its turn, because it requests no tool.
+        name: The participant that answered.
+        response_id: The provider's id of the response.
+        tools_elsewhere: Whether a framework runs the calls without reporting when.
     """
 
     type: ClassVar[str] = "assistant_message"
@@ -130,23 +131,23 @@ class AssistantMessage(Payload):
 
     @classmethod
     def of(cls, text: str | None, **fields: Any) -> AssistantMessage:
-        """Make a message of one text part, or of none when ``text`` is None."""
+        """Create a message with one text part, or with no part if ``text`` is None."""
         return cls(parts=() if text is None else (TextPart(text=text),), **fields)
 
 
 class LlmError(Payload):
-    """A model call failed; what had arrived by then is kept, so that it can be continued.
+    """A model call failed; the partial answer is kept, so that it can be continued.
 
     ``usage`` is what the provider had reported so far; ``attempt`` counts from 1.
 
     Attributes:
-        kind: What sort of failure it was.
-        message: What went wrong, in words.
-        retryable: Whether the same request may succeed if it is made again.
+        kind: The kind of failure.
+        message: The error message.
+        retryable: Whether the same request may succeed if it is repeated.
         partial_text: The text that had arrived.
         partial_reasoning: The reasoning that had arrived.
         partial_tool_calls: Tool calls that had begun to arrive.
-        attempt: Which attempt failed; 1 is the first.
+        attempt: The number of the failed attempt; 1 is the first.
         usage: Tokens, as far as the provider had reported them.
         status_code: The status of the HTTP response, if there was one.
     """
@@ -171,18 +172,18 @@ class LlmError(Payload):
 
 
 class BilledCall(Value):
-    """A model call as it is billed: which model, how many tokens, when, and how it ended.
+    """The billing data of a model call: which model, how many tokens, when, and how it ended.
 
     Attributes:
-        provider: Who was asked.
+        provider: The provider that was called.
         model: The model's name.
-        specification: The API that was spoken.
+        specification: The API specification that was used.
         status: ``started``, ``ok``, or the kind of the error.
         estimated_prompt_tokens: Tokens of the request, as counted before it was sent.
         usage: Tokens, as the provider reported them or the writer estimated them.
         latency_ms: Milliseconds from the request to the end of the answer.
-        first_token_ms: Milliseconds from the request to the first piece of the answer.
-        attempt: Which attempt it was; 1 is the first.
+        first_token_ms: Milliseconds from the request to the first delta of the answer.
+        attempt: The number of the attempt; 1 is the first.
         retry_of: The failed call that it repeats.
         version: The first event of the call.
         end_version: The last event of the call.
@@ -190,10 +191,10 @@ class BilledCall(Value):
         step: The step of that turn.
         session_id: The session.
         mode: The mode at that moment.
-        agent_id: The agent that called, where there are several.
-        started_at: When the first event happened.
-        ended_at: When the last one did.
-        has_request: Whether its request is known, so that times count from it.
+        agent_id: The agent that made the call, if there are several.
+        started_at: The time of the first event.
+        ended_at: The time of the last event.
+        has_request: Whether its request is known, so that durations start there.
     """
 
     llm_call_id: Name
@@ -221,13 +222,13 @@ class BilledCall(Value):
 
 
 class KeptUsage(Payload):
-    """The usage of model calls whose words are erased: the bill stays, the content goes.
+    """The usage of model calls whose content is erased, kept for billing.
 
-    It comes just before the receipt of the erasure, and is erased in its turn by an erasure that
-    keeps no usage. A framework that tells what calls have used after their answers is kept so, too.
+    It comes just before the receipt of the erasure. An erasure that keeps no usage erases this
+    event too. It also records usage that a framework reports only after the answer.
 
     Attributes:
-        calls: The model calls that lost something, or of which this was told later.
+        calls: The model calls that lost data, or whose usage was reported later.
     """
 
     type: ClassVar[str] = "kept_usage"

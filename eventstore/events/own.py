@@ -1,7 +1,7 @@
-"""A product's own event types, beside the catalogue: registered by class, or by entry points.
+"""A product's own event types, in addition to the catalogue: registered by class or entry point.
 
-A class that is registered is written and read as those of the catalogue are. A process that does
-not know it reads its events as `UnknownEvent`, with the JSON as it was written.
+A registered class is written and read like those of the catalogue. A process that does
+not know it reads its events as `UnknownEvent`, with the JSON unchanged.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ __all__ = [
 ]
 
 ENTRY_POINTS = "eventstore.events"
-"""The group of entry points: each names an event class, or the module that registers several."""
+"""The group of entry points: each names an event class, or a module that registers several."""
 
 UNINTERPRETED = frozenset({"imported_message", "session_event"})
-"""Types that importers keep as they came what nobody interprets; no release will have a class."""
+"""Types of imported data that is kept verbatim and never interpreted; they never get a class."""
 
 Upcaster = Callable[[JsonObject], JsonObject]
-"""Returns the JSON of a payload as the version after its own has it."""
+"""Converts the JSON of a payload to the next version."""
 
 P = TypeVar("P", bound=Payload)
 
 READ_BACK: set[type[Payload]] = {*REGISTRY.values()}
-"""Classes whose every event is known to be read back; of other classes an append reads each."""
+"""Classes whose events are known to be readable; an append reads back each event of others."""
 
 _TYPE = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+")
 _LONGEST = 128
@@ -58,19 +58,19 @@ _entry_points: list[EntryPoint] | None = None
 
 
 def register_event(cls: type[P], *, upcasters: Mapping[int, Upcaster] = _NO_UPCASTERS) -> type[P]:
-    """Make a product's own event class known to this process, and return it: also a decorator.
+    """Register your own event class in this process, and return it; also works as a decorator.
 
-    Registering a class again changes nothing, and one that was imported again takes its place.
+    Registering a class again changes nothing; a class that was imported again replaces itself.
 
     Args:
         cls: A subclass of `Payload` with a type such as ``acme.ticket_opened``: a namespace, a dot
-            and a name, in small letters, digits and underscores, up to 128 characters.
-        upcasters: By version, for each before ``cls.schema_version``: what makes a payload's JSON
-            that of the version after it.
+            and a name, in lowercase letters, digits and underscores, up to 128 characters.
+        upcasters: For each version before ``cls.schema_version``: the function that converts a
+            payload's JSON to the next version.
 
     Raises:
-        InvalidEvent: The class is none, the type is malformed or another class's, or the upcasters
-            are not those of the versions before.
+        InvalidEvent: The class is not an event class, the type is malformed or belongs to another
+            class, or the upcasters do not match the earlier versions.
     """
     if (problem := _problem(cls, upcasters)) is not None:
         raise InvalidEvent(f"{cls!r} cannot be registered as an event: {problem}")
@@ -80,12 +80,12 @@ def register_event(cls: type[P], *, upcasters: Mapping[int, Upcaster] = _NO_UPCA
 
 
 def is_own(type_name: str) -> bool:
-    """Whether a type is a product's own, registered or not: those of the catalogue have no dot."""
+    """Whether a type is a product's own, registered or not: the catalogue's types have no dot."""
     return "." in type_name
 
 
 def class_of(type_name: str) -> type[Payload] | None:
-    """Return the class of a type; before one is said to have none, entry points are imported."""
+    """Return the class of a type, or None; an unknown type first imports the entry points."""
     known = REGISTRY.get(type_name) or _own.get(type_name)
     if known is None and is_own(type_name):
         _load_entry_points()
@@ -105,37 +105,37 @@ def tell_of_unknown(type_name: str) -> None:
 
 
 def upcaster_of(type_name: str, version: int) -> Upcaster:
-    """Return what takes a payload from a version to the one after it.
+    """Return the upcaster from a version to the next one.
 
     Raises:
-        LookupError: Nothing does.
+        LookupError: There is no such upcaster.
     """
     return (_upcasters if is_own(type_name) else UPCASTERS)[type_name, version]
 
 
 def _problem(cls: type[Payload], upcasters: Mapping[int, Upcaster]) -> str | None:
     if not isinstance(cls, type) or not issubclass(cls, Payload):
-        return "it extends eventstore.events.Payload"
+        return "it must extend eventstore.events.Payload"
     if issubclass(cls, EVENT_TYPES):
-        return "it extends Payload itself, and no class of the catalogue"
+        return "it must extend Payload itself, not a class of the catalogue"
     name, version = getattr(cls, "type", None), cls.schema_version
     if not isinstance(name, str) or not _TYPE.fullmatch(name) or len(name) > _LONGEST:
         return (
-            f"its type is {name!r}, and should be a namespace, a dot and a name, such as "
+            f"its type is {name!r}, but must be a namespace, a dot and a name, such as "
             f"acme.ticket_opened, of up to {_LONGEST} characters"
         )
     if type(version) is not int or not 0 < version < 2**31:
-        return f"its schema_version is an integer from 1, not {version!r}"
+        return f"its schema_version must be an integer from 1, not {version!r}"
     if sorted(upcasters) != list(range(1, version)):
-        return f"it is at version {version}, and needs an upcaster from each version before"
+        return f"it is at version {version}, and needs an upcaster from each earlier version"
     other = _own.get(name, cls)
     if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
-        return f"its type {name!r} is that of {other.__module__}.{other.__qualname__}"
+        return f"its type {name!r} belongs to {other.__module__}.{other.__qualname__}"
     return None
 
 
 def _load_entry_points() -> None:
-    """Import what the entry points name, once; whoever comes meanwhile waits for it."""
+    """Import the entry points once; concurrent callers wait for it."""
     global _entry_points
     with _loading:
         if _entry_points is not None:

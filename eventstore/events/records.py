@@ -1,4 +1,4 @@
-"""Events around their payloads: what a writer hands in, what the store returns, their metadata."""
+"""Events around their payloads: new events, recorded events, and their metadata."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["NO_META", "EventData", "Meta", "NewEvent", "RecordedEvent", "recorde
 
 
 class Meta(Value):
-    """Where an event belongs, and who caused it; every field may be unknown.
+    """The context of an event: where it belongs, and who caused it. Every field may be unknown.
 
     Turns count from 1 within the conversation, steps from 0 within the turn (document 001).
-    ``occurred_at`` is the source's own clock for facts that are recorded later than they
-    happened, such as imported ones; without it the event's ``recorded_at`` tells the time.
+    ``occurred_at`` is the source's own time for facts that are recorded later than they
+    happened, such as imported ones; without it the event's ``recorded_at`` applies.
     ``in_context`` false keeps the event out of messages[] views.
 
     Attributes:
@@ -29,15 +29,15 @@ class Meta(Value):
         mode: The mode at that moment.
         run_id: The run, if it belongs to one.
         workflow_id: The workflow of that run.
-        agent_id: The agent that acts, where there are several.
-        actor: Who wrote it: a user's id, ``recovery``, or what the product calls it.
-        causation_id: What caused it, by the product's id.
-        correlation_id: What it belongs with, by the product's id.
+        agent_id: The agent that acts, if there are several.
+        actor: The writer: a user's id, ``recovery``, or a name that the product chooses.
+        causation_id: The cause of the event, by the product's id.
+        correlation_id: The group that the event belongs to, by the product's id.
         in_context: Whether messages[] views may show it.
-        occurred_at: When it happened by the source's clock, if that is known.
-        trace_id: The trace that it was recorded in, in hexadecimal, where somebody traces.
+        occurred_at: When it happened by the source's clock, if known.
+        trace_id: The trace that it was recorded in, in hexadecimal, if tracing is on.
         span_id: The span of its turn, model call or tool in that trace, in hexadecimal.
-        extra: What the product keeps with the event, at most 2 KB of JSON; erased with the payload.
+        extra: The product's own data, at most 2 KB of JSON; erased with the payload.
     """
 
     session_id: Name | None = None
@@ -58,7 +58,7 @@ class Meta(Value):
 
 
 NO_META = Meta()
-"""Metadata of which nothing is known."""
+"""Metadata with every field unknown."""
 
 
 EventData = Payload | UnknownEvent
@@ -75,12 +75,12 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:
-    """An event as the store keeps it; ``data`` is None once it has been erased.
+    """A stored event; ``data`` is None once it has been erased.
 
     ``version`` is its gapless place in the conversation, from 1. ``position`` grows over the
-    whole store, may have gaps, and proves no order. ``quotable`` says that it was read from a row
-    in which SQL finds the texts of the payload, as they are; it is not part of the fact. Nor is
-    ``inherited``: a fork reads the event from its parent, whose it is.
+    whole store, may have gaps, and proves no order. ``quotable`` means that SQL can search the
+    payload's text in the row as it is stored; ``inherited`` means that a fork reads the event from
+    its parent, which owns it. Neither is part of the fact.
     """
 
     conversation_id: UUID
@@ -99,13 +99,13 @@ class RecordedEvent:
     occurred_at: datetime = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Tell the time once: every fold asks for it."""
+        """Determine the time once: every fold uses it."""
         told: datetime | None = vars(self.meta)["occurred_at"]  # in a third of a model's own time
         object.__setattr__(self, "occurred_at", told or self.recorded_at)
 
     @property
     def erased(self) -> bool:
-        """Whether the payload is gone for good."""
+        """Whether the payload has been erased."""
         return self.data is None
 
 
@@ -143,9 +143,9 @@ def recorded(
     quotable: bool,
     inherited: bool,
 ) -> RecordedEvent:
-    """Return the event that `RecordedEvent` makes of these, in less than half of the time.
+    """Create a `RecordedEvent` in less than half the time of its constructor.
 
-    For reads: a frozen class's own initialiser looks each field up by its name.
+    Used by reads: a frozen class's own initializer looks each field up by name.
     """
     event = _new(RecordedEvent)
     _conversation_id(event, conversation_id)

@@ -1,4 +1,4 @@
-"""Which payload classes exist, and how older versions of them become current ones.
+"""The payload classes, and the upcasters from their older versions.
 
 `EVENT_TYPES` is the catalogue: a class that is not in it cannot be read back as itself. To change
 a payload, raise its ``schema_version``, register the upcaster from the version before, and add
@@ -55,12 +55,12 @@ REGISTRY: dict[str, type[Payload]] = {cls.type: cls for cls in EVENT_TYPES}
 
 
 def _unchanged(payload: JsonObject) -> JsonObject:
-    """Fields that may be missing were added; there is nothing to fill in."""
+    """Optional fields were added, so nothing changes."""
     return payload
 
 
 def _without_digests(erasure: JsonObject) -> JsonObject:
-    """The digests of what is gone are counted, and no longer shown."""
+    """The digests of erased blobs are replaced by their count and total size."""
     rest = {name: value for name, value in erasure.items() if name != "blobs"}
     blobs = erasure.get("blobs", [])
     return {
@@ -86,14 +86,14 @@ UPCASTERS: dict[tuple[str, int], Callable[[JsonObject], JsonObject]] = {
     (lifecycle.Erasure.type, 1): _without_digests,
     (lifecycle.Erasure.type, 2): _unchanged,
 }
-"""From (type, version) to the function that returns the payload of the version after it."""
+"""For each (type, version), the function that converts a payload to the next version."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownEvent:
-    """A payload that this code cannot interpret, with its JSON value as it was written.
+    """A payload that this code cannot interpret, with its JSON value unchanged.
 
-    ``reason`` is None for a type or version from the future, and tells otherwise why the payload
+    ``reason`` is None for a type or version from the future; otherwise it says why the payload
     does not fit its class.
     """
 

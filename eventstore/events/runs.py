@@ -14,13 +14,13 @@ __all__ = ["RunEnd", "RunStart", "RunStepEnd", "RunStepStart"]
 
 
 class RunStart(Payload):
-    """A run of a workflow begins; several runs may live in one conversation, told apart by id.
+    """A run of a workflow begins; a conversation may have several runs, with different ids.
 
     Attributes:
         workflow_id: The workflow, by the product's id.
-        directive: What the model is told of the whole run.
+        directive: Text for the model about the whole run.
         nodes: The nodes of the workflow.
-        post_run_protocol: What the model is told once the run is completed.
+        post_run_protocol: Text for the model once the run is completed.
     """
 
     type: ClassVar[str] = "run_start"
@@ -34,10 +34,10 @@ class RunStart(Payload):
 
 
 class RunEnd(Payload):
-    """A run is over; a completed one goes on under its post-run protocol.
+    """A run is over; a completed run continues under its post-run protocol.
 
     Attributes:
-        post_run_protocol: In place of the one that the start named.
+        post_run_protocol: Replaces the protocol of the run's start.
     """
 
     type: ClassVar[str] = "run_end"
@@ -49,11 +49,11 @@ class RunEnd(Payload):
 
 
 class RunStepStart(Payload):
-    """A node becomes active; ``brief`` and ``context`` are what the model is told of it.
+    """A node becomes active; ``brief`` and ``context`` describe it to the model.
 
     Attributes:
-        brief: What the model is told that the node is for.
-        context: What it is told besides.
+        brief: Describes the purpose of the node to the model.
+        context: Additional text for the model.
     """
 
     type: ClassVar[str] = "run_step_start"
@@ -65,10 +65,10 @@ class RunStepStart(Payload):
 
 
 class RunStepEnd(Payload):
-    """A node is done, with what it produced.
+    """A node is done; with the artifacts that it produced.
 
     Attributes:
-        artifacts: What the node produced.
+        artifacts: The artifacts that the node produced.
     """
 
     type: ClassVar[str] = "run_step_end"

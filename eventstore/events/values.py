@@ -1,7 +1,7 @@
 """Values that several payloads share: content parts, tool calls, token usage, levels of detail.
 
-A field called ``raw`` keeps a provider's own object verbatim, so that nothing which a provider
-or an importer knew is lost, even where this catalogue has no name for it.
+A field called ``raw`` keeps a provider's own object verbatim, so that no data of a provider
+or importer is lost, even if this catalogue has no name for it.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ __all__ = [
 ]
 
 MODES = ("chat", "agent", "run")
-"""The modes of document 000; a product may have others, by names of its own."""
+"""The modes of document 000; a product may define others."""
 
-_MODE = re.compile(r"(?!active\Z)[a-z][a-z0-9_-]{0,63}")  # views have a use for that word
+_MODE = re.compile(r"(?!active\Z)[a-z][a-z0-9_-]{0,63}")  # views use this word themselves
 
 
 def is_mode(name: object) -> bool:
-    """Whether a mode may be called so: small letters, digits, ``_`` and ``-``, at most 64."""
+    """Whether a name is a valid mode: up to 64 lowercase letters, digits, ``_`` and ``-``."""
     return isinstance(name, str) and _MODE.fullmatch(name) is not None
 
 
 def _mode(name: str) -> str:
     if not is_mode(name):
         raise ValueError(
-            f"no mode can be called {name!r:.80}: choose from {', '.join(MODES)}, or a name of up "
-            "to 64 small letters, digits, _ and -"
+            f"{name!r:.80} is not a valid mode: choose from {', '.join(MODES)}, or a name of up "
+            "to 64 lowercase letters, digits, _ and -"
         )
     return name
 
@@ -89,8 +89,8 @@ class ImagePart(Value):
     """An image by URL (``https:`` or ``data:``).
 
     Attributes:
-        url: Where it is, or its data.
-        detail: The resolution that a provider is asked for.
+        url: Its address, or its data.
+        detail: The resolution requested from the provider.
         media_type: Its MIME type.
     """
 
@@ -105,9 +105,9 @@ class FilePart(Value):
 
     Attributes:
         name: Its name.
-        path: Where it lies, for the product.
-        file_id: The provider's id of it.
-        url: Where it is, or its data.
+        path: Its path, as the product knows it.
+        file_id: The provider's id of the file.
+        url: Its address, or its data.
         media_type: Its MIME type.
     """
 
@@ -120,11 +120,11 @@ class FilePart(Value):
 
 
 class ReasoningPart(Value):
-    """What the model thought, with the signature that some providers demand back unchanged.
+    """The model's reasoning, with the signature that some providers require back unchanged.
 
     Attributes:
-        text: What was thought.
-        signature: What some providers demand back unchanged.
+        text: The text of the reasoning.
+        signature: The signature that some providers require back unchanged.
     """
 
     kind: Literal["reasoning"] = "reasoning"
@@ -134,10 +134,10 @@ class ReasoningPart(Value):
 
 
 class RefusalPart(Value):
-    """The model's own words for refusing.
+    """The model's refusal.
 
     Attributes:
-        text: The refusal.
+        text: The text of the refusal.
     """
 
     kind: Literal["refusal"] = "refusal"
@@ -158,12 +158,12 @@ ContentPart = Annotated[
 
 
 class Mention(Value):
-    """A participant that a user message names (``@reviewer``), and where it stands.
+    """A participant that a user message names (``@reviewer``), and the place in the text.
 
     Attributes:
-        participant: Who is meant, by id.
-        text: The words that name them.
-        start: Where they begin in the text, in characters.
+        participant: The id of the participant.
+        text: The text of the mention.
+        start: Where the mention begins in the text, in characters.
     """
 
     participant: Name
@@ -176,7 +176,7 @@ class Section(Value):
 
     Attributes:
         key: The title.
-        text: What it says.
+        text: The text.
     """
 
     key: str = ""
@@ -186,10 +186,10 @@ class Section(Value):
 class Sections(Value):
     """The same content at three levels of detail, each an ordered list of sections.
 
-    ``None`` means that the level was not written; an empty tuple, that it is empty.
+    ``None`` means that the level was not written; an empty tuple means that it is empty.
 
     Attributes:
-        live: The whole.
+        live: The full content.
         summary: A shorter form.
         gist: The shortest form.
     """
@@ -200,11 +200,11 @@ class Sections(Value):
 
 
 class BlobRef(Value):
-    """Where a payload over the threshold is kept: SHA-256 of the bytes, and their count.
+    """A reference to a payload over the threshold: SHA-256 of the bytes, and their number.
 
     Attributes:
         digest: SHA-256 of the bytes.
-        size_bytes: How many bytes those are.
+        size_bytes: The number of bytes.
         media_type: Their MIME type.
     """
 
@@ -214,11 +214,11 @@ class BlobRef(Value):
 
 
 class Invocation(Value):
-    """Which model was called: the provider, the API specification it speaks, the model.
+    """The model that was called: the provider, the API specification, the model's name.
 
     Attributes:
-        provider: Who was asked, such as ``openai``.
-        specification: The API that was spoken, such as ``chat_completions``.
+        provider: The provider that was called, such as ``openai``.
+        specification: The API specification that was used, such as ``chat_completions``.
         model: The model's name.
     """
 
@@ -230,16 +230,16 @@ class Invocation(Value):
 class TokenUsage(Value):
     """Token counts; ``reported`` by the provider, otherwise estimated by the writer.
 
-    ``prompt_tokens`` includes what was cached, ``completion_tokens`` the reasoning.
+    ``prompt_tokens`` includes cached tokens, ``completion_tokens`` includes reasoning.
 
     Attributes:
         prompt_tokens: Tokens of the request.
         completion_tokens: Tokens of the answer.
-        total_tokens: Both, as the provider added them up.
-        cached_prompt_tokens: Those of the request that came from the provider's cache.
-        cache_write_tokens: Those that were written to it.
-        reasoning_tokens: Those of the answer that nobody was shown.
-        reported: Whether the provider said so; otherwise it is an estimate.
+        total_tokens: The total, as the provider reported it.
+        cached_prompt_tokens: Request tokens that came from the provider's cache.
+        cache_write_tokens: Request tokens that were written to that cache.
+        reasoning_tokens: Answer tokens that were not shown.
+        reported: Whether the provider reported the counts; otherwise they are estimates.
     """
 
     prompt_tokens: Count = 0
@@ -256,14 +256,14 @@ class ToolCallRequest(Value):
     """A tool call as the model produced it.
 
     ``arguments_text`` is the model's text, always kept. ``arguments`` is its parsed form, or
-    ``parse_error`` says why there is none. ``provider_id`` is not unique within a conversation.
+    ``parse_error`` says why parsing failed. ``provider_id`` is not unique within a conversation.
 
     Attributes:
         name: The tool.
         arguments_text: The arguments as the model wrote them.
-        arguments: The same, parsed.
-        parse_error: Why they could not be.
-        parse_warning: What was odd about them, though they could be.
+        arguments: The parsed arguments.
+        parse_error: Why they could not be parsed.
+        parse_warning: What was unusual about them, if they could be parsed.
     """
 
     name: Name
@@ -276,12 +276,12 @@ class ToolCallRequest(Value):
 
 
 class ToolCallDelta(Value):
-    """A piece of a streamed tool call; ``index`` is its place among the message's calls.
+    """A delta of a streamed tool call; ``index`` is the call's place among the message's calls.
 
     Attributes:
-        index: Which of the message's calls it is a piece of, from 0.
-        name: The tool, in the first piece.
-        arguments: A piece of the text of the arguments.
+        index: The index of the call within the message, from 0.
+        name: The tool, in the first delta.
+        arguments: A piece of the arguments' text.
     """
 
     index: Count
@@ -294,9 +294,9 @@ class PartialToolCall(Value):
     """A tool call that a broken stream left unfinished; it was never executed.
 
     Attributes:
-        index: Which of the message's calls it was, from 0.
-        name: The tool, if it had arrived.
-        arguments_text: What had arrived of the arguments.
+        index: The index of the call within the message, from 0.
+        name: The tool, if its name had arrived.
+        arguments_text: The part of the arguments that had arrived.
     """
 
     index: Count
@@ -306,13 +306,13 @@ class PartialToolCall(Value):
 
 
 class Artifact(Value):
-    """A thing that a run produced, by path or by value.
+    """An artifact that a run produced, by path or by value.
 
     Attributes:
-        name: What it is called in its run.
-        path: Where it lies, for the product.
+        name: Its name within the run.
+        path: Its path, as the product knows it.
         media_type: Its MIME type.
-        content: The thing itself, if it is kept here.
+        content: The artifact itself, if it is stored by value.
     """
 
     name: Name
@@ -322,13 +322,13 @@ class Artifact(Value):
 
 
 class RunNode(Value):
-    """A node of a workflow; ``brief`` tells the model what the node is for.
+    """A node of a workflow; ``brief`` describes its purpose to the model.
 
     Attributes:
         node_id: The node, by its id in the workflow.
-        title: What people are shown.
-        brief: What the model is told that it is for.
-        depends_on: The nodes that come before it.
+        title: The title shown to people.
+        brief: Describes the purpose of the node to the model.
+        depends_on: The nodes that must come before it.
     """
 
     node_id: Name
@@ -351,16 +351,16 @@ def _bounded(widget: JsonObject) -> JsonObject:
 
 
 class Ui(Value):
-    """How a user interface shows a message; models are never told (document 000, 4.1).
+    """How a user interface shows a message; never sent to a model (document 000, 4.1).
 
-    ``collapsed`` overrules what the timeline folds by default. A collapsed answer whose
-    ``part_type`` is neither ``text`` nor ``error`` is an event of the user interface alone: it
-    is sent to models only if the settings say ``include_collapsed_ui_events``.
+    ``collapsed`` overrides the timeline's default. A collapsed answer whose
+    ``part_type`` is neither ``text`` nor ``error`` is an event for the user interface only: it
+    is sent to models only if the settings include ``include_collapsed_ui_events``.
 
     Attributes:
-        part_type: What the product's user interface shows it as.
-        collapsed: Whether it is folded; null leaves that to the timeline.
-        widget: An element of the user interface, of at most 32,768 bytes as JSON.
+        part_type: The kind of element that the product's user interface shows.
+        collapsed: Whether it is shown collapsed; null leaves that to the timeline.
+        widget: An element of the user interface, at most 32,768 bytes as JSON.
     """
 
     part_type: str | None = Field(default=None, max_length=64)
@@ -373,7 +373,7 @@ class VersionRange(Value):
 
     Attributes:
         first: The first version.
-        last: The last one, which belongs to it.
+        last: The last version, inclusive.
     """
 
     first: Ordinal
@@ -381,19 +381,19 @@ class VersionRange(Value):
 
     @classmethod
     def of(cls, runs: Iterable[tuple[int, int]]) -> tuple[Self, ...]:
-        """Make ranges of first and last versions."""
+        """Create ranges from pairs of first and last versions."""
         return tuple(cls(first=first, last=last) for first, last in runs)
 
 
 class Quoting(Value):
-    """Versions that hold the words of others, by what they are.
+    """Versions that repeat the text of other events, by kind.
 
     ``input``, ``answer``, ``call``, ``task``, ``summary`` and ``request`` are the recorder's own
     copies; a ``quotation`` repeats a text.
 
     Attributes:
-        what: What they are.
-        versions: Which they are.
+        what: Their kind.
+        versions: The versions.
     """
 
     what: Name

@@ -1,8 +1,8 @@
-"""Append, the plain way: lock the stream's row, check what the writer expects, insert.
+"""Append, the plain way: lock the stream's row, check the writer's expectations, insert.
 
-Everything happens in the caller's transaction. An error is raised before anything is written, so
-a failed append leaves nothing behind, whoever owns the transaction. `eventstore.sql.appending` has
-the short way for streams whose heads are remembered; what it cannot do is done here.
+Everything happens in the caller's transaction. Errors are raised before anything is written, so a
+failed append leaves nothing behind, whoever owns the transaction. `eventstore.sql.appending` has
+the short way for streams whose heads are remembered; the plain way handles everything else.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from eventstore.sql.steps import Head, Heads, Step
 __all__ = ["append"]
 
 
-# `FOR UPDATE` serialises the writers of one stream; SQLite's writer holds the only lock there is.
+# `FOR UPDATE` serialises the writers of one stream; a SQLite writer already has the only lock.
 _LOCK = Statement(
     """
     SELECT version, chain, writer_epoch, tenant_id, user_id, key_id FROM conversations
@@ -68,16 +68,16 @@ def append(
     now: datetime,
     heads: Heads | None = None,
 ) -> Appended:
-    """Append to one stream, in the caller's transaction; ``heads`` are told where it ended.
+    """Append to one stream, in the caller's transaction, and remember its new head in ``heads``.
 
     Raises:
         WrongExpectedVersion: The stream is at another version.
-        LogWentBack: The stream no longer has the event that the append insists on.
+        LogWentBack: The stream no longer has the event of the append's anchor.
         WriterFenced: A newer writer has opened the stream.
-        EventIdConflict: Some event ids are already there, elsewhere or only in part.
+        EventIdConflict: The stream already holds some event ids, elsewhere or only in part.
         OwnerMismatch: The stream belongs to another tenant or user.
-        ConversationDamaged: The stream's row holds what no append has written.
-        KeyUnavailable: The stream is sealed, and its key is not to be had.
+        ConversationDamaged: The stream's row holds values that no append has written.
+        KeyUnavailable: The stream is sealed, and its key is not available.
     """
     backend, cur = backend_of(connection), cursor(connection)
     stream = str(request.conversation_id)
@@ -85,11 +85,11 @@ def append(
     outcome = _check(connection, request, head)
     if outcome is None and head is None:
         head, key_id = _create(cur, backend, request, stream, now)
-        # Another writer may have created the stream since we looked; then its head counts.
+        # Another writer may have created the stream in the meantime; then its head counts.
         outcome = _check(connection, request, head)
     if outcome is not None:
         return outcome
-    if head is None:  # It is there, and row-level security does not show it.
+    if head is None:  # The stream exists, but row-level security hides it.
         raise OwnerMismatch(request.conversation_id)
     head.key = _seal(cur, backend, request, key_id)
     for event in request.events:
@@ -104,9 +104,9 @@ def append(
 
 
 def _seal(cur: Any, backend: Backend, request: Append, key_id: str | None) -> SealingKey | None:
-    """Have the events sealed with the key that the stream has now, while its row is locked.
+    """Seal the events with the stream's current key, while the stream's row is locked.
 
-    It may have got another one, by an erasure, since the request was made ready.
+    An erasure may have changed the key since the request was prepared.
     """
     conversation_id, keys = request.conversation_id, request.keys
     if all(event.data.type in OUTLIVING for event in request.events):
@@ -116,7 +116,7 @@ def _seal(cur: Any, backend: Backend, request: Append, key_id: str | None) -> Se
             raise KeyUnavailable(conversation_id, "the store was opened without keys")
         return None
     key = None if key_id is None else keys.find(conversation_id, key_id)
-    if key is None:  # also where it was destroyed since the backup that this database comes from
+    if key is None:  # also if it was destroyed after the backup that this database came from
         key = keys.create(conversation_id)
         changed = {"key_id": key.key_id, "conversation_id": str(conversation_id)}
         cur.execute(_SET_KEY.on(backend), changed)
@@ -173,7 +173,7 @@ def _create(
 
 
 def _check(connection: AnyConnection, request: Append, head: Head | None) -> Appended | None:
-    """Return the first result of a repeated append, or None for one that may go on."""
+    """Return the first result if the append is a repetition, or None if it may proceed."""
     _check_anchor(connection, request, head)
     _check_writer(request, head)
     repeated = _repeated(connection, request)
@@ -212,7 +212,7 @@ def _check_version(request: Append, head: Head | None) -> None:
 
 
 def _repeated(connection: AnyConnection, request: Append) -> Appended | None:
-    """Return the first result, if exactly these events were appended before."""
+    """Return the first result if exactly these events were appended before."""
     chosen = [event.chosen for event in request.events if event.chosen is not None]
     if not chosen:
         return None

@@ -1,13 +1,13 @@
-"""A store's appends, in transactions of their own: the short way where it can be, else the plain.
+"""A store's appends in their own transactions: the short way if possible, otherwise the plain way.
 
-The short way goes on from the heads that the store remembers, many streams at once. What the
-database would be asked first is taken from memory: an append that would go on from the remembered
-head is written at once, and the database refuses it if the stream has moved. Everything else comes
-back undone: unknown streams, conflicts, fenced writers, retries, large payloads. Those go the plain
-way (`eventstore.sql.append`), which finds out what is the matter.
+The short way continues from the heads that the store remembers, for many streams at once. It takes
+the head from memory instead of querying it: an append that follows the remembered head is written
+at once, and the database refuses it if the stream has moved. It leaves everything else undone:
+unknown streams, conflicts, fenced writers, retries, large payloads. Those appends take the plain
+way (`eventstore.sql.append`), which finds the reason.
 
-Here it is decided what an error means for the other appends of its group: what one of them is
-refused, the others do not notice.
+This module also decides what an error means for the other appends of its group: if one append is
+refused, the others are not affected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOMENT_MS = 100
 
 
 class Appending:
-    """Runs appends on a store's connections, and remembers the heads that they lead to.
+    """Runs appends on a store's connections, and remembers the resulting heads.
 
     Safe to share between threads.
     """
@@ -47,22 +47,22 @@ class Appending:
         self._heads = Heads()
 
     def within(self, at_hand: AtHand) -> Appending:
-        """Return the same, with the same memory, on other connections."""
+        """Return a copy that uses other connections and shares the remembered heads."""
         made = copy(self)
         made._at_hand = at_hand
         return made
 
     def run(self, requests: Sequence[Append], *, wait: bool = True) -> list[Appended | Exception]:
-        """Run appends, and return what came of each at its place, once all of it is durable.
+        """Run appends and return their outcomes in the order of the requests, once all are durable.
 
-        Those whose streams are where this store saw them last share one transaction, all others
-        a second one. Without ``wait`` an append to a stream that somebody has locked comes to
-        `DatabaseBusy` at once, and so do those after it; on SQLite after a tenth of a second.
+        Appends whose streams are at their remembered heads share one transaction, all others a
+        second one. Without ``wait``, an append to a locked stream fails with `DatabaseBusy` at
+        once, as do later appends to that stream; on SQLite after a tenth of a second.
         """
         outcomes = self._from_heads(requests, wait)
         left = [place for place, outcome in enumerate(outcomes) if outcome is None]
         if left:
-            # In one order everywhere, so that two groups cannot wait for each other's streams.
+            # The same order everywhere, so that two groups cannot wait for each other's streams.
             left.sort(key=lambda place: requests[place].conversation_id)
             plain = self._locked([requests[place] for place in left], wait, set())
             for place, outcome in zip(left, plain, strict=True):
@@ -70,22 +70,22 @@ class Appending:
         return [outcome for outcome in outcomes if outcome is not None]
 
     def seen_version(self, conversation_id: UUID) -> int:
-        """Return the version that an append of this store led a stream to; 0 if none is remembered.
+        """Return the version that this store last appended to a stream; 0 if none is remembered.
 
-        The stream has come further if others append to it, and not so far if a commit failed.
+        The stream's real version is higher if others append to it, and lower if a commit failed.
         """
         known = self._heads.get(conversation_id.int)
         return 0 if known is None else known.version
 
     def seen_key(self, conversation_id: UUID) -> SealingKey | None:
-        """Return what a stream's events were sealed with at its remembered head, if with any."""
+        """Return the key that sealed a stream's events at its remembered head, if any."""
         known = self._heads.get(conversation_id.int)
         return None if known is None else known.key
 
     def _from_heads(
         self, requests: Sequence[Append], wait: bool
     ) -> list[Appended | Exception | None]:
-        """Append what follows from the heads that are remembered, and leave None for the rest."""
+        """Run the appends that follow remembered heads, and return None for the rest."""
         try:
             group = Group(requests, self._heads, self._clock())
             if group:
@@ -94,18 +94,18 @@ class Appending:
                 with translated(self._url), begun as connection:
                     return [*group.write(connection, wait=wait)]
         except StoreUnavailable as error:
-            # A lost connection leaves open whether they were committed: each caller must decide.
+            # After a lost connection it is unknown whether they were committed: callers decide.
             if len(requests) == 1 or self._concerns_all(error):
                 return [error] * len(requests)
         except Exception as error:
-            # Not its text, in which a driver may quote what was to be written.
+            # Not the error's text, in which a driver may quote the data.
             _log.debug("append_plainly", appends=len(requests), error=type(error).__name__)
         return [None] * len(requests)
 
     def _locked(
         self, requests: Sequence[Append], wait: bool, busy: set[UUID]
     ) -> list[Appended | Exception]:
-        """Append in one transaction, each stream's row locked first; if that fails, in many."""
+        """Append in one transaction, locking each stream's row first; if that fails, in many."""
         patience_ms = self._patience_ms(wait)
         begun = self._at_hand.transaction(write=True, patience_ms=patience_ms)
         try:
@@ -117,13 +117,13 @@ class Appending:
         return [outcome for request in requests for outcome in self._locked([request], wait, busy)]
 
     def _patience_ms(self, wait: bool) -> int | None:
-        """Return how long SQLite's lock is waited for, if less long than usually."""
+        """Return how long to wait for SQLite's lock, or None for the default."""
         return None if wait or not self._at_hand.backend.locks_all else _MOMENT_MS
 
     def _concerns_all(self, error: Exception) -> bool:
-        """Whether each append of a group would meet the same by itself, having waited as long."""
+        """Whether each append of a group would fail the same way alone, after the same wait."""
         if isinstance(error, DatabaseBusy):
-            # SQLite's lock is for the whole database; on PostgreSQL one stream may be locked.
+            # SQLite locks the whole database; on PostgreSQL a single stream may be locked.
             return self._at_hand.backend.locks_all or lacks_connection(error)
         return isinstance(error, CannotConnect)
 
@@ -138,15 +138,15 @@ class Appending:
                 raise DatabaseBusy(self._url, f"conversation {stream} is being written: try again")
             return append(connection, request, self._clock(), self._heads)
         except EventStoreError as error:
-            # Raised before anything was written, so the others of the group are not touched.
+            # Raised before anything was written, so the others of the group are not affected.
             return error
 
 
 class Group:
-    """Appends, chained to remembered heads where that is possible.
+    """Appends, chained to remembered heads if possible.
 
-    Appends to one stream keep their order: once one of them has to go the plain way, those after
-    it do as well.
+    Appends to one stream keep their order: once one of them has to take the plain way, later ones
+    do as well.
     """
 
     def __init__(self, requests: Sequence[Append], heads: Heads, now: datetime) -> None:
@@ -167,15 +167,15 @@ class Group:
             self._places.append((step, step.add(request)))
 
     def __bool__(self) -> bool:
-        """Whether any append can go the short way."""
+        """Whether any append can take the short way."""
         return bool(self._steps)
 
     def write(self, connection: AnyConnection, *, wait: bool = True) -> list[Appended | None]:
-        """Write what can be written, and return None in the place of all else.
+        """Write the appends that can be written, and return None for the others.
 
-        On PostgreSQL it is one statement, so that it needs no transaction around it. An event id
-        that is already in its stream shows as the driver's integrity error. Of several streams
-        those that somebody has locked are left out; a single one is waited for, if ``wait``.
+        On PostgreSQL this is one statement, which needs no transaction around it. If a stream
+        already holds one of the event ids, the driver raises its integrity error. With several
+        streams, locked ones are left out; with a single one, wait for its lock if ``wait``.
         """
         steps = list(self._steps.values())
         backend_of(connection).advance(cursor(connection), steps, wait=wait)
@@ -203,5 +203,5 @@ def _may_follow(request: Append, head: Head) -> bool:
 
 
 def _descends(head: Head, anchor: Anchor) -> bool:
-    # The database compares the head's chain, which covers all that came before it.
+    # The database compares the head's chain, which covers all earlier events.
     return anchor.line is head.line or anchor.chain == head.chain

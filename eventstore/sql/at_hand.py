@@ -1,6 +1,6 @@
-"""A store's connections at hand: taken from the pool for every turn's paths, and kept for a while.
+"""A store's connections at hand: taken from the pool for the hot paths, and kept for a while.
 
-Measured, taking one from the pool and wrapping it is half of what an append costs outside the
+Measured: taking a connection from the pool and wrapping it is half of an append's cost outside the
 database.
 """
 
@@ -33,10 +33,10 @@ TURN_S = 1.0
 class AtHand:
     """A store's connections for `transaction`: taken from the pool, and kept for a while.
 
-    Safe to share between threads. A connection of a server that has rested for longer than a
-    second goes back to the pool, which tests it before it hands it out again.
+    Safe to share between threads. A server connection that was idle for longer than a second
+    returns to the pool, which tests it before using it again.
 
-    Same settings and same isolation as SQLAlchemy's, without its connection object.
+    Settings and isolation are the same as through SQLAlchemy, without its connection object.
     """
 
     def __init__(self, engine: Engine, keep: int) -> None:
@@ -44,12 +44,12 @@ class AtHand:
         self.backend = backend_named(engine.dialect.name)
         self.keys: Keyring | None = engine.get_execution_options().get(OPTION)
         self.speaks_for: bytes | None = engine.get_execution_options().get(OWNER)
-        """What each transaction says first: whose rows the database is to show it."""
+        """The first statement of each transaction: it names the owner whose rows it may see."""
         self._keep = keep
         self._idle: deque[tuple[Any, float]] = deque()
         self._opened = Opened(engine)
         self._renew()
-        # The pool is to test every connection, since one of the engine's was found broken.
+        # One of the engine's connections was found broken, so let the pool test all of them.
         event.listen(engine, "invalidate", lambda *_: self.close())
         at_fork(self._before_fork, self._after_fork, self._in_child)
 
@@ -57,17 +57,17 @@ class AtHand:
         self.turn = threading.RLock()
         """Held by the thread that writes to SQLite."""
         self.here = _Here()
-        """``inside`` has the transactions that this thread is in, on SQLite."""
+        """``inside`` holds this thread's open SQLite transactions."""
         self._held = False
 
     def within(self, engine: Engine) -> AtHand:
-        """Return the same connections for a variant of the engine, with its options."""
+        """Return the same connections for a variant of the engine with its own options."""
         made = copy(self)
         made.engine, made.speaks_for = engine, engine.get_execution_options().get(OWNER)
         return made
 
     def transaction(self, **asked: Unpack[Asked]) -> AbstractContextManager[DriverConnection]:
-        """Return a context manager: a connection in a transaction, committed at the block's end."""
+        """Return a context manager for a connection in a transaction, committed at its end."""
         return self.backend.transaction(self, **asked)
 
     def statement(
@@ -81,7 +81,7 @@ class AtHand:
         while self._idle:
             try:
                 pooled, since = self._idle.pop()
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread took it
                 break
             if self._opened.is_parents:
                 self._in_child()
@@ -97,7 +97,7 @@ class AtHand:
         """Keep a connection that has no transaction open, or return it to the pool."""
         if len(self._idle) < self._keep:
             self._idle.append((pooled, time.monotonic()))
-            if is_closed(self.engine.pool):  # since it was taken, or before: nobody would find it
+            if is_closed(self.engine.pool):  # nothing else would close this connection
                 self.close()
         else:
             pooled.close()
@@ -108,7 +108,7 @@ class AtHand:
             self._idle.pop()[0].close()
 
     def _before_fork(self) -> None:
-        """Leave SQLite's file closed for the child, for which other threads get a second."""
+        """Close SQLite's file before a fork; other threads get a second to finish with it."""
         if not self._opened.on_file:
             return
         until = time.monotonic() + (0.0 if self.here.inside else TURN_S)
@@ -136,7 +136,7 @@ class AtHand:
 
 
 class _Here(threading.local):
-    """What a thread is in: ``inside`` has its transactions on SQLite."""
+    """The state of a thread: ``inside`` holds its open SQLite transactions."""
 
     def __init__(self) -> None:
         self.inside: WeakSet[object] = WeakSet()

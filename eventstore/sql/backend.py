@@ -1,11 +1,11 @@
-"""What the two databases are to this project: one `Backend` each, behind which their SQL differs.
+"""The interface to the two databases: one `Backend` each, which hides the differences in SQL.
 
-Appending, reading and folding talk to the driver's own cursor, because a SQLAlchemy connection and
-its results cost more than the database does. Their statements are written once, as PostgreSQL takes
-them, with ``:name`` parameters; `Backend.sql` makes each what its database understands. What cannot
-be said once is a method here, with its SQL in `eventstore.sql.sqlite` and
-`eventstore.sql.postgresql`. Engine, pool, URL, schema and queries that are not hot are
-SQLAlchemy's.
+Appending, reading and folding use the driver's own cursor, because a SQLAlchemy connection and its
+results cost more than the database itself. Their statements are written once, in PostgreSQL's
+dialect with ``:name`` parameters; `Backend.sql` translates them for each driver. Statements that
+cannot be shared are methods here, with their SQL in `eventstore.sql.sqlite` and
+`eventstore.sql.postgresql`. SQLAlchemy provides engine, pool, URL, schema and the queries that are
+not hot.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ __all__ = [
 
 
 Columns = Mapping[str, str]
-"""PostgreSQL's types of columns, by their names."""
+"""PostgreSQL's column types, by column name."""
 
 Rows = Sequence[tuple[Any, ...]]
-"""Values of columns, as the driver takes them."""
+"""Rows of column values, in the driver's types."""
 
 
 class Asked(TypedDict, total=False):
-    """What a transaction on the driver's connection is to be like.
+    """Options of a transaction on the driver's connection.
 
     Attributes:
-        write: Hold SQLite's write lock from the first moment.
-        durable: Whether the commit waits for the disk, as by default; without, a power cut may undo
-            it as a whole.
-        snapshot: Whether all queries see the database as it was at the first.
-        pipelined: Whether PostgreSQL is sent a statement together with the next one whose rows are
-            fetched, or with the commit; it fails there. Saves a round trip for each.
-        patience_ms: How long to wait for a lock at most, if less long than the store does.
+        write: Hold SQLite's write lock from the start.
+        durable: Whether the commit waits for the disk (the default); otherwise a power cut may undo
+            the whole transaction.
+        snapshot: Whether all queries see the database as of the first one.
+        pipelined: Whether statements are sent to PostgreSQL together with the next one whose rows
+            are fetched, or with the commit; errors surface there. Saves a round trip each.
+        patience_ms: How long to wait for a lock, if shorter than the store's own limit.
     """
 
     write: bool
@@ -76,16 +76,16 @@ class Asked(TypedDict, total=False):
 
 
 class Pooled(Protocol):
-    """A store's connections, as a transaction needs them: `eventstore.sql.at_hand.AtHand`."""
+    """A store's connections, as transactions use them: `eventstore.sql.at_hand.AtHand`."""
 
     backend: Backend
     keys: Keyring | None
     turn: Any
     """Held by the thread that writes to SQLite."""
     here: Any
-    """``inside`` has the transactions that this thread is in, on SQLite."""
+    """``inside`` holds this thread's open SQLite transactions."""
     speaks_for: bytes | None
-    """What each transaction says first on PostgreSQL: whose rows it is to be shown."""
+    """The first statement of each PostgreSQL transaction: it names the owner whose rows it sees."""
 
     def take(self) -> Any:
         """Return a pooled connection."""
@@ -96,20 +96,20 @@ class Pooled(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FeedOrder:
-    """The order in which the feed hands out events, and the queries that go by it.
+    """The order in which the feed returns events, and its queries.
 
     Attributes:
-        prefix: What a cursor begins with.
+        prefix: The prefix of a cursor.
         place: The columns of an event's place, which are the parameters of these queries.
         page: Events from a place on, with their place.
-        end: The place after which nothing is safe to pass, and the chain there.
-        behind: Conversations after a place, with place, chain, and whether that is safe to pass.
-        at: The place itself and its chain, if an event stands there.
+        end: The last place that is safe to pass, and the chain there.
+        behind: Conversations after a place, with place, chain, and whether it is safe to pass.
+        at: The place itself and its chain, if it holds an event.
         gained: Every conversation after a place.
-        newest: Something that changes whenever one of these might answer otherwise.
-        lag: How many committed events are not handed out yet, and since when.
-        holder: The transaction that they wait for.
-        follows: Whether the database follows another one, and may not have come so far.
+        newest: A value that changes whenever the result of one of these queries may change.
+        lag: How many committed events are not returned yet, and since when.
+        holder: The transaction that holds them back.
+        follows: Whether the database is a replica, which may lag behind.
     """
 
     prefix: str
@@ -126,36 +126,36 @@ class FeedOrder:
 
 
 class Backend(ABC):
-    """A database and its driver: how values are bound, and the SQL that is its own."""
+    """A database and its driver: how values are bound, and the SQL specific to it."""
 
     name: str
-    """SQLAlchemy's name for it."""
+    """SQLAlchemy's name for the database."""
     mark: str
-    """What stands for a parameter without a name."""
+    """The placeholder of a positional parameter."""
     locks_all: bool
-    """Whether a writer locks the whole database, and not only the streams that it writes to."""
+    """Whether a writer locks the whole database instead of the streams that it writes to."""
     secures_rows: bool
-    """Whether it can show a login one owner's rows alone: see `eventstore.sql.row_security`."""
+    """Whether it can limit a login to one owner's rows: see `eventstore.sql.row_security`."""
     for_update: str
-    """What locks the rows that a query finds."""
+    """The clause that locks the rows of a query."""
     json_object: str
-    """The function that makes a JSON object of keys and values."""
+    """The function that builds a JSON object from keys and values."""
     snapshot: Mapping[str, str]
-    """Execution options of SQLAlchemy's with which a transaction sees one state throughout."""
+    """SQLAlchemy execution options for a transaction that sees one state throughout."""
     table_exists: str
-    """The query that says whether there is a table ``:name``."""
+    """The query whether a table ``:name`` exists."""
     analyse: Sequence[str]
-    """What tells the planner of a table that was filled at once."""
+    """Statements that update the planner's statistics of a bulk-loaded table."""
     encoding: str
-    """The query that says how the database keeps text."""
+    """The query for the database's text encoding."""
     lock_schema: str
-    """What keeps others from changing the schema until the transaction ends; empty for nothing."""
+    """The statement that locks the schema exclusively until the transaction ends, or empty."""
     keep_schema: str
-    """What keeps others from changing it, and lets them do the same; empty for nothing."""
+    """The statement that locks the schema in shared mode until the transaction ends, or empty."""
     drop_beside: str
-    """What drops that which stands beside a table: see `projections.engine.projection`."""
+    """The statement that drops a table's companion: see `projections.engine.projection`."""
     fresh_s: float
-    """How long a connection may rest, in seconds, without being tested before it is used again."""
+    """How long a connection may be idle, in seconds, before it must be tested."""
     feed: FeedOrder
     from_id: Callable[[UUID], Any]
     to_id: Callable[[Any], UUID]
@@ -164,15 +164,15 @@ class Backend(ABC):
     from_digest: Callable[[bytes], Any]
     to_digest: Callable[[Any], bytes]
     array: Callable[[Sequence[Any]], Any]
-    """How a statement gets many values as one parameter, for ``= ANY(:name)``."""
+    """Converts many values to one parameter, for ``= ANY(:name)``."""
 
     @abstractmethod
     def sql(self, statement: str) -> str:
-        """Return a statement of PostgreSQL's with ``:name`` parameters as the driver takes it."""
+        """Translate a PostgreSQL statement with ``:name`` parameters for the driver."""
 
     @abstractmethod
     def as_stored(self, column: str) -> str:
-        """Return the SQL of a column's value, whatever was put into it; for a verification."""
+        """Return the SQL for a column's value, whatever it holds; for verification."""
 
     @abstractmethod
     def reading(self, connection: AnyConnection) -> Any:
@@ -182,15 +182,15 @@ class Backend(ABC):
     def transaction(
         self, at_hand: Pooled, **asked: Unpack[Asked]
     ) -> AbstractContextManager[DriverConnection]:
-        """Return a context manager: a connection in a transaction, committed at the block's end."""
+        """Return a context manager for a connection in a transaction, committed at its end."""
 
     @abstractmethod
     def settings(self, *, durable: bool, patience_ms: int | None) -> str:
-        """Return the statement with which SQLAlchemy's transactions begin; empty for none."""
+        """Return the first statement of SQLAlchemy's transactions, or an empty text."""
 
     @abstractmethod
     def now(self, connection: AnyConnection) -> datetime:
-        """Return the time of all that share the database; on SQLite that is the machine's."""
+        """Return the time shared by all users of the database; on SQLite, the machine's."""
 
     @abstractmethod
     def statement(
@@ -198,32 +198,32 @@ class Backend(ABC):
     ) -> AbstractContextManager[DriverConnection]:
         """Return a durable `transaction` for a single statement that writes.
 
-        On PostgreSQL it is its own transaction, which saves the round trips of BEGIN and COMMIT;
-        then ``patience_ms`` is for SQLite alone.
+        On PostgreSQL the statement is its own transaction, which saves the round trips of BEGIN and
+        COMMIT, and ``patience_ms`` only applies to SQLite.
         """
 
     @abstractmethod
     def advance(self, cur: Any, steps: Sequence[Any], *, wait: bool = True) -> None:
         """Write the steps whose streams are still at their known heads, in the transaction.
 
-        All steps (`eventstore.sql.steps.Step`) are of one time and of different streams. Each
-        learns the positions of its events. On PostgreSQL a single step waits for whoever has locked
-        its stream, unless told not to; of many, those whose streams are locked are not taken, so
-        that the others do not wait for them.
+        All steps (`eventstore.sql.steps.Step`) have the same time and different streams. Sets the
+        positions of each step's events. On PostgreSQL a single step waits for its stream's lock,
+        unless ``wait`` is false; of several steps, those with locked streams are skipped, so that
+        the others do not wait.
         """
 
     @abstractmethod
     def is_locked(self, cur: Any, conversation_id: UUID) -> bool:
-        """Whether somebody else writes to a stream now; if not, its row is locked, without waiting.
+        """Whether another transaction has locked a stream; if not, lock its row, without waiting.
 
-        On SQLite nobody else writes while the caller's transaction does.
+        On SQLite no other transaction writes while the caller's does.
         """
 
     @abstractmethod
     def lock(
         self, connection: AnyConnection, table: str, keys: Sequence[str], *, exclusive: bool
     ) -> None:
-        """Lock keys that a table's users agree on, until the transaction ends; none on SQLite."""
+        """Lock keys that a table's users agree on until the transaction ends; no-op on SQLite."""
 
     @abstractmethod
     def count_standing(self, cur: Any, places: Sequence[tuple[Any, int, bytes | None]]) -> int:
@@ -233,35 +233,35 @@ class Backend(ABC):
     def insert(
         self, table: str, columns: Columns, rows: Rows, *, otherwise: str = "DO NOTHING"
     ) -> Bound:
-        """Return the statement that inserts those of many rows that are not there yet, in order.
+        """Return the statement that inserts rows, in order, except those that already exist.
 
         Args:
-            table: Its name.
-            columns: PostgreSQL's type of each, by name.
-            rows: Values as the driver takes them, but for digests, which are bytes.
-            otherwise: What becomes of those that are there, as SQL after ``ON CONFLICT``.
+            table: The table's name.
+            columns: PostgreSQL's column types, by name.
+            rows: Values in the driver's types, except digests, which are bytes.
+            otherwise: What to do with existing rows, as SQL after ``ON CONFLICT``.
         """
 
     @abstractmethod
     def load(
         self, cur: Any, table: str, columns: Columns, rows: Rows, *, triggers: bool = False
     ) -> None:
-        """Insert many new rows at once, as the driver takes them; arguments as of `insert`.
+        """Bulk-insert new rows, in the driver's types; for the arguments see `insert`.
 
-        ``triggers`` tells that the table has some, which may pass all of these rows over.
+        ``triggers`` says that the table has triggers, though they may ignore all of these rows.
         """
 
     @abstractmethod
     def empty(self, connection: Connection, table: str) -> None:
-        """Delete the rows and triggers of a table that is to be dropped, if that is cheaper so."""
+        """Delete the rows and triggers of a table before it is dropped, if that is cheaper."""
 
     @abstractmethod
     def point_view(self, connection: Connection, name: str, query: str) -> None:
-        """Make a view, whose name is quoted, show a query from now on."""
+        """Point a view, whose name is already quoted, at a query."""
 
     @abstractmethod
     def fills(self, table: str, columns: Sequence[str], query: str) -> Sequence[str]:
-        """Return the SQL of a trigger that sets columns of each ``new`` row to a query's."""
+        """Return the SQL of a trigger that sets columns of each ``new`` row from a query."""
 
 
 EVENT_COLUMNS = """position, conversation_id, version, event_id, type, schema_version, recorded_at,
@@ -269,11 +269,11 @@ EVENT_COLUMNS = """position, conversation_id, version, event_id, type, schema_ve
 """The columns of an event row, in the order in which `eventstore.sql.read` decodes them."""
 
 BACKENDS: dict[str, Backend] = {}
-"""By SQLAlchemy's name; `eventstore.sql.engines` enters all that there are."""
+"""Backends by SQLAlchemy's name; `eventstore.sql.engines` registers all of them."""
 
 
 def backend_named(name: str) -> Backend:
-    """Return the backend of SQLAlchemy's name for it."""
+    """Return the backend with SQLAlchemy's name for it."""
     return BACKENDS[name]
 
 
@@ -285,7 +285,7 @@ def backend_of(connection: AnyConnection) -> Backend:
 
 
 class Statement:
-    """A SQL statement with ``:name`` parameters, as PostgreSQL takes it."""
+    """A SQL statement with ``:name`` parameters, in PostgreSQL's dialect."""
 
     __slots__ = ("_by_backend", "_text")
 
@@ -301,9 +301,9 @@ class Statement:
         return found
 
     def rows(self, connection: AnyConnection, **values: Any) -> list[Any]:
-        """Return what it finds in the connection's transaction, as the driver gives it.
+        """Return the rows it finds in the connection's transaction, in the driver's types.
 
-        A `UUID` or a list, of ids or other values, is handed in as it is; all else as it is stored.
+        Pass a `UUID`, or a list of ids or other values, as it is; all other values as stored.
         """
         backend = backend_of(connection)
         bound = {name: _bound(backend, value) for name, value in values.items()}
@@ -318,7 +318,7 @@ def _bound(backend: Backend, value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class DriverConnection:
-    """A driver's connection in a transaction, without SQLAlchemy's own around it."""
+    """A driver's connection in a transaction, without SQLAlchemy's wrapper."""
 
     raw: Any
     backend: Backend
@@ -326,7 +326,7 @@ class DriverConnection:
 
 
 AnyConnection = Connection | DriverConnection
-"""What the functions of appending and reading take: a caller's connection, or the fast one."""
+"""What the functions for appending and reading accept: a SQLAlchemy or a driver's connection."""
 
 
 def keys_of(connection: AnyConnection) -> Keyring | None:
@@ -348,7 +348,7 @@ def cursor(connection: AnyConnection) -> Any:
 
 
 def fetch(connection: AnyConnection, sql: str, bound: Any = ()) -> list[Any]:
-    """Return the rows of a query in the driver's own SQL, within the connection's transaction."""
+    """Return the rows of a query in the driver's SQL, within the connection's transaction."""
     run = cursor(connection)
     run.execute(sql, bound)
     rows: list[Any] = run.fetchall()
@@ -357,9 +357,9 @@ def fetch(connection: AnyConnection, sql: str, bound: Any = ()) -> list[Any]:
 
 
 def run_each(connection: AnyConnection, sql: str, rows: Sequence[Any]) -> int:
-    """Run a statement with each of these rows' parameters; return how many rows it has changed."""
+    """Run a statement with the parameters of each row; return how many rows it changed."""
     run = cursor(connection)
-    if len(rows) == 1:  # Many cost PostgreSQL's driver a round trip more.
+    if len(rows) == 1:  # `executemany` costs an extra round trip to PostgreSQL.
         run.execute(sql, rows[0])
     else:
         run.executemany(sql, rows)
@@ -369,20 +369,20 @@ def run_each(connection: AnyConnection, sql: str, rows: Sequence[Any]) -> int:
 
 
 def has_table(connection: AnyConnection, name: str) -> bool:
-    """Whether a table exists: a replica may follow a primary that has not made it."""
+    """Whether a table exists: a replica's primary may not have created it."""
     [(found,)] = fetch(connection, backend_of(connection).table_exists, {"name": name})
     return bool(found)
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A statement, and its parameters for each time that it is to run, as the driver takes them."""
+    """A statement and the parameters of each of its runs, in the driver's types."""
 
     sql: str
     rows: Sequence[Any]
 
     def run(self, connection: AnyConnection) -> int:
-        """Run it, in the caller's transaction; return how many rows it has changed."""
+        """Run it in the caller's transaction; return how many rows it changed."""
         return run_each(connection, self.sql, self.rows)
 
 
@@ -392,5 +392,5 @@ def text_in(value: str | None) -> str | None:
 
 
 def text_out(value: str | None) -> str | None:
-    """Return an optional text as it was given."""
+    """Return an optional text as it was before `text_in`."""
     return None if value is None else unescape(value)

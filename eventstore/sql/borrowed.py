@@ -1,8 +1,8 @@
-"""An engine on the connections of another one: a store that shares its product's pool.
+"""An engine on the connections of another engine: a store that shares its product's pool.
 
-Each connection is the product's, taken from its pool for one transaction and given back as it was.
-On PostgreSQL what correctness rests on is set for the transaction alone, as behind a pooler; on
-SQLite it is set when the connection is taken, and put back.
+Each connection belongs to the product: it is checked out of the product's pool for one transaction
+and returned unchanged. On PostgreSQL the settings that correctness depends on apply to the
+transaction only, as behind a pooler; on SQLite they are set at checkout and restored afterwards.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PRAGMAS = {
     "synchronous": None,
     "busy_timeout": None,
 }
-"""What a store's connections have; None: what each transaction sets."""
+"""The pragmas of a store's connections; each transaction sets those that are None."""
 
 
 def borrow(
@@ -59,27 +59,27 @@ def borrow(
     busy_timeout_ms: int = 30_000,
     read_only: bool = False,
 ) -> Engine:
-    """Return an engine whose connections are those of a product's; disposing of it closes none.
+    """Return an engine that uses a product's connections; disposing of it closes none of them.
 
     Args:
         product: The product's engine, with the driver psycopg or pysqlite.
-        schema: As of `open_engine`.
-        synchronous: As of `open_engine`.
-        busy_timeout_ms: As of `open_engine`.
+        schema: See `open_engine`.
+        synchronous: See `open_engine`.
+        busy_timeout_ms: See `open_engine`.
         read_only: Refuse to write.
 
     Raises:
-        InvalidUrl: Its driver or its pool cannot be shared.
+        InvalidUrl: The engine's driver or pool cannot be shared.
     """
     if product.dialect.is_async or product.driver not in ("psycopg", "pysqlite"):
         said = f"its driver is {product.dialect.driver}: make the engine with psycopg or pysqlite"
         raise InvalidUrl(masked(product.url), said)
     if isinstance(product.pool, StaticPool | SingletonThreadPool):
-        said = "its pool hands one connection to several users at once, and cannot be shared"
+        said = "its pool gives one connection to several users at once and cannot be shared"
         raise InvalidUrl(masked(product.url), said)
     url, loan = parse(product.url, schema), _Loan(product, read_only)
     dialect = type(product.dialect)(dbapi=product.dialect.dbapi)  # type: ignore[call-arg]
-    # What ends a connection in this engine's eyes ends the loan.
+    # Closing a connection of this engine returns it to the product's pool.
     dialect.do_close = dialect.do_terminate = loan.give_back  # type: ignore[assignment,method-assign]
     engine = Engine(NullPool(loan.take, dialect=dialect), dialect, url, hide_parameters=True)
     if product.dialect.name == "sqlite":
@@ -110,7 +110,7 @@ _LOOKED = "eventstore_epoch_of"
 
 
 class _Loan:
-    """The connections that are taken from a product's pool now, and how each of them was."""
+    """The connections checked out of a product's pool, each with its original settings."""
 
     def __init__(self, product: Engine, read_only: bool) -> None:
         self._product = product
@@ -119,7 +119,7 @@ class _Loan:
         self._taken: dict[int, tuple[PoolProxiedConnection, dict[str, Any], dict[str, Any]]] = {}
 
     def take(self) -> Any:
-        """Return a connection of the driver's, which is as a store needs it."""
+        """Return a driver's connection with the settings that a store needs."""
         pooled = self._product.raw_connection()
         raw: Any = pooled.dbapi_connection
         try:
@@ -137,11 +137,11 @@ class _Loan:
         return raw
 
     def info(self, raw: Any) -> dict[Any, Any]:
-        """Return what the product's pool keeps of a connection, as long as that is open."""
+        """Return the dictionary that the product's pool keeps for a connection while it is open."""
         return self._taken[id(raw)][0].info
 
     def give_back(self, raw: Any) -> None:
-        """Return a connection to the product's pool as it was; a broken one is thrown away."""
+        """Restore a connection and return it to the product's pool; discard a broken one."""
         pooled, before, pragmas = self._taken.pop(id(raw))
         try:
             raw.rollback()

@@ -1,8 +1,8 @@
-"""Making a fork: a conversation that goes on from a version of another's, and copies nothing.
+"""Forking: a conversation that continues from a version of another one, without copying events.
 
-Its row in `conversations` stands at the version up to which both share their events, and its chain
-begins with what it is and with its parent's chain there. From then on it is appended to like any
-other.
+The fork's row in `conversations` starts at the last shared version, and its chain starts from its
+own identity and its parent's chain value there. From then on, appends work as for any other
+conversation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eventstore.sql.requests import Append, Appended
 
 __all__ = ["ForkPoint", "fork", "locate"]
 
-# An erasure of what is shared waits for the fork's commit, and then reaches it.
+# An erasure of the shared events waits for the fork's commit, and then includes the fork.
 _SHARE = Statement(
     "SELECT version, tenant_id, user_id FROM conversations WHERE conversation_id = :source "
     "FOR SHARE"
@@ -44,7 +44,7 @@ _MADE = Statement(
 
 
 class ForkPoint(NamedTuple):
-    """Where a fork leaves its parent: the last version that they share, the chain there, whose."""
+    """Where a fork branches off: the parent, the last shared version, its chain, and the owner."""
 
     source: UUID
     version: int
@@ -60,23 +60,23 @@ def locate(
     tenant_id: str | None,
     user_id: str | None,
 ) -> ForkPoint:
-    """Return where a fork of a conversation begins, and keep what it shares from being erased.
+    """Return where a fork of a conversation branches off, and lock the shared events from erasure.
 
     Args:
-        connection: In the transaction that makes the fork.
+        connection: In the transaction that creates the fork.
         source: The conversation.
-        before: The first version that is not shared; None shares all that there are.
-        tenant_id: Whose it must be, if given.
-        user_id: Likewise.
+        before: The first version that is not shared; None shares all events.
+        tenant_id: The tenant that the source must have, if given.
+        user_id: The user that the source must have, if given.
 
     Raises:
-        ConversationNotFound: There is no such conversation.
+        ConversationNotFound: The conversation does not exist.
         OwnerMismatch: It belongs to another tenant or user.
-        ForkRefused: It has no such version, or its line of parents is too long.
+        ForkRefused: It has no such version, or too many ancestors.
     """
     line = ancestors(connection, source)
     rows = []
-    # The eldest first, as an erasure goes from a conversation to its forks.
+    # The oldest first, in the same order as an erasure locks: a conversation, then its forks.
     for stream in (*(each.conversation_id for each in reversed(line)), source):
         rows = _SHARE.rows(connection, source=stream)
     if not rows:
@@ -88,26 +88,26 @@ def locate(
             raise OwnerMismatch(source)
     version = actual if before is None else before - 1
     if not 1 <= version <= actual:
-        raise ForkRefused(source, f"before is to be from 2 to {actual + 1:,}, and is {before}")
+        raise ForkRefused(source, f"before must be from 2 to {actual + 1:,}, not {before}")
     if len(line) >= MOST_ANCESTORS:
         raise ForkRefused(
             source,
-            f"it has {MOST_ANCESTORS} parents in line already, the most; fork one of them",
+            f"it already has {MOST_ANCESTORS} ancestors, the maximum; fork one of them",
         )
     chain = chain_at(connection, source, version)
     if chain is None:
-        raise ForkRefused(source, f"its event {version} is gone: verify it, restore a backup")
+        raise ForkRefused(source, f"its event {version} is missing: verify it, restore a backup")
     return ForkPoint(source, version, bytes(memoryview(chain)), *owners)
 
 
 def fork(connection: AnyConnection, point: ForkPoint, request: Append, now: datetime) -> Appended:
-    """Make a fork with its first events, in the caller's transaction, which has located it.
+    """Create a fork with its first events, in the caller's transaction, which called `locate`.
 
-    The same events again, of a conversation that was forked there already, are not written again.
+    If the conversation was already forked there with the same events, nothing is written.
 
     Raises:
-        WrongExpectedVersion: There is another conversation of this id.
-        EventStoreError: As `append` raises.
+        WrongExpectedVersion: Another conversation has this id.
+        EventStoreError: See `append`.
     """
     backend = backend_of(connection)
     stream, source = backend.from_id(request.conversation_id), backend.from_id(point.source)

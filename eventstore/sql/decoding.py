@@ -1,7 +1,7 @@
-"""Rows of events to recorded events.
+"""Decodes rows of events into recorded events.
 
-Every read and every fold comes through here once an event, so that what the events of a page have
-in common is made once.
+Every read and every fold passes through here once per event, so values that the events of a page
+share are created once.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ VERSION = 2  # among the columns
 _STREAM, _EVENT_ID, _DATA, _META = 1, 3, 7, 8
 
 SPECIAL = '{"$'
-"""How a payload begins that is not simply its JSON text, but sealed, wrapped or in a blob."""
+"""The start of a payload that is sealed, wrapped or in a blob instead of plain JSON text."""
 
 
 class _Opened(NamedTuple):
-    """What stands in the column of the payload once a row is opened: its JSON text, or None.
+    """The value in the payload's column once a row is opened: its JSON text, or None.
 
-    ``private`` is the text of the metadata that went with it; ``quotable`` says whether SQL finds
-    in the row what stands in the text.
+    ``private`` is the text of the metadata stored with it; ``quotable`` says whether SQL can find
+    the text's content in the row.
     """
 
     text: str | None
@@ -50,10 +50,10 @@ def decode_rows(
     rows: Iterable[Any],
     keys: Keyring | None = None,
 ) -> list[RecordedEvent]:
-    """Return the events of rows of `EVENT_COLUMNS`, each of the stream that its row is in.
+    """Return the events of rows of `EVENT_COLUMNS`, each in the stream of its row.
 
     Raises:
-        EventDamaged, BlobNotFound, BlobDamaged, KeyUnavailable: As of `open_rows` and `decoded`.
+        EventDamaged, BlobNotFound, BlobDamaged, KeyUnavailable: See `open_rows` and `decoded`.
     """
     return [*decoded(backend, open_rows(cur, backend, rows, keys))]
 
@@ -61,19 +61,19 @@ def decode_rows(
 def open_rows(
     cur: Any, backend: Backend, rows: Iterable[Any], keys: Keyring | None
 ) -> Iterator[Any]:
-    """Yield rows of `EVENT_COLUMNS` such that `decoded` needs no database and no keys for them.
+    """Yield opened rows of `EVENT_COLUMNS`, for which `decoded` needs no database and no keys.
 
-    Payloads in blobs are fetched with ``cur``. What was sealed is opened with ``keys``; where its
-    key has been destroyed it reads as erased.
+    Payloads in blobs are fetched with ``cur``. Sealed text is opened with ``keys``; if its key has
+    been destroyed, it reads as erased.
 
     Raises:
-        EventDamaged: A row holds what no append has written.
-        BlobNotFound, BlobDamaged: A payload's blob is gone, or cannot be unpacked.
-        KeyUnavailable: A row is sealed, and its key is not to be had.
+        EventDamaged: A row holds values that no append has written.
+        BlobNotFound, BlobDamaged: A payload's blob is missing or cannot be unpacked.
+        KeyUnavailable: A row is sealed, and its key is not available.
     """
     for row in rows:
         data, meta = row[_DATA], row[_META]
-        try:  # as `is_closed`, whose call would cost each event more than the look
+        try:  # inlined `is_closed`: for each event the call would cost more than the check
             if meta.startswith(SEALED) or (data is not None and data.startswith(SPECIAL)):
                 row = _opened(cur, backend, row, keys)
         except (AttributeError, RecursionError, TypeError, ValueError) as error:
@@ -104,7 +104,7 @@ def _opened(
         data, private = unwrapped(data)
         if data.startswith('{"$blob":'):
             data, quotable = resolve(cur, backend, stream, data, key), False
-        # SQL finds nothing in what is sealed.
+        # SQL cannot search sealed text.
         quotable = quotable and key is None and is_plain(data)
     return (*row[:_DATA], _Opened(data, private, quotable), meta, *row[_META + 1 :])
 
@@ -112,18 +112,18 @@ def _opened(
 def decoded(
     backend: Backend, rows: Iterable[Any], reader: UUID | None = None
 ) -> Iterator[RecordedEvent]:
-    """Yield the events of opened rows, each made when it is asked for.
+    """Yield the events of opened rows, each created on demand.
 
-    Python's garbage collector goes through what lives: of a reader who keeps no event, nearly
-    nothing.
+    Python's garbage collector scans live objects; if the reader keeps no events, there are hardly
+    any.
 
     Args:
-        backend: Of the database that they are from.
-        rows: As of `open_rows`.
-        reader: The conversation that is read: a fork, where a row is in another stream.
+        backend: The backend of the database that the rows are from.
+        rows: The rows from `open_rows`.
+        reader: The conversation being read; for a fork, rows may be in another stream.
 
     Raises:
-        EventDamaged: A row holds what no append has written.
+        EventDamaged: A row holds values that no append has written.
     """
     to_id = backend.to_id
     streams: dict[Any, UUID] = {}
@@ -160,7 +160,7 @@ def decoded(
                 _with_private(meta, private) if private else decode_meta(meta),
                 digest if digest.__class__ is bytes else bytes(memoryview(digest)),
                 chain if chain.__class__ is bytes else bytes(memoryview(chain)),
-                quotable and not inherited,  # SQL looks for it in the fork's own rows
+                quotable and not inherited,  # SQL would search the fork's own rows
                 inherited,
             )
         except (AttributeError, RecursionError, TypeError, ValueError) as error:
@@ -169,13 +169,13 @@ def decoded(
 
 
 def _with_private(text: str, private: str) -> Meta:
-    """Return the metadata of two JSON texts: what stays, and what goes with the payload."""
+    """Return the metadata from two JSON texts: the permanent and the erasable part."""
     return decode_meta(dumps({**read_json(text), **read_json(private)}))
 
 
 @lru_cache(maxsize=4096)
 def decode_meta(text: str) -> Meta:
-    """Return the metadata of its JSON text; fields from the future are left out.
+    """Decode metadata from its JSON text; fields of newer versions are ignored.
 
     Numbers beyond their bounds are clamped.
     """

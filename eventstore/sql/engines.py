@@ -1,13 +1,13 @@
-"""Engines for the two databases, with the settings that durability and isolation rest on.
+"""Engines for the two databases, with the settings that durability and isolation depend on.
 
-SQLite: write-ahead log, ``synchronous=FULL`` unless asked otherwise, a busy timeout, and explicit
-``BEGIN`` (``BEGIN IMMEDIATE`` for writers), because the driver's own idea of when a transaction
-starts would let two writers read the same version. PostgreSQL: psycopg 3, READ COMMITTED.
+SQLite: write-ahead log, ``synchronous=FULL`` by default, a busy timeout, and explicit ``BEGIN``
+(``BEGIN IMMEDIATE`` for writers), because transactions begun implicitly by the driver would let two
+writers read the same version. PostgreSQL: psycopg 3, READ COMMITTED.
 
-The feed's order on PostgreSQL rests on transaction ids, which begin anew when a dump is restored
-into another cluster. So the log counts epochs, one for each cluster that it has lived in: every new
-connection of every store checks the cluster, and the first to find another one begins an epoch
-before anything can be appended through it.
+The feed's order on PostgreSQL depends on transaction ids, which start over when a dump is restored
+into another cluster. The log therefore counts epochs, one for each cluster that it has lived in:
+every new connection of every store checks the cluster, and the first one to find another cluster
+begins a new epoch before anything can be appended through it.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ __all__ = [
     "writer_of",
 ]
 
-_LARGEST_LOG = 4 * 2**20  # bytes; about what SQLite writes between two of its checkpoints
+_LARGEST_LOG = 4 * 2**20  # bytes; about as much as SQLite writes between two checkpoints
 SYNCHRONOUS = "eventstore_synchronous"
-"""The execution option of an engine that names its sync level on SQLite."""
+"""The engine's execution option with its sync level on SQLite."""
 
 Synchronous = Literal["FULL", "NORMAL", "EXTRA", "OFF"]
 
@@ -76,13 +76,13 @@ BACKENDS.update({each.name: each for each in (SQLITE, POSTGRESQL)})
 def renew_epoch(connection: psycopg.Connection[Any]) -> None:
     """Begin a new epoch if the log is now in another cluster; commits.
 
-    A connection that may only read leaves it to the first that writes: until then nothing is
-    appended, and the feed hands out nothing that it cannot place.
+    A read-only connection leaves this to the first writing one: until then nothing is appended, and
+    the feed returns no event whose place is uncertain.
     """
     try:
         moved = connection.execute(_MOVED).fetchone()
     except (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege):
-        connection.rollback()  # There is no log yet, or none that this login can append to.
+        connection.rollback()  # The log does not exist, or this login cannot append to it.
         return
     if moved is not None:
         connection.execute(_BEGIN, (*moved, datetime.now(UTC)))
@@ -102,14 +102,14 @@ def open_engine(
 
     Args:
         url: ``sqlite:///path`` or ``postgresql+psycopg://...`` (``postgresql://`` means the same).
-        schema: On PostgreSQL, the schema of the store's tables, also ``?schema=`` of the URL.
+        schema: On PostgreSQL, the schema of the store's tables; same as ``?schema=`` in the URL.
         synchronous: SQLite's sync level; FULL survives a power cut, NORMAL only a crash.
         busy_timeout_ms: How long a SQLite writer waits for another one, in milliseconds.
-        read_only: Refuse to write: SQLite's file is opened so, PostgreSQL's transactions are.
-        pool_size: Connections that are kept open; twice as many may be open at a time.
+        read_only: Refuse to write: open SQLite's file or PostgreSQL's transactions read-only.
+        pool_size: Connections that are kept open; up to twice as many may be open at a time.
 
     Raises:
-        InvalidUrl: The URL names no database that is supported.
+        InvalidUrl: The URL does not name a supported database.
         NotWritable: SQLite's directory does not exist.
     """
     parsed = parse(url, schema)
@@ -119,7 +119,7 @@ def open_engine(
 
 
 def writer_of(engine: Engine, durable: bool, patience_ms: int | None = None) -> Engine:
-    """Return the engine's variant for transactions that write; it shares the connections."""
+    """Return the engine's variant for writing transactions; it shares the connections."""
     return engine.execution_options(
         sqlite_begin="IMMEDIATE", durable=durable, patience_ms=patience_ms
     )
@@ -136,9 +136,9 @@ def begin_write(
 ) -> Iterator[Connection]:
     """Yield a connection in a transaction that may write, committed at the end of the block.
 
-    On SQLite the transaction holds the write lock from its first moment. With ``durable`` false
-    the commit does not wait for the disk: a power cut may undo it, but never half of it. With
-    ``patience_ms`` it waits no longer than that for a lock.
+    On SQLite the transaction holds the write lock from the start. With ``durable`` false the commit
+    does not wait for the disk: a power cut may undo it, but only as a whole. ``patience_ms`` limits
+    how long it waits for a lock.
     """
     chosen = backend_named(engine.dialect.name).settings(durable=durable, patience_ms=patience_ms)
     with writer_of(engine, durable, patience_ms).begin() as connection:
@@ -157,9 +157,9 @@ def _postgresql_engine(url: URL, read_only: bool, pool_size: int) -> Engine:
         pool_pre_ping=True,
         hide_parameters=True,
         isolation_level="READ COMMITTED",
-        # Or each engine would ask the server for the type first.
+        # Otherwise each engine would first query the server for the type.
         use_native_hstore=False,
-        # What `pg_stat_activity` shows, unless the URL or PGAPPNAME has another name.
+        # The name in `pg_stat_activity`, unless the URL or PGAPPNAME has another one.
         connect_args=session.arguments(_APPLICATION),
     )
 
@@ -180,7 +180,7 @@ def _postgresql_engine(url: URL, read_only: bool, pool_size: int) -> Engine:
 
 
 def begin_with_settings(connection: Connection) -> None:
-    """Set up a transaction on PostgreSQL, where that is not done once for the connection."""
+    """Set up a transaction on PostgreSQL, if this is not done once for the connection."""
     first = connection.info.get(EACH)
     own = connection.get_execution_options().get(OWNER)
     for each in (first, own):
@@ -197,7 +197,7 @@ def _sqlite_engine(
     try:
         engine = create_engine(
             url,
-            # One connection holds an in-memory database, so everybody takes turns on it.
+            # An in-memory database lives in one connection, so all users take turns on it.
             poolclass=ClosablePool,
             pool_size=1 if in_memory else pool_size,
             max_overflow=0 if in_memory else pool_size,
@@ -213,7 +213,7 @@ def _sqlite_engine(
         raise InvalidUrl(masked(url), str(error)) from error
 
     if not in_memory and not read_only:
-        # Once: a file that is lost later is not to be made again in silence.
+        # Only once: a file that is lost later must not be recreated silently.
         event.listen(engine, "do_connect", partial(_make_private, url), once=True)
 
     @event.listens_for(engine, "connect")
@@ -222,19 +222,19 @@ def _sqlite_engine(
         record.info["busy_timeout_ms"] = busy_timeout_ms
         cursor = connection.cursor()
         cursor.execute("PRAGMA foreign_keys=ON")
-        # On macOS a sync does not reach the disk's own memory without these; elsewhere it does.
+        # On macOS, without these, a sync does not flush the disk's own cache.
         cursor.execute("PRAGMA fullfsync=ON")
         cursor.execute("PRAGMA checkpoint_fullfsync=ON")
-        # Not every build of SQLite overwrites by default what is deleted; erasure relies on it.
+        # Erasure relies on overwriting deleted data, which not every SQLite build does by default.
         cursor.execute("PRAGMA secure_delete=ON")
-        # A large transaction, such as an import, would leave a log of its size beside the file.
+        # A large transaction, such as an import, would leave a log file of its size behind.
         cursor.execute(f"PRAGMA journal_size_limit={_LARGEST_LOG}")
         cursor.close()
 
     @event.listens_for(engine, "invalidate")
     def roll_back(connection: Any, record: Any, error: BaseException | None) -> None:
-        # Closed, it keeps its lock for as long as anybody holds an unfinished statement of it, as
-        # an interruption's traceback does.
+        # A closed connection keeps its lock while anything refers to one of its unfinished
+        # statements, as the traceback of an interruption does.
         with suppress(sqlite3.Error):
             connection.rollback()
 
@@ -243,7 +243,7 @@ def _sqlite_engine(
 
 
 def begin_as_asked(connection: Connection) -> None:
-    """Begin a transaction on SQLite, as the options of the engine's variant say."""
+    """Begin a transaction on SQLite with the options of the engine's variant."""
     options = connection.get_execution_options()
     begin_sqlite(
         connection.connection,
@@ -254,9 +254,9 @@ def begin_as_asked(connection: Connection) -> None:
 
 
 def _make_private(url: URL, *_: Any) -> None:
-    """Create the file for its owner alone, if it is not there; its log and index get its mode.
+    """Create a missing file, accessible only to its owner; its log and index get the same mode.
 
-    One that is there is not even opened: closing it again would take SQLite's locks from every
+    An existing file is not even opened: closing it again would release the SQLite locks of every
     other connection of this process ("How To Corrupt An SQLite Database File", sqlite.org, 2.2).
     """
     if (url.database or "").startswith("file:"):
@@ -268,7 +268,7 @@ def _make_private(url: URL, *_: Any) -> None:
         path = url.database or ""
     if path in ("", ":memory:"):
         return
-    with suppress(OSError):  # It is there, or SQLite says what is wrong with it.
+    with suppress(OSError):  # It exists, or SQLite will report what is wrong.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
@@ -277,7 +277,7 @@ def _sqlite_file(url: URL, read_only: bool) -> URL:
     if str(path).startswith("file:"):
         return url
     try:
-        # Other than `is_dir` and `exists`, this tells of names that no file can have.
+        # Unlike `is_dir` and `exists`, this raises for names that no file can have.
         found = path.parent.stat() and path.stat()
     except FileNotFoundError:
         found = None
@@ -285,16 +285,16 @@ def _sqlite_file(url: URL, read_only: bool) -> URL:
         raise NotWritable(masked(url), f"{path}: {error.strerror}") from error
     if path.is_dir():
         raise NotWritable(masked(url), f"{path} is a directory, not a file")
-    if found and not path.is_file():  # SQLite would wait for somebody to write to a pipe.
+    if found and not path.is_file():  # SQLite would wait for a writer of a pipe.
         raise NotWritable(masked(url), f"{path} is not a regular file")
     if not path.parent.is_dir():
         raise NotWritable(masked(url), f"the directory {path.parent} does not exist")
     if read_only:
         if found is None:
-            raise NotWritable(masked(url), "there is no such file to read")
+            raise NotWritable(masked(url), "the file does not exist")
         options = {"mode": "ro", "uri": "true"}
         if not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
-            # SQLite would make an empty log, to have its locks beside it.
+            # Otherwise SQLite would create an empty log and a file for its locks.
             options["immutable"] = "1"
         return url.set(database=f"file:{path}", query=options)
     return url

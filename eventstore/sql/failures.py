@@ -1,11 +1,11 @@
-"""Drivers' errors to this project's own: told apart by code, never by luck.
+"""Translates drivers' errors to this project's own, by error code.
 
-Used around every transaction, so that a caller meets the same error class on both databases; the
-driver's error stays as the ``__cause__``. Within a transaction the driver's own errors are met,
-and whoever knows best what they mean decides there.
+Used around every transaction, so that callers see the same error class on both databases; the
+driver's error is the ``__cause__``. Within a transaction, code sees the driver's own errors and
+decides what they mean.
 
-The tables below are the whole decision. What they do not name is a `StatementRefused`: the
-database works, and would refuse the same again.
+The tables below are the whole decision. Errors that they do not list become `StatementRefused`: the
+database works, and would refuse the same statement again.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ _SQLITE: dict[int, tuple[type[StoreUnavailable], str]] = {
         "another writer held the lock beyond the timeout: try again, or raise busy_timeout_ms",
     ),
     sqlite3.SQLITE_LOCKED: (DatabaseBusy, "the database is locked: try again"),
-    sqlite3.SQLITE_PROTOCOL: (DatabaseBusy, "too many others take the lock: try again"),
+    sqlite3.SQLITE_PROTOCOL: (DatabaseBusy, "too much contention for the lock: try again"),
     sqlite3.SQLITE_INTERRUPT: (DatabaseBusy, "the statement was interrupted: try again"),
     sqlite3.SQLITE_CANTOPEN: (
         NotWritable,
-        "the file cannot be opened: check that it exists, its permissions and its directory's",
+        "the file cannot be opened: check that it exists, and its and its directory's permissions",
     ),
     sqlite3.SQLITE_READONLY: (
         NotWritable,
-        "the file, or its directory, is read-only: read_only=True (--read-only) reads it",
+        "the file or its directory is read-only: open it with read_only=True (--read-only)",
     ),
-    sqlite3.SQLITE_PERM: (NotWritable, "access to the file is refused"),
+    sqlite3.SQLITE_PERM: (NotWritable, "access to the file is denied"),
     sqlite3.SQLITE_FULL: (NotWritable, "the disk is full: nothing was written"),
     sqlite3.SQLITE_IOERR: (
         NotWritable,
-        "the file cannot be read or written: see whether the disk is full or failing",
+        "the file cannot be read or written: check whether the disk is full or failing",
     ),
     sqlite3.SQLITE_AUTH: (
         ForkedStore,
-        "the transaction is that of the process that forked this one; nothing was committed",
+        "the transaction belongs to the process that forked this one; nothing was committed",
     ),
-    sqlite3.SQLITE_NOTADB: (NotADatabase, "the file is not an SQLite database"),
+    sqlite3.SQLITE_NOTADB: (NotADatabase, "the file is not a SQLite database"),
     sqlite3.SQLITE_CORRUPT: (NotADatabase, "the database file is damaged: restore a backup"),
 }
 """By primary result code."""
@@ -75,33 +75,33 @@ _POSTGRESQL: dict[str, tuple[type[StoreUnavailable], str]] = {
     "08": (CannotConnect, "{}"),
     "25006": (
         NotWritable,
-        "the server or the login allows reading only: read_only=True (--read-only) reads it",
+        "the server or the login is read-only: open it with read_only=True (--read-only)",
     ),
     "25P03": (CannotConnect, "nothing was committed: {}"),
     "25P04": (CannotConnect, "nothing was committed: {}"),
     "28": (CannotConnect, "{}"),
     "3D": (CannotConnect, "{}"),
-    "40": (DatabaseBusy, "the transaction was given up for another one: try again"),
+    "40": (DatabaseBusy, "the transaction was rolled back in favour of another one: try again"),
     "42501": (
         NotWritable,
-        "{}: `eventstore db grant` gives rights on rows, all others are the owner's",
+        "{}: `eventstore db grant` gives rights on rows; only the owner has all others",
     ),
     "53100": (NotWritable, "the server's disk is full: nothing was written"),
     "53300": (CannotConnect, "{}"),
-    "55006": (DatabaseBusy, "another session uses it: try again"),
+    "55006": (DatabaseBusy, "another session is using it: try again"),
     "55P03": (
         DatabaseBusy,
         "another transaction held the lock beyond the timeout: try again (lock_timeout)",
     ),
     "57": (CannotConnect, "{}"),
-    "57014": (DatabaseBusy, "the server gave the statement up: {}"),
+    "57014": (DatabaseBusy, "the server cancelled the statement: {}"),
     "58": (NotWritable, "the server cannot read or write its files: {}"),
     "XX001": (NotADatabase, "the server's files are damaged: {}"),
     "XX002": (NotADatabase, "the server's files are damaged: {}"),
 }
-"""By SQLSTATE, else by its class; ``{}`` stands for the first line of the server's words.
+"""By SQLSTATE, or else by its class; ``{}`` is the first line of the server's message.
 
-The empty one is for a connection that is lost, which has no SQLSTATE.
+The empty key is for a lost connection, which has no SQLSTATE.
 """
 
 _SQLALCHEMY: tuple[tuple[type[SQLAlchemyError], type[StoreUnavailable], str], ...] = (
@@ -119,13 +119,13 @@ _OUT_OF_RANGE = "22003"
 
 
 class translated:
-    """Raise this project's error in place of a driver's, within the block.
+    """Replace drivers' errors in the block with this project's.
 
     A class rather than a generator, because every append passes through it.
 
     Raises:
         StoreUnavailable: One of its subclasses, see `eventstore.errors`.
-        StatementRefused: The driver's error is none of these.
+        StatementRefused: The driver's error is any other.
     """
 
     __slots__ = ("_own", "_url")
@@ -135,15 +135,15 @@ class translated:
         self._own: BaseException | None = None
 
     def __enter__(self) -> Self:
-        """Return this, to be told of errors that are to be left as they are."""
+        """Return this object; pass errors that must stay unchanged to `leave`."""
         return self
 
     def leave(self, error: BaseException) -> None:
-        """Let an error through as it is: it is of the caller's own statements."""
+        """Let an error of the caller's own statements through unchanged."""
         self._own = error
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
-        """Raise the project's own error for a driver's that has passed."""
+        """Raise the project's own error for a driver's error."""
         if error is None or error is self._own:
             return
         known = driver_error(self._url, error)
@@ -159,7 +159,7 @@ def driver_error(url: str, error: BaseException) -> StoreUnavailable | Statement
     if isinstance(error, sqlite3.Error):
         return _of_sqlite(url, error)
     if isinstance(error, OverflowError) and str(error).endswith(_TOO_LARGE):
-        # Raised by the driver, which has no error of its own for a number of more than 64 bits.
+        # The driver has no error of its own for a number of more than 64 bits.
         return StatementRefused(url, _OUT_OF_RANGE, "a number is out of range")
     if not isinstance(error, SQLAlchemyError):
         return None
@@ -170,14 +170,14 @@ def driver_error(url: str, error: BaseException) -> StoreUnavailable | Statement
 
 
 def lacks_connection(error: DatabaseBusy) -> bool:
-    """Whether the pool had no connection left, rather than somebody else the lock."""
+    """Whether the pool had no connection left, as opposed to a lock being held."""
     return isinstance(error.__cause__, PoolTimeout)
 
 
 def is_away(error: BaseException) -> bool:
     """Whether an error says that the database is away, busy, full or damaged.
 
-    Then it is of no statement and no value: any other statement might have met it.
+    Such an error is not about a statement or a value: any statement might have failed with it.
     """
     known = error if isinstance(error, EventStoreError) else driver_error("", error)
     return isinstance(known, StoreUnavailable)
@@ -190,7 +190,7 @@ def _cause(error: BaseException) -> BaseException:
 
 def _of_psycopg(url: str, error: psycopg.Error) -> StoreUnavailable | StatementRefused:
     code = error.sqlstate or ""
-    # The driver's own internal error: the server's end was told twice, by it and by a pooler.
+    # The driver's internal error: both the server and a pooler reported the server's end.
     kinds = psycopg.OperationalError | psycopg.InterfaceError | psycopg.InternalError
     lost = bool(code) or isinstance(error, kinds)
     found = (_POSTGRESQL.get(code) or _POSTGRESQL.get(code[:2])) if lost else None
@@ -205,7 +205,7 @@ def _of_sqlite(url: str, error: sqlite3.Error) -> StoreUnavailable | StatementRe
     # The low byte is the primary result code; the rest only refines it.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if said.startswith(_NO_TEXT):
-        # Python's own error, without a code: SQLite takes any bytes for text.
+        # Python's own error, without a code: SQLite accepts any bytes as text.
         code = sqlite3.SQLITE_CORRUPT
     if said.startswith(_WRONG_OPTIONS):
         return InvalidUrl(url, said)

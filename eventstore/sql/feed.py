@@ -1,18 +1,18 @@
 """The feed of all events of the store, in an order in which none is ever skipped.
 
 SQLite has one writer at a time, so ``position`` is the order of commits. PostgreSQL has many, and
-takes positions before it commits: ordering by position would skip what commits late. There the
-order is ``(epoch, tx_id, position)``, and only what lies below the snapshot's ``xmin`` is handed
-out: every transaction below it has ended, so nothing can still appear there. Transaction ids do
-not survive a dump and restore into another cluster, so the epoch rises when the cluster's system
-identifier has changed (`eventstore.sql.engines`).
+assigns positions before they commit: ordering by position would skip events that commit late. There
+the order is ``(epoch, tx_id, position)``, and only events below the snapshot's ``xmin`` are
+returned: every transaction below it has ended, so no event can still appear there. Transaction ids
+do not survive a dump and restore into another cluster, so the epoch increases when the cluster's
+system identifier changes (`eventstore.sql.engines`).
 
-So one transaction left open holds back the feed of the whole PostgreSQL server; `held_back` finds
+One open transaction therefore holds back the feed of the whole PostgreSQL server; `held_back` finds
 and names it. On SQLite nothing is ever held back.
 
-A cursor is a place in that order and the beginning of the chain of the event there. Salts are
-random, so that the same cursor stands for the same history in any database: one of another store,
-or of a log that has gone back to an older state since, is found out instead of skipping events.
+A cursor is a place in that order and the first bytes of the chain value of the event there. Salts
+are random, so a cursor identifies one history in any database: a cursor of another store, or of a
+log that has been restored to an older state since, is detected instead of skipping events.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _DIGEST = re.compile("[0-9a-f]{16}")
 
 @dataclass(frozen=True, slots=True)
 class FeedPage:
-    """A page of the feed; pass ``cursor`` to read on, also when the page is empty."""
+    """A page of the feed; pass ``cursor`` to get the next one, even if this one is empty."""
 
     events: tuple[RecordedEvent, ...]
     cursor: str
@@ -81,19 +81,19 @@ class FeedPage:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an event stands in the feed, and the beginning of its chain."""
+    """An event's place in the feed, and the first bytes of its chain value."""
 
     numbers: tuple[int, ...]
     digest: str = _NOTHING
 
     @classmethod
     def of(cls, numbers: Sequence[Any], chain: Any) -> _Place:
-        """Take it from what the database gives; a damaged row's chain may be anything."""
+        """Create a place from a row of the database; a damaged row's chain may be anything."""
         digest = chain[:_DIGEST_BYTES].hex() if isinstance(chain, bytes) else ""
         return cls(tuple(int(number) for number in numbers), digest.ljust(len(_NOTHING), "0"))
 
     def given(self, order: FeedOrder) -> dict[str, int]:
-        """The numbers as the queries take them."""
+        """Return the numbers as parameters of the queries."""
         return dict(zip(order.place, self.numbers, strict=True))
 
 
@@ -101,21 +101,21 @@ def read_feed(connection: AnyConnection, after: str | None, limit: int) -> FeedP
     """Return the next events of the feed, in the caller's transaction.
 
     Raises:
-        InvalidCursor: ``after`` did not come from this store's feed, or the log has gone back to
-            an older state since.
+        InvalidCursor: ``after`` did not come from this store's feed, or the log has been restored
+            to an older state since.
     """
     backend = backend_of(connection)
     order, cur = backend.feed, backend.reading(connection)
     place = _parse(order, after)
     begun = 0 if place == _start(order) else 1
-    # From the cursor's own event on, which shows that it is still there.
+    # Read from the cursor's own event, to check that it still exists.
     cur.execute(order.page, {**place.given(order), "page_size": limit + begun})
     rows = cur.fetchall()
     if begun and _is_purged(connection, place, rows):
         begun, rows = 0, rows[:limit]
     if begun and not (rows and place == _place_of(rows[0])):
         if not rows and cur.execute(order.follows).fetchone()[0]:
-            return FeedPage((), str(after))  # It may not have come that far.
+            return FeedPage((), str(after))  # The replica may lag behind.
         raise InvalidCursor(str(after))
     if rows:
         place = _place_of(rows[-1])
@@ -124,7 +124,7 @@ def read_feed(connection: AnyConnection, after: str | None, limit: int) -> FeedP
 
 
 def feed_end(connection: AnyConnection) -> str:
-    """Return the cursor after all that is safe to pass now."""
+    """Return the cursor after the last event that is safe to pass now."""
     order = backend_of(connection).feed
     rows = fetch(connection, order.end)
     return _render(order, _Place.of(rows[0][:-1], rows[0][-1]) if rows else _start(order))
@@ -132,11 +132,10 @@ def feed_end(connection: AnyConnection) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Conversations with events after a cursor, and two cursors to go on from.
+    """Conversations with events after a cursor, and two cursors to continue from.
 
-    ``seen`` follows the last event that was looked at; ``safe`` follows the last one before
-    which nothing can appear any more, and is the one to remember. ``more`` tells whether the look
-    was cut short.
+    ``seen`` is after the last event read; ``safe`` is after the last event before which no other
+    can still appear: save this one. ``more`` says whether there may be more events to read.
     """
 
     conversations: tuple[UUID, ...]
@@ -146,7 +145,7 @@ class Behind:
 
 
 def behind(connection: AnyConnection, after: str | None, limit: int) -> Behind:
-    """Return which conversations have visible events after the cursor, looking at ``limit`` events.
+    """Return the conversations of the next ``limit`` visible events after the cursor.
 
     Raises:
         InvalidCursor: ``after`` did not come from a feed of this kind of database.
@@ -169,7 +168,7 @@ def behind(connection: AnyConnection, after: str | None, limit: int) -> Behind:
 
 
 def gained(connection: AnyConnection, after: str | None) -> list[UUID]:
-    """Return every conversation with visible events after the cursor, in no order.
+    """Return every conversation with visible events after the cursor, in no particular order.
 
     Raises:
         InvalidCursor: ``after`` did not come from a feed of this kind of database.
@@ -198,7 +197,7 @@ def holds(connection: AnyConnection, cursor_text: str | None) -> bool:
 def _is_purged(connection: AnyConnection, place: _Place, rows: Sequence[Any]) -> bool:
     """Whether a cursor's event is gone because its conversation was purged.
 
-    A place is never taken again, and where one event of a purge stood no other one did.
+    Positions are never reused, and no two events share one.
     """
     if rows and _place_of(rows[0]).numbers == place.numbers:
         return False
@@ -235,7 +234,7 @@ def _render(order: FeedOrder, place: _Place) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The oldest transaction that has written and not ended, and the session that it belongs to.
+    """The oldest open transaction that has written, and the session that it belongs to.
 
     A prepared transaction (``prepared`` is its name) has no session. ``seconds`` is its age.
     """
@@ -250,7 +249,7 @@ class Holder:
 
     @property
     def said(self) -> str:
-        """The holder in words."""
+        """A description of the holder."""
         who = f"process {self.pid}" if self.pid else f"the prepared transaction {self.prepared!r}"
         facts = (
             self.application_name,
@@ -263,10 +262,11 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """Committed events that the feed does not hand out yet.
+    """Committed events that the feed does not return yet.
 
-    ``seconds`` is how long ago the oldest of them was recorded. ``holder`` is also known while it
-    holds no event back; it is None if there is none, or if the login may not see other sessions.
+    ``seconds`` is how long ago the oldest of them was recorded. ``holder`` is set even while it
+    holds no event back; it is None if no such transaction exists, or if the login may not see other
+    sessions.
     """
 
     events: int
@@ -275,16 +275,16 @@ class HeldBack:
 
     @property
     def said(self) -> str:
-        """What is held back and by whom, in words."""
+        """A description of what is held back, and by whom."""
         if not self.events:
-            return "every committed event is handed out"
-        by = self.holder.said if self.holder else "a session that this login may not look at"
+            return "every committed event is returned"
+        by = self.holder.said if self.holder else "a session that this login may not see"
         events = "1 event" if self.events == 1 else f"{self.events:,} events"
         return f"{events} held back, the oldest for {self.seconds:,.1f} s, by {by}"
 
 
 def held_back(connection: AnyConnection) -> HeldBack:
-    """Return what the feed holds back now, in the caller's transaction."""
+    """Return what the feed currently holds back, in the caller's transaction."""
     order, now = backend_of(connection).feed, datetime.now(UTC)
     [(events, oldest)] = fetch(connection, order.lag)
     holder = None

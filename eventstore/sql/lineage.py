@@ -1,9 +1,9 @@
-"""Whose events a fork shares: its line of parents, and the forks that a conversation has.
+"""Lineage of forks: the ancestors that a fork shares events with, and a conversation's forks.
 
-A fork holds rows of its own events alone. They are numbered on from the version at which it was
-made, so that whatever stands below its first row is read from its parent, and may be its parent's
-parent's in turn. A conversation with an event 1 of its own shares nothing, whatever its row names
-as its parent: that was only opened from another one.
+A fork stores only rows of its own events. Their versions continue from the version at which it was
+forked; events below its first row are read from its parent, which may be a fork in turn. A
+conversation with its own event 1 shares nothing, even if its row names a parent: it was only opened
+from that conversation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from eventstore.sql.backend import AnyConnection, Statement, backend_of
 __all__ = ["MOST_ANCESTORS", "Shared", "ancestors", "descendants", "fork_point", "lineage"]
 
 MOST_ANCESTORS = 100
-"""Parents, and parents of parents, that a fork has at most: each costs a read of it a query."""
+"""The most ancestors that a fork can have: reading it costs a query for each."""
 
 _PARENT = Statement(
     """
@@ -45,27 +45,27 @@ class Shared(NamedTuple):
 def lineage(connection: AnyConnection, conversation_id: UUID) -> list[Shared]:
     """Return what a fork shares with its parent, its parent's parent and so on, nearest first.
 
-    Nothing for a conversation that is not a fork. Each has the rows above the version of the next.
-    A query for each, in the caller's transaction: a line of parents never changes.
+    Returns nothing for a conversation that is not a fork. Each ancestor holds the rows above the
+    version of the next. Runs a query for each, in the caller's transaction; ancestors never change.
 
     Raises:
-        ConversationDamaged: A row names what cannot be a parent.
+        ConversationDamaged: A row names an invalid parent.
     """
     found: list[Shared] = []
     for parent in ancestors(connection, conversation_id):
         version = parent.version
         if found and version >= found[-1].version:
-            # A fork of what its parent shares itself: no row of the parent's is read.
+            # Forked from events that the parent itself shares: no row of the parent is read.
             version = found.pop().version
         found.append(Shared(parent.conversation_id, version))
     return found
 
 
 def ancestors(connection: AnyConnection, conversation_id: UUID) -> list[Shared]:
-    """Return a fork's parent, its parent's parent and so on, each with where it was forked.
+    """Return a fork's parent, its parent's parent and so on, each with the version of the fork.
 
     Raises:
-        ConversationDamaged: A row names what cannot be a parent.
+        ConversationDamaged: A row names an invalid parent.
     """
     found: list[Shared] = []
     parent = fork_point(connection, conversation_id)
@@ -81,7 +81,7 @@ def fork_point(connection: AnyConnection, conversation_id: UUID) -> Shared | Non
     """Return a fork's parent and the last version that they share; None if it is not a fork.
 
     Raises:
-        ConversationDamaged: Its row names what cannot be a parent.
+        ConversationDamaged: Its row names an invalid parent.
     """
     rows = _PARENT.rows(connection, conversation_id=conversation_id)
     if not rows:

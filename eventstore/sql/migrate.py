@@ -1,7 +1,7 @@
-"""The one way in which a schema comes into being: opening, the command line and tests use it.
+"""Creates and upgrades the schema; opening a store, the command line and tests all use it.
 
-Migrations run in one transaction under a lock, so that any number of processes may open a new
-database at once: the first upgrades, the others wait and find it done.
+Migrations run in one transaction under a lock, so any number of processes can open a new database
+at once: the first one upgrades, the others wait and find it done.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ __all__ = [
 ]
 
 REVISIONS = ("0001", "0002")
-"""The revisions that this code has, oldest first: opening a database need not load Alembic."""
+"""The revisions of this code, oldest first; with them, opening need not load Alembic."""
 
 VERSION_TABLE = "eventstore_version"
-"""Alembic's table of this package, so that a product's own ``alembic_version`` is another one."""
+"""This package's Alembic version table, separate from a product's own ``alembic_version``."""
 
 ENCODINGS = frozenset(("UTF8", "SQL_ASCII", "UTF-8", "UTF-16le", "UTF-16be"))
-"""Those of databases that keep every text: PostgreSQL's, of which the second looks at no byte."""
+"""Encodings of databases that can store every text; PostgreSQL's SQL_ASCII checks no byte."""
 
 _AGAIN_S = 0.01
 
@@ -56,14 +56,15 @@ _AGAIN_S = 0.01
 def schema_lock(
     engine: Engine, *, durable: bool = True, patience_ms: int | None = None
 ) -> Iterator[Connection]:
-    """Yield a connection in a transaction that no other schema change runs beside.
+    """Yield a connection in a transaction that excludes all other schema changes.
 
-    With ``durable`` false a power cut may undo it, as a whole. With ``patience_ms`` it waits no
-    longer for a lock; 0 is without a limit on PostgreSQL.
+    With ``durable`` false a power cut may undo it, as a whole. ``patience_ms`` limits how long it
+    waits for a lock; 0 means no limit on PostgreSQL.
 
     Raises:
         StoreUnavailable: The database cannot be reached or written, or went away in the block.
-        NotWritable: The login may not change the schema: its owner runs ``eventstore db upgrade``.
+        NotWritable: The login may not change the schema: its owner must run
+            ``eventstore db upgrade``.
     """
     url = masked(engine.url)
     begun = begin_write(engine, durable=durable, patience_ms=patience_ms)
@@ -76,7 +77,7 @@ def schema_lock(
         if not isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
             raise
         said = f"{str(error.__cause__).splitlines()[0]}: the owner of the tables has to do this"
-        what = "what is missing, the owner's `eventstore db upgrade` makes"
+        what = "the owner creates what is missing with `eventstore db upgrade`"
         raise NotWritable(url, f"{said}; {what}") from error.__cause__
 
 
@@ -94,10 +95,10 @@ def current_revision(connection: Connection) -> str | None:
 
 
 def create_schema(connection: Connection) -> None:
-    """Create the schema that the URL names, where it is missing, in the caller's transaction.
+    """Create the schema that the URL names if it does not exist, in the caller's transaction.
 
     Raises:
-        NotWritable: It is there, and the login may not use it.
+        NotWritable: It exists, but the login may not use it.
     """
     schema = Session.of(connection.engine.url).schema
     if schema is None:
@@ -111,10 +112,10 @@ def create_schema(connection: Connection) -> None:
 
 
 def require_free(connection: Connection, names: Collection[str]) -> None:
-    """Raise if the database has tables or views of these names already, which others made.
+    """Raise if the database already has tables or views with these names.
 
     Raises:
-        TablesTaken: It has.
+        TablesTaken: It has some.
     """
     inspector = inspect(connection)
     there = {*inspector.get_table_names(), *inspector.get_view_names()}
@@ -123,23 +124,23 @@ def require_free(connection: Connection, names: Collection[str]) -> None:
 
 
 def _require_encoding(connection: Connection) -> None:
-    """Raise if the database would refuse some text, in the midst of a conversation."""
+    """Raise if the database's encoding cannot store every text of a conversation."""
     encoding = connection.exec_driver_sql(backend_of(connection).encoding).scalar_one()
     if encoding not in ENCODINGS:
         said = f"the database's encoding {encoding} lacks characters that models and users write"
-        advice = "create one with ENCODING 'UTF8' TEMPLATE template0"
+        advice = "create a database with ENCODING 'UTF8' TEMPLATE template0"
         raise InvalidUrl(masked(connection.engine.url), f"{said}: {advice}")
 
 
 def upgrade(engine: Engine) -> str:
-    """Bring the schema up to date and return its revision; does nothing if it is.
+    """Upgrade the schema to the latest revision, if necessary, and return that revision.
 
-    One transaction: a failed upgrade leaves the schema as it was.
+    One transaction: a failed upgrade leaves the schema unchanged.
 
     Raises:
         SchemaTooNew: The database was upgraded by a newer version of this package.
-        InvalidUrl: The database is new, and its encoding cannot keep every text.
-        TablesTaken: Tables of a product's own have the names of this package's.
+        InvalidUrl: The database is new, and its encoding cannot store every text.
+        TablesTaken: Tables of other software have the names of this package's tables.
         StoreUnavailable: The database cannot be reached or written.
     """
     url = masked(engine.url)
@@ -151,7 +152,7 @@ def upgrade(engine: Engine) -> str:
             _use_write_ahead_log(engine)
         if current:
             return REVISIONS[-1]
-        # Another process may be at it, which takes as long as it takes.
+        # Another process may be upgrading; wait for it without a limit.
         with schema_lock(engine, patience_ms=0 if on_server else None) as connection:
             if not _is_current(connection, url):
                 create_schema(connection)
@@ -163,7 +164,7 @@ def upgrade(engine: Engine) -> str:
 
 
 def require_current(engine: Engine) -> None:
-    """Raise unless the schema is exactly the one that this code knows.
+    """Raise unless the schema is at the latest revision of this code.
 
     Raises:
         SchemaOutdated: It is older.
@@ -173,7 +174,7 @@ def require_current(engine: Engine) -> None:
     with translated(url), engine.connect() as connection:
         if not _is_current(connection, url):
             if current_revision(connection) is None:
-                said = "there is no event store in it: `eventstore db upgrade` would make one"
+                said = "it has no event store: `eventstore db upgrade` creates one"
                 raise SchemaOutdated(url, said)
             raise SchemaOutdated(url, "the schema is outdated: run `eventstore db upgrade`")
 
@@ -192,7 +193,7 @@ def _is_current(connection: Connection, url: str) -> bool:
 def _use_write_ahead_log(engine: Engine) -> None:
     """Set the journal mode, which the file remembers; not possible within a transaction.
 
-    SQLite does not wait by itself where two connections set it at once.
+    SQLite itself does not wait if two connections set it at once.
     """
     with closing(engine.raw_connection()) as pooled:
         until = time.monotonic() + pooled.info["busy_timeout_ms"] / 1000
@@ -201,7 +202,7 @@ def _use_write_ahead_log(engine: Engine) -> None:
                 pooled.cursor().execute("PRAGMA journal_mode=WAL").fetchall()
                 return
             except sqlite3.OperationalError as error:
-                # What the module sqlite3 raises by itself has no code.
+                # Errors that the module sqlite3 raises by itself have no code.
                 code = getattr(error, "sqlite_errorcode", 0)
                 busy = code & 0xFF == sqlite3.SQLITE_BUSY
                 if not busy or time.monotonic() >= until:
@@ -210,7 +211,7 @@ def _use_write_ahead_log(engine: Engine) -> None:
 
 
 def _run_alembic(connection: Connection) -> None:
-    # Imported here: it takes a tenth of a second, and most openings find the schema current.
+    # Imported here: the import takes a tenth of a second, and most schemas are current.
     from alembic import command
     from alembic.config import Config
 
@@ -222,7 +223,7 @@ def _run_alembic(connection: Connection) -> None:
 
 @cache
 def revision_script(revision: str) -> dict[str, Any]:
-    """Return what a revision's script declares; nothing imports it by name."""
+    """Return the names that a revision's script defines; nothing imports it by name."""
     [path] = _scripts().glob(f"versions/{revision}_*.py")
     spec = importlib.util.spec_from_file_location(f"_eventstore_revision_{revision}", path)
     assert spec is not None  # noqa: S101 - a file of Python
@@ -233,7 +234,10 @@ def revision_script(revision: str) -> dict[str, Any]:
 
 
 def _scripts() -> Path:
-    """Return where the migrations are: within the installed package, beside it in a checkout."""
+    """Return the migrations' directory: in the installed package, or next to it in a checkout."""
     package = Path(__file__).parents[1]
-    installed = package / "migrations"
-    return installed if installed.is_dir() else package.parent / "migrations"
+    for place in (package / "migrations", package.parent / "migrations"):
+        if place.is_dir():
+            return place
+    missing = f"{package / 'migrations'}: the migrations are needed as files on the disk"
+    raise FileNotFoundError(f"{missing}: configure your bundler to include this directory")

@@ -1,4 +1,4 @@
-"""Transactions on PostgreSQL: what each sets for itself, pipelined or as a single statement."""
+"""Transactions on PostgreSQL: their settings, pipelining, and single-statement transactions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventstore.sql.sessions import BRIEF
 __all__ = ["EACH", "PIPELINES", "OnPostgresql", "settings"]
 
 EACH = "eventstore_each_transaction"
-"""In a connection's ``info``: the statement that each transaction begins with, behind a pooler."""
+"""Key in a connection's ``info``: the first statement of each transaction, behind a pooler."""
 
 PIPELINES = Pipeline.is_supported()
 """Whether the driver's library can send several statements at once."""
@@ -54,7 +54,7 @@ class OnPostgresql:
         self._pooled: Any = None
 
     def __enter__(self) -> DriverConnection:
-        """Take a connection, and set what is for this transaction alone."""
+        """Take a connection, and apply the settings of this transaction."""
         try:
             return self._begin()
         except BaseException:
@@ -69,7 +69,7 @@ class OnPostgresql:
             raw.isolation_level = self._isolation
         first = self._pooled.info.get(EACH)
         if first is not None:
-            # What the settings need is a transaction, and a pipeline is more than a pooler may do.
+            # The settings need a transaction, and a pooler may not support pipelines.
             self._autocommit = self._pipelined = False
             raw.execute(first)
         own = self._at_hand.speaks_for
@@ -78,7 +78,7 @@ class OnPostgresql:
             self._autocommit = False
         if self._pipelined:
             pipeline = raw.pipeline()
-            pipeline.__enter__()  # Python leaves it, should the next line not be reached.
+            pipeline.__enter__()  # Python exits it if the next line is not reached.
             self._pipeline = pipeline
         if own is not None:
             raw.execute(own)
@@ -116,15 +116,15 @@ class OnPostgresql:
             raw.autocommit = False
 
     def _give_up(self) -> None:
-        """Return the connection to the pool, which rolls back; a broken one is thrown away."""
+        """Return the connection to the pool, which rolls back; discard a broken one."""
         pooled = self._pooled
         if pooled is None:
             return
-        with suppress(psycopg.Error):  # What had failed is known already.
+        with suppress(psycopg.Error):  # The failure is already known.
             self._end_pipeline()
         self._pooled = None
         raw = pooled.dbapi_connection
-        with suppress(psycopg.Error):  # Lost meanwhile, it is closed.
+        with suppress(psycopg.Error):  # If the connection was lost, it is closed.
             self._as_it_was(raw)
         if raw.closed:
             pooled.invalidate()
@@ -132,9 +132,9 @@ class OnPostgresql:
 
 
 def settings(*, durable: bool = True, patience_ms: int | None = None, brief: bool = False) -> str:
-    """Return the statement that makes PostgreSQL's transaction so; empty if none is needed.
+    """Return the statement that applies these settings on PostgreSQL; empty if none is needed.
 
-    One that is ``brief`` runs statements alone, and is ended early should its process be stopped.
+    A ``brief`` transaction only runs statements; the server ends it early if its process stops.
     """
     chosen = [] if durable else ["set_config('synchronous_commit', 'off', true)"]
     if brief:

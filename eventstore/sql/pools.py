@@ -1,7 +1,7 @@
-"""A store's pool of connections, which ends with the store.
+"""A store's connection pool, which closes with the store.
 
-SQLAlchemy's own, once disposed of, takes back what was in use meanwhile, and keeps it open for
-nobody: a store that is closed while another thread reads would leave a connection behind.
+A disposed SQLAlchemy pool takes back connections that were in use and keeps them open: a store that
+is closed while another thread reads would leak a connection.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["ClosablePool", "close_pool", "is_closed", "may_fork"]
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:
-    """Say what became of a connection without what the driver says, which may quote a payload."""
+    """Log a lost connection without the driver's message, which may quote a payload."""
     if record.exc_info and (error := record.exc_info[1]) is not None:
-        said = f"{record.getMessage()}: the connection is given up ({type(error).__name__})"
+        said = f"{record.getMessage()}: the connection is discarded ({type(error).__name__})"
         record.msg, record.args, record.exc_info = said, (), None
         record.levelno, record.levelname = logging.WARNING, "WARNING"
     return True
 
 
-# SQLAlchemy tells of a connection that was lost, in the midst of an append, with the traceback.
+# SQLAlchemy logs a connection that is lost during an append with the traceback.
 logging.getLogger(f"{__name__}.ClosablePool").addFilter(_in_one_line)
 
 _THREADS = Path("/proc/self/task")
@@ -37,15 +37,15 @@ _OPEN_FILES = Path("/proc/self/fd")
 
 
 class ClosablePool(QueuePool):
-    """A pool that keeps nothing from when it is closed: whoever comes then has a connection anew.
+    """A pool that keeps no connections once it is closed; later callers get fresh ones.
 
-    A pool that is made of it is open, as in a child of a process that had closed its own.
+    A pool recreated from it is open, for example in the child of a process that had closed its own.
     """
 
     closed = False
 
     def close(self) -> None:
-        """Close what rests in it now, and what is given back from now on."""
+        """Close idle connections now, and others when they are returned."""
         self.closed = True
         self.close_idle()
 
@@ -55,7 +55,7 @@ class ClosablePool(QueuePool):
             self.close_idle()
 
     def close_idle(self) -> None:
-        """Close what rests in it now; whoever comes then has a connection anew."""
+        """Close idle connections; later callers get fresh ones."""
         while True:
             try:
                 record = self._pool.get(block=False)
@@ -68,22 +68,22 @@ class ClosablePool(QueuePool):
 
 
 def close_pool(pool: Pool) -> None:
-    """Close a pool of a store's own; one that lends a product's connections keeps none."""
+    """Close a store's own pool; a pool that lends a product's connections keeps none."""
     if isinstance(pool, ClosablePool):
         pool.close()
 
 
 def is_closed(pool: Pool) -> bool:
-    """Whether connections are no longer kept."""
+    """Whether the pool no longer keeps connections."""
     return isinstance(pool, ClosablePool) and pool.closed
 
 
 def may_fork(engine: Engine) -> bool:
-    """Whether a child may be forked now: of this process's own store, with all connections closed.
+    """Whether this process can be forked now, with all connections of its own store closed.
 
-    Those that rest in the pool are closed. SQLite must have its file open nowhere in the process,
-    since a child would inherit locks that it does not hold; and no thread may hold a lock that the
-    child would wait for. Known on Linux alone.
+    Closes idle connections. The process must not have SQLite's file open anywhere, since a child
+    would inherit locks that it does not hold; and it must have no other thread, which could hold a
+    lock that the child would wait for. Only known on Linux.
     """
     pool, database = engine.pool, engine.url.database
     if not isinstance(pool, ClosablePool) or not database or not _THREADS.is_dir():
@@ -99,7 +99,7 @@ def may_fork(engine: Engine) -> bool:
 def _is_open(path: str) -> bool:
     file = os.stat(path)
     for descriptor in os.listdir(_OPEN_FILES):
-        with suppress(OSError):  # that of the folder is closed by now
+        with suppress(OSError):  # the directory's own descriptor is closed by now
             if os.path.samestat(file, os.fstat(int(descriptor))):
                 return True
     return False

@@ -1,4 +1,4 @@
-"""PostgreSQL: its SQL, its values, and which transactions it needs (`eventstore.sql.pipelines`)."""
+"""PostgreSQL: its SQL, its values and its transactions (see `eventstore.sql.pipelines`)."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def _sql(statement: str) -> str:
     return re.sub(r"(?<!:):([a-z_]+)", r"%(\1)s", statement.replace("%", "%%"))
 
 
-# Where the events go in the feed. `tx_id` never falls within a stream: a transaction that began
-# first may lock the stream last, and its events would be handed out before those they follow.
-# `+ 0` keeps the feed's index out: of a new table, the planner thinks it as good as the key, and
-# would go through all events at every append until the server has analysed the table.
+# The events' place in the feed. `tx_id` never decreases within a stream: a transaction that began
+# first may lock the stream last, and the feed would return its events before those they follow.
+# `+ 0` rules out the feed's index: on a new table the planner rates it as good as the primary key,
+# and would scan all events at every append until the server has analysed the table.
 _FEED_PLACE = """
     (SELECT max(epoch) FROM store_epochs) AS epoch,
     GREATEST(pg_current_xact_id(), (
@@ -59,7 +59,7 @@ _MOVE_ONE = f"""
         RETURNING 1 AS step, conversation_id, {_FEED_PLACE.format(known_version=":known_version")}
     )
     """  # noqa: S608 - built from constants of this module
-# Nobody waits here, so that two groups cannot wait for each other.
+# Nothing waits here, so two groups cannot wait for each other.
 _MOVE_MANY = f"""
     WITH given AS (
         SELECT * FROM unnest(
@@ -82,8 +82,8 @@ _MOVE_MANY = f"""
             {_FEED_PLACE.format(known_version="given.known_version")}
     )
     """  # noqa: S608 - built from constants of this module
-# JSON holds no control character as it is, so that U+001E can stand between two texts. The order
-# of insertion is that of the positions, and so that of the feed within a transaction.
+# JSON contains no raw control characters, so U+001E can separate texts. The order of insertion is
+# the order of positions, and so the order of the feed within a transaction.
 _INSERT = """
     INSERT INTO events (conversation_id, version, event_id, type, schema_version, recorded_at,
         data, meta, salt, data_digest, chain, epoch, tx_id)
@@ -111,7 +111,7 @@ _TAKE_LOCK = _sql(
         AND EXISTS (SELECT FROM conversations WHERE conversation_id = :conversation_id)
     """
 )
-# By the version table's own number, so that stores in two schemas do not wait for each other.
+# Keyed by the version table's OID, so that stores in two schemas do not wait for each other.
 _SCHEMA = """hashtextextended('eventstore', coalesce(to_regclass('eventstore_version')::oid::bigint,
     hashtext(current_setting('search_path'))))"""
 _STANDING = """
@@ -119,14 +119,14 @@ _STANDING = """
         AS wanted (stream, place, mark)
     JOIN events ON conversation_id = stream AND version = place AND chain = mark
     """
-# What an older epoch holds has ended long ago; in the current one xmin is the border.
+# All transactions of older epochs have ended; in the current epoch, xmin is the limit.
 _SAFE = """
     (epoch < (SELECT max(epoch) FROM store_epochs)
      OR tx_id < pg_snapshot_xmin(pg_current_snapshot()))
 """
 _PLACE = "(epoch, tx_id, position)"
 _GIVEN = "(:epoch, (:tx_id)::text::xid8, :position)"
-# `ORDER BY tx_id` alone would mean the selected text, in which 10 comes before 9.
+# Plain `ORDER BY tx_id` would sort by the selected text, in which 10 comes before 9.
 _UP, _DOWN = (f"epoch {way}, events.tx_id {way}, position {way}" for way in ("ASC", "DESC"))
 _FEED = FeedOrder(
     prefix="p2",
@@ -137,7 +137,7 @@ _FEED = FeedOrder(
     ),
     end=f"SELECT epoch, tx_id::text, position, chain FROM events WHERE {_SAFE} "  # noqa: S608 - as above
     f"ORDER BY {_DOWN} LIMIT 1",
-    # Also what is not yet safe to pass: it makes a conversation known as behind.
+    # Includes events that are not yet safe to pass: their conversations are behind too.
     behind=_sql(
         f"SELECT conversation_id, epoch, tx_id::text, position, chain, {_SAFE} FROM events "  # noqa: S608 - as above
         f"WHERE {_PLACE} > {_GIVEN} ORDER BY {_UP} LIMIT :page_size"
@@ -146,8 +146,8 @@ _FEED = FeedOrder(
         f"SELECT epoch, tx_id::text, position, chain FROM events WHERE {_PLACE} = {_GIVEN}"  # noqa: S608 - as above
     ),
     gained=_sql(f"SELECT DISTINCT conversation_id FROM events WHERE {_PLACE} > {_GIVEN}"),  # noqa: S608 - as above
-    # The newest event says everything once all transactions below it have ended. Until then one of
-    # them may still commit events that come before it, and every end of a transaction counts.
+    # The newest event is enough once all transactions below it have ended. Until then one of them
+    # may still commit events before it, so every end of a transaction counts.
     newest=f"""
         SELECT (epoch, tx_id, position)::text,
             CASE WHEN epoch = (SELECT max(epoch) FROM store_epochs)
@@ -160,7 +160,7 @@ _FEED = FeedOrder(
         WHERE epoch = (SELECT max(epoch) FROM store_epochs)
             AND tx_id >= pg_snapshot_xmin(pg_current_snapshot())
         """,
-    # The statement that a session runs is left out: it may quote a payload.
+    # Leaves out the session's current statement: it may quote a payload.
     holder="""
         SELECT pid, application_name, usename, datname, state, xact_start, NULL
         FROM pg_stat_activity WHERE backend_xid = pg_snapshot_xmin(pg_current_snapshot())::xid
@@ -185,7 +185,7 @@ class _Postgresql(Backend):
     json_object = "json_build_object"
     snapshot = MappingProxyType({"isolation_level": "REPEATABLE READ"})
     table_exists = "SELECT to_regclass(quote_ident(%(name)s)) IS NOT NULL"
-    # A tenth of the usual sample, in a quarter of the time: nobody waits for more of what is new.
+    # A tenth of the usual sample takes a quarter of the time, and is enough for a new table.
     analyse = ("SET LOCAL default_statistics_target = 10", "ANALYZE {}")
     encoding = "SHOW server_encoding"
     lock_schema = f"SELECT pg_advisory_xact_lock({_SCHEMA})"
@@ -206,8 +206,8 @@ class _Postgresql(Backend):
         return f"{column}::text" if column in ("data", "meta") else column
 
     def reading(self, connection: AnyConnection) -> Any:
-        # Values as bytes are cheaper to make and to read.
-        # What SQLAlchemy puts around an asynchronous driver knows no such cursors.
+        # Binary values are cheaper to encode and decode.
+        # SQLAlchemy's wrapper of an asynchronous driver has no binary cursors.
         adapted = isinstance(connection, Connection) and connection.dialect.is_async
         return cursor(connection) if adapted else raw_of(connection).cursor(binary=True)
 
@@ -221,7 +221,7 @@ class _Postgresql(Backend):
             settings=settings(
                 durable=durable or not write, patience_ms=patience_ms, brief=write and durable
             ),
-            # Each query sees what is committed in any case: BEGIN and COMMIT are saved.
+            # Each query sees what is committed anyway: save BEGIN and COMMIT.
             autocommit=not (write or snapshot or patience_ms),
         )
 
@@ -237,7 +237,7 @@ class _Postgresql(Backend):
         return OnPostgresql(at_hand, autocommit=True)
 
     def advance(self, cur: Any, steps: Sequence[Step], *, wait: bool = True) -> None:
-        # One statement, which is whole or nothing by itself.
+        # One statement, which is atomic by itself.
         parameters, alone = _events(steps), wait and len(steps) == 1
         if alone:
             known, head = steps[0].known, steps[0].head
@@ -273,7 +273,7 @@ class _Postgresql(Backend):
         self, connection: AnyConnection, table: str, keys: Sequence[str], *, exclusive: bool
     ) -> None:
         function = "pg_advisory_xact_lock" if exclusive else "pg_advisory_xact_lock_shared"
-        # By the table's own number too: stores in two schemas do not wait for each other.
+        # Keyed by the table's OID too, so that stores in two schemas do not wait for each other.
         locks = (
             f"SELECT {function}(hashtextextended(key, '{table}'::regclass::oid::bigint)) "  # noqa: S608 - names
             "FROM unnest(%s::text[]) AS key"
@@ -288,7 +288,7 @@ class _Postgresql(Backend):
     def insert(
         self, table: str, columns: Columns, rows: Rows, *, otherwise: str = "DO NOTHING"
     ) -> Bound:
-        # One statement for all: rows are locked in the order given.
+        # One statement for all rows: they are locked in the given order.
         arrays = ", ".join(f"%s::{kind}[]" for kind in columns.values())
         sql = (
             f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({arrays}) "  # noqa: S608 - names
@@ -302,17 +302,17 @@ class _Postgresql(Backend):
     ) -> None:
         names = ", ".join(f'"{name}"' for name in columns)
         with cur.copy(f'COPY "{table}" ({names}) FROM STDIN (FORMAT BINARY)') as copy:
-            # Half the time of text, in which the driver would look for the type of each value.
+            # Takes half the time of text, for which the driver looks up the type of each value.
             copy.set_types([*columns.values()])
             for row in rows:
                 copy.write_row(row)
 
     def empty(self, connection: Connection, table: str) -> None:
-        """A drop looks at no row."""
+        """Nothing to do: a drop does not read the rows."""
 
     def point_view(self, connection: Connection, name: str, query: str) -> None:
-        # It keeps its grants, and what others have built on it, unless its columns have changed;
-        # then it is dropped and made anew, which fails while others build on it.
+        # The view keeps its grants and dependent objects unless its columns have changed; then it
+        # is dropped and created again, which fails if other objects depend on it.
         with suppress(ProgrammingError), connection.begin_nested():
             connection.exec_driver_sql(f"CREATE OR REPLACE VIEW {name} AS {query}")
             return
@@ -366,7 +366,7 @@ def _events(steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def _array(values: Iterable[str]) -> str:
-    """Return PostgreSQL's text of an array; the driver takes ten times as long for a list."""
+    """Return an array in PostgreSQL's text form; the driver takes ten times as long for a list."""
     return "{" + ",".join(values) + "}"
 
 

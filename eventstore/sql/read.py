@@ -1,4 +1,4 @@
-"""Reading streams in order of version: one a page at a time, or many at once as a whole."""
+"""Reads streams in order of version: one stream page by page, or many whole streams at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = [
 
 
 class EventText(NamedTuple):
-    """An event whose payload is not looked into: its JSON text, which is None once it is erased."""
+    """An event with its payload as JSON text, not decoded; None once it is erased."""
 
     version: int
     type: str
@@ -61,7 +61,7 @@ _E = TypeVar("_E")
 
 @dataclass(frozen=True, slots=True)
 class _Wanted(Generic[_E]):
-    """What is read of each event: the queries of a page, what makes of its rows, and a version."""
+    """How to read each event: the queries of a page, the decoder of rows, and the version."""
 
     forward: Statement
     backward: Statement
@@ -98,11 +98,11 @@ END = 2**62
 
 
 class Bounds(TypedDict, total=False):
-    """Which events of a stream are wanted: up to ``limit`` with ``after < version < before``.
+    """Which events of a stream to read: up to ``limit`` with ``after < version < before``.
 
     Attributes:
-        after: The version before the first one wanted; by default that of none.
-        before: The version after the last one wanted; by default that of none.
+        after: The version before the first event to read; by default read from the first.
+        before: The version after the last event to read; by default read to the last.
         backward: Newest first.
         limit: The most events to return; by default 1,000.
     """
@@ -122,19 +122,19 @@ def read_page(
 ) -> list[RecordedEvent]:
     """Return events of a stream.
 
-    Those that a fork shares are read from its parents.
+    Events that a fork shares are read from its ancestors.
 
     Args:
         connection: In a transaction of the caller's.
         conversation_id: The stream; one that does not exist has no events.
-        keys: Of the store, where the connection is not one of its own.
-        bounds: Which ones.
+        keys: The store's keys, if the connection is not one of the store's own.
+        bounds: Which events to return.
 
     Raises:
-        EventDamaged: A row holds what no append has written.
-        BlobNotFound: The blob of a payload is gone.
-        BlobDamaged: Its bytes cannot be unpacked.
-        KeyUnavailable: An event is sealed, and its key is not to be had.
+        EventDamaged: A row holds values that no append has written.
+        BlobNotFound: The blob of a payload is missing.
+        BlobDamaged: A blob's bytes cannot be unpacked.
+        KeyUnavailable: An event is sealed, and its key is not available.
     """
     rows = _page_of(connection, conversation_id, _Window(**bounds), keys, _EVENT_ROWS)
     return [*decoded(backend_of(connection), rows, conversation_id)]
@@ -143,19 +143,19 @@ def read_page(
 def read_rows(
     connection: AnyConnection, conversation_id: UUID, **bounds: Unpack[Bounds]
 ) -> list[Any]:
-    """Return the rows of what `read_page` does, for `decoded`, which needs no transaction."""
+    """Return the same events as `read_page`, as rows for `decoded`, which needs no transaction."""
     return _page_of(connection, conversation_id, _Window(**bounds), None, _EVENT_ROWS)
 
 
 def read_texts(
     connection: AnyConnection, conversation_id: UUID, **bounds: Unpack[Bounds]
 ) -> list[EventText]:
-    """Return what `read_page` does, in the caller's transaction, without making events of it.
+    """Return the same events as `read_page`, in the caller's transaction, without decoding them.
 
-    For readers who want of each payload what they have put there, at a tenth of the time.
+    For readers that decode payloads they wrote themselves, in a tenth of the time.
 
     Raises:
-        EventDamaged, BlobNotFound, BlobDamaged, KeyUnavailable: As of `read_page`.
+        EventDamaged, BlobNotFound, BlobDamaged, KeyUnavailable: See `read_page`.
     """
     return _page_of(connection, conversation_id, _Window(**bounds), None, _EVENT_TEXTS)
 
@@ -167,14 +167,14 @@ def _page_of(
     keys: Keyring | None,
     wanted: _Wanted[_E],
 ) -> list[_E]:
-    """Return the events of a window, those that a fork shares among them, decoded as is asked."""
+    """Return the events of a window, including those that a fork shares, decoded as wanted."""
     after, _, limit, backward = window
     keys = keys or keys_of(connection)
     own = _read(connection, conversation_id, window, keys, wanted)
     begins = bool(own) and wanted.version(own[-1 if backward else 0]) == after + 1
     if begins or (backward and len(own) == limit):
         return own
-    # Something is missing at the beginning: there, or a parent has it.
+    # The beginning of the window is missing: it does not exist, or an ancestor has it.
     found: list[_E] = []
     for holder, part in _parts(lineage(connection, conversation_id), window):
         room = part._replace(limit=limit - len(found) - (len(own) if backward else 0))
@@ -183,7 +183,7 @@ def _page_of(
 
 
 class _Window(NamedTuple):
-    """Which events of a stream are wanted: those between two versions, from one end."""
+    """Which events of a stream to read: those between two versions, from one end."""
 
     after: int = 0
     before: int = END
@@ -192,7 +192,7 @@ class _Window(NamedTuple):
 
 
 def _parts(shared: Sequence[Shared], window: _Window) -> list[tuple[UUID, _Window]]:
-    """Return in which streams a fork's window is kept below its own rows, in order of reading."""
+    """Return the ancestors that hold a fork's window below its own rows, in reading order."""
     parts = []
     for place, (holder, version) in enumerate(shared):
         begun = shared[place + 1].version if place + 1 < len(shared) else 0
@@ -211,7 +211,7 @@ def _read(
     keys: Keyring | None,
     wanted: _Wanted[_E],
 ) -> list[_E]:
-    """Return the events of a stream's own rows."""
+    """Return the events in a stream's own rows."""
     if window.limit <= 0:
         return []
     backend = backend_of(connection)
@@ -228,9 +228,9 @@ def _read(
     except sqlite3.OperationalError as error:
         if hasattr(error, "sqlite_errorcode"):
             raise
-        # Bytes that are not text, which is Python's to find: it does not tell in which row.
+        # Python found bytes that are not text, but does not say in which row.
         version = _no_text(cur, backend, place)
-        # Not read to its end, the query would hold on to its snapshot beyond the transaction.
+        # An unfinished query would keep its snapshot beyond the transaction.
         cur.close()
         raise EventDamaged(conversation_id, version) from error
     return wanted.made(cur, backend, rows, keys, conversation_id)
@@ -239,8 +239,8 @@ def _read(
 def _texts(
     cur: Any, backend: Backend, rows: Sequence[Any], keys: Keyring | None, stream: UUID
 ) -> list[EventText]:
-    """Return a stream's rows of `_TEXTS`: opened, and fetched from blobs."""
-    found = [*map(partial(tuple.__new__, EventText), rows)]  # the least that a plain row can cost
+    """Return a stream's rows of `_TEXTS`, unsealed and with the content of blobs."""
+    found = [*map(partial(tuple.__new__, EventText), rows)]  # the cheapest way for plain rows
     special = [at for at, row in enumerate(rows) if row[3] and row[3].startswith(SPECIAL)]
     ids: dict[int, Any] = {}
     if any(found[at].text.startswith(SEALED) for at in special):  # type: ignore[union-attr]
@@ -274,7 +274,7 @@ _EVENT_TEXTS = _Wanted(_page("ASC", _TEXTS), _page("DESC", _TEXTS), _texts, attr
 
 
 def chain_at(connection: AnyConnection, conversation_id: UUID, version: int) -> bytes | None:
-    """Return the chain of a stream's event, in the caller's transaction; None if there is none."""
+    """Return the chain value of a stream's event, or None, in the caller's transaction."""
     found = _CHAIN.rows(connection, conversation_id=conversation_id, version=version)
     if not found and version:
         shared = lineage(connection, conversation_id)
@@ -286,9 +286,9 @@ def chain_at(connection: AnyConnection, conversation_id: UUID, version: int) -> 
 def chains_stand(
     connection: AnyConnection, expected: Mapping[UUID, tuple[int, bytes | None]]
 ) -> bool:
-    """Return whether streams have events of these versions and chains, in one query.
+    """Return whether streams have events with these versions and chain values, in one query.
 
-    They have them no more where the database has gone back to an older state meanwhile.
+    They no longer have them if the database has been restored to an older state.
     """
     backend, cur = backend_of(connection), cursor(connection)
     wanted = [(backend.from_id(stream), *place) for stream, place in expected.items()]
@@ -298,7 +298,7 @@ def chains_stand(
 
 
 def _no_text(cur: sqlite3.Cursor, backend: Backend, wanted: dict[str, Any]) -> int:
-    """Return the first version of those wanted whose row SQLite holds and Python cannot decode."""
+    """Return the first of these versions whose row Python cannot decode as text."""
     cur.execute(_VERSIONS, wanted)
     for (version,) in cur.fetchall():
         try:
@@ -317,10 +317,9 @@ _STREAM = 1  # among the columns
 
 
 class WholeStreams:
-    """Rows of streams, read by one query, of which each becomes events when it is asked for.
+    """Rows of several streams, read by one query and decoded on demand.
 
-    A query a stream costs as much as some of its events, and a server that is busy answers each
-    late.
+    A query per stream costs as much as several of its events, and a busy server answers each late.
     """
 
     def __init__(self, backend: Backend, rows: Sequence[Any]) -> None:
@@ -331,7 +330,7 @@ class WholeStreams:
 
     @classmethod
     def read(cls, connection: AnyConnection, ids: Sequence[UUID]) -> Self:
-        """Return all rows of these streams."""
+        """Read all rows of these streams."""
         backend = backend_of(connection)
         cur = backend.reading(connection)
         wanted = {"ids": backend.array([backend.from_id(each) for each in ids])}
@@ -341,7 +340,7 @@ class WholeStreams:
         except sqlite3.OperationalError as error:
             if hasattr(error, "sqlite_errorcode"):
                 raise
-            rows = []  # One holds bytes that are not text; who reads its stream alone finds it.
+            rows = []  # One holds bytes that are not text; reading its stream alone finds it.
         finally:
             cur.close()
         return cls(backend, rows)
@@ -349,13 +348,14 @@ class WholeStreams:
     def take(
         self, conversation_id: UUID, connection: AnyConnection | None = None
     ) -> list[RecordedEvent] | None:
-        """Return a stream's events, and forget them; None if `read_page` has to find them.
+        """Return a stream's events and forget them; None if the caller must use `read_page`.
 
-        That is so where it has none of its own, or shares its first ones as a fork. Without a
-        connection nothing that is sealed or in blobs can be opened: None, and nothing is forgotten.
+        The caller must use `read_page` if the stream has no events of its own, or is a fork that
+        shares its first ones. Without a connection, sealed text and blobs cannot be opened: then
+        return None and forget nothing.
 
         Raises:
-            EventDamaged, BlobNotFound, BlobDamaged, KeyUnavailable: As of `read_page`.
+            EventDamaged, BlobNotFound, BlobDamaged, KeyUnavailable: See `read_page`.
         """
         stream = self._backend.from_id(conversation_id)
         rows = self._rows.get(stream)
@@ -377,5 +377,5 @@ class WholeStreams:
     def _must_be_opened(rows: Sequence[Any]) -> bool:
         try:
             return any(map(is_closed, rows))
-        except (AttributeError, TypeError):  # SQLite takes any value in any column.
+        except (AttributeError, TypeError):  # SQLite accepts any value in any column.
             return True

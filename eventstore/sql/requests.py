@@ -1,4 +1,4 @@
-"""What an append asks for, made ready outside the transaction, and what came of it."""
+"""Requests to append, prepared outside the transaction, and their results."""
 
 from __future__ import annotations
 
@@ -43,36 +43,36 @@ __all__ = [
 
 
 class Expected(Enum):
-    """What a writer may expect of a stream, besides an exact version."""
+    """What a writer may expect of a stream, other than an exact version."""
 
     ANY = "any"
-    """Whatever its version is."""
+    """Any version."""
     NO_STREAM = "no stream"
-    """That it has no events yet."""
+    """That the stream has no events yet."""
 
 
 ANY = Expected.ANY
 NO_STREAM = Expected.NO_STREAM
 MOST_BYTES = 128 * 1024 * 1024
-"""Bytes that the JSON of a payload has at most, unless a store is opened with another limit."""
+"""The most bytes of a payload's JSON, unless a store is opened with another limit."""
 
 OUTLIVING = frozenset({Erasure.type, KeptUsage.type})
-"""What an erasure leaves behind, which outlives the conversation's key, and is not sealed."""
+"""Events that an erasure leaves behind; they outlive the conversation's key and are not sealed."""
 
 _SALT = 16
 _NO_META_TEXT = "{}"
 _PRIVATE = set(PRIVATE)
-_MOST_OF_AN_OWNER = 1_024  # bytes; PostgreSQL takes 2,704 of both together
+_MOST_OF_AN_OWNER = 1_024  # bytes; an index of PostgreSQL holds 2,704 of both together
 
 
 @dataclass(slots=True)
 class Prepared:
-    """An event, encoded, with its commitment: all that can be done outside the transaction."""
+    """An encoded event with its commitment: everything that needs no transaction."""
 
     id_text: str
     id_bytes: bytes
     chosen: UUID | None
-    """The event's id if the writer has chosen it."""
+    """The event's id if the writer chose it."""
     data: EventData
     text: str
     meta: Meta
@@ -89,20 +89,20 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The event with which an append ended; its chain stands for the log up to it.
+    """The last event of an append; its chain value identifies the log up to it.
 
-    A later append may insist on it: see ``EventStore.append(anchor=...)``.
+    A later append can require it: see ``EventStore.append(anchor=...)``.
     """
 
     version: int
     chain: bytes
     line: object = field(default=None, compare=False, repr=False)
-    """What a store that has appended ever since knows it by, without looking."""
+    """Identifies heads that one store appended in a row, so that it need not query the chain."""
 
 
 @dataclass(slots=True)
 class Append:
-    """One append: to which stream, what, and under which conditions."""
+    """One append: the stream, the events and the conditions."""
 
     conversation_id: UUID
     events: tuple[Prepared, ...]
@@ -112,25 +112,25 @@ class Append:
     writer_epoch: int | None = None
     parent: tuple[UUID, int] | None = None
     keys: Keyring | None = None
-    """Those of the store; with them it is sealed before it is written."""
+    """The store's keys; with them the events are sealed before they are written."""
     key: SealingKey | None = None
-    """What ``events`` are sealed with."""
+    """The key that ``events`` are sealed with."""
     anchor: Anchor | None = None
     """An event that the stream must still have."""
     stream_key: str | None = None
-    """By which key the product knows the stream; kept when it is created."""
+    """The product's key for the stream; stored when the stream is created."""
     plain: tuple[Prepared, ...] = ()
-    """The events as they were, in case that the key has changed."""
+    """The unsealed events, in case the key has changed."""
 
     def seal(self, key: SealingKey) -> None:
-        """Seal the events with a key of the conversation, in place of what they had before."""
+        """Seal the events with a key of the conversation, in place of an earlier one."""
         if self.key is None:
             self.plain = self.events
         self.events, self.key = tuple([_sealed(event, key) for event in self.plain]), key
 
     @property
     def has_blobs(self) -> bool:
-        """Whether a payload is large enough to be kept in a blob."""
+        """Whether a payload is large enough to be stored in a blob."""
         for event in self.events:
             if event.blob is not None:
                 return True
@@ -138,9 +138,9 @@ class Append:
 
 
 class Appended:
-    """What an append did: the stream's version after it, and the events as recorded.
+    """The result of an append: the stream's new version, and the events as recorded.
 
-    The events are put together when they are first asked for.
+    The events are created on first access.
     """
 
     __slots__ = ("_events", "anchor", "conversation_id", "size", "version")
@@ -157,9 +157,9 @@ class Appended:
         self.version = version
         self._events = events
         self.anchor = anchor
-        """The last of the events, for a later append to insist on."""
+        """The last of the events, which a later append can require."""
         self.size = size
-        """How large the payloads are, in characters or bytes; 0 for a repeated append."""
+        """The size of the payloads, in characters or bytes; 0 for a repeated append."""
 
     @property
     def events(self) -> tuple[RecordedEvent, ...]:
@@ -182,16 +182,16 @@ class Appended:
 def many(
     events: Sequence[NewEvent | EventData] | NewEvent | EventData,
 ) -> Sequence[NewEvent | EventData]:
-    """Return the events of an append, which may be a single one.
+    """Return the events of an append as a sequence; a single event is allowed.
 
     Raises:
-        InvalidEvent: It is neither an event nor a sequence.
+        InvalidEvent: The argument is neither an event nor a sequence.
     """
     if isinstance(events, NewEvent | Payload | UnknownEvent):
         return (events,)
     if isinstance(events, Sequence) and not isinstance(events, str | bytes):
         return events
-    raise InvalidEvent(f"{events!r:.80} is not an event, nor a list of events")
+    raise InvalidEvent(f"{events!r:.80} is neither an event nor a list of events")
 
 
 def prepare(
@@ -201,19 +201,19 @@ def prepare(
     most: int = MOST_BYTES,
     redact: Redactor | None = None,
 ) -> tuple[Prepared, ...]:
-    """Encode events for an append; ``meta`` is for those that bring none of their own.
+    """Encode events for an append.
 
     Args:
-        events: What is to be appended.
-        meta: Metadata.
-        threshold: Payloads of more bytes are kept in a blob.
-        most: Bytes that a payload may have.
-        redact: What takes out of payloads what must not be stored.
+        events: The events to append.
+        meta: Metadata for events without their own.
+        threshold: Payloads of more bytes are stored in a blob.
+        most: The most bytes of a payload.
+        redact: The redactor, if any.
 
     Raises:
-        InvalidEvent: There are none, one cannot be encoded or is larger than an event may be, or
-            an event id is used twice.
-        RedactionFailed: The redactor raised.
+        InvalidEvent: ``events`` is empty, an event cannot be encoded or exceeds a limit, or an
+            event id is used twice.
+        RedactionFailed: The redactor raised or returned an invalid value.
     """
     if not events:
         raise InvalidEvent("an append needs at least one event")
@@ -230,7 +230,7 @@ def prepare(
             payload, chosen, own_meta = event, None, meta or NO_META
         if not isinstance(payload, (Payload, UnknownEvent)):
             raise InvalidEvent(f"{payload!r} is not an event: use a class of eventstore.events")
-        if own_meta is not before:  # Events of a turn mostly share theirs.
+        if own_meta is not before:  # Events of a turn usually share their metadata.
             before = own_meta
             kept_meta = own_meta if redact is None else redacted_meta(own_meta, redact, index=place)
             meta_text, private = _meta_text(kept_meta, place), _private_text(kept_meta)
@@ -272,14 +272,14 @@ def _sealed(event: Prepared, key: SealingKey) -> Prepared:
 def _encoded(
     payload: EventData, place: int, most: int, redact: Redactor | None
 ) -> tuple[EventData, str]:
-    """Return a payload that is within all bounds as it may be stored, and its JSON text."""
+    """Return a payload that is within all bounds, redacted, and its JSON text."""
     if redact is not None:
         _check_bounds(payload, place)
         payload = redacted(payload, redact, index=place)
     try:
         text = encode(payload)
     except InvalidEvent:
-        _check_bounds(payload, place)  # which tells where it is nested too deeply
+        _check_bounds(payload, place)  # whose error names the field that is nested too deeply
         raise
     _check_bounds(payload, place, text)
     # A quarter of the limit in characters cannot exceed it in bytes.
@@ -301,12 +301,12 @@ def _check_bounds(payload: EventData, place: int, text: str | None = None) -> No
 
 
 def _check_readable(payload: Payload, text: str, place: int) -> None:
-    """Refuse an event of a product's own that would not be read back as what it is."""
+    """Refuse a product's own event that could not be read back as the same class."""
     name, cls = type(payload).__name__, class_of(payload.type)
     if cls is None or not isinstance(payload, cls):
         said = f"{name} is not registered for its type: call register_event({name})"
     elif isinstance(read := decode(payload.type, cls.schema_version, text), UnknownEvent):
-        said = f"it could not be read back, so its class needs a change: {read.reason}"
+        said = f"it could not be read back; change its class: {read.reason}"
     else:
         return
     raise InvalidEvent(f"event {place} of the append ({payload.type}): {said}", index=place)
@@ -315,10 +315,10 @@ def _check_readable(payload: Payload, text: str, place: int) -> None:
 def check(
     events: Sequence[NewEvent], most: int = MOST_BYTES, redact: Redactor | None = None
 ) -> None:
-    """Refuse what an append of these events would, without preparing them.
+    """Refuse events that an append would refuse, without preparing them.
 
     Raises:
-        InvalidEvent: One cannot be encoded or redacted, or is larger than an event may be.
+        InvalidEvent: An event cannot be encoded or redacted, or exceeds a limit.
     """
     for place, event in enumerate(events):
         _meta_text(event.meta, place)
@@ -328,7 +328,7 @@ def check(
 
 
 def check_owner(field: str, name: str | None) -> str | None:
-    """Return a tenant's or a user's name, or a key, which an index is able to hold.
+    """Return a tenant's id, a user's id or a key, if it is short enough for an index.
 
     Raises:
         InvalidEvent: It is too long.
@@ -337,7 +337,7 @@ def check_owner(field: str, name: str | None) -> str | None:
         size = len(escape(name).encode())
         if size > _MOST_OF_AN_OWNER:
             limit = f"{_MOST_OF_AN_OWNER:,} bytes"
-            said = f"{field} has {size:,} bytes; at most {limit} can be kept"
+            said = f"{field} has {size:,} bytes; at most {limit} can be stored"
             raise InvalidEvent(said, field=field, limit=limit)
     return name
 
@@ -358,6 +358,6 @@ def _meta_text(meta: Meta, place: int) -> str:
 
 
 def _private_text(meta: Meta) -> str:
-    """Return the JSON text of what is kept with the payload; empty if there is nothing."""
+    """Return the JSON text of the metadata stored with the payload, or an empty text."""
     private = {name: value for name in PRIVATE if (value := getattr(meta, name)) is not None}
     return dumps(private) if private else ""

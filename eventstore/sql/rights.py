@@ -1,8 +1,8 @@
-"""Rights of a login that may change rows and nothing else, on PostgreSQL.
+"""Rights of a PostgreSQL login that may change rows and nothing else.
 
-Its tables are the owner's, who upgrades them and rebuilds read models. Whoever may write the
-projections' heads may write the tables that are made for them later: a new generation gets the same
-rights in the transaction that makes it.
+The tables belong to the owner, who upgrades them and rebuilds read models. A login that may write
+``projection_heads`` may also write projection tables created later: a new generation gets the same
+rights in the transaction that creates it.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ _LACKING = text(
 
 
 def grant(connection: Connection, role: str) -> None:
-    """Give a role what it needs to append, read, project and erase, in the caller's transaction.
+    """Give a role the rights to append, read, project and erase, in the caller's transaction.
 
     Raises:
-        NotWritable: The database is SQLite, which has no roles, or has no such role; or the login
-            may not grant, as it does not own the tables.
+        NotWritable: The database is SQLite, which has no roles; the role does not exist; or the
+            login may not grant, because it does not own the tables.
     """
     url = masked(connection.engine.url)
     if connection.dialect.name == "sqlite":
-        raise NotWritable(url, "SQLite has no roles: who may write its file may do everything")
+        raise NotWritable(url, "SQLite has no roles: anyone who can write its file can do anything")
     found = connection.execute(_ROLE, {"role": role}).first()
     if found is None:
-        raise NotWritable(url, f"there is no role {role!r}: create it with CREATE ROLE")
+        raise NotWritable(url, f"role {role!r} does not exist: create it with CREATE ROLE")
     grantee, schema = found
     connection.exec_driver_sql(_escaped(f"GRANT USAGE ON SCHEMA {schema} TO {grantee}"))
     tables, views = relations(connection)
     granted = {name: _LESS.get(name, _ROWS) for name in tables} | dict.fromkeys(views, _READ)
     for name, rights in granted.items():
         _grant(connection, rights, name, grantee)
-    # Who owns no table grants nothing, of which PostgreSQL merely warns.
+    # If the login owns no table, nothing is granted, and PostgreSQL only warns.
     asked = [(name, right) for name, rights in granted.items() for right in rights]
     names, each = zip(*asked, strict=True)
     asking = {"names": [*names], "rights": [*each], "role": role}
@@ -77,7 +77,7 @@ def grant(connection: Connection, role: str) -> None:
 
 
 def relations(connection: Connection) -> tuple[list[str], list[str]]:
-    """Return the names of the store's tables, those of projections among them, and of its views."""
+    """Return the names of the store's tables, including projections' tables, and of its views."""
     declared = metadata_for("postgresql").tables
     derived = derived_tables(connection)
     tables = {*declared, VERSION_TABLE, *derived}
@@ -87,11 +87,10 @@ def relations(connection: Connection) -> tuple[list[str], list[str]]:
 
 
 def share_rights(connection: Connection, names: Iterable[str]) -> None:
-    """Give tables or views that were just made the rights that others have on projections' heads.
+    """Give new tables or views the rights that other roles have on ``projection_heads``.
 
-    And row-level security, where the store has it.
-
-    In the caller's transaction, which has made them.
+    Also gives them row-level security, if the store has it. Runs in the caller's transaction, which
+    has created them.
     """
     if connection.dialect.name == "sqlite":
         return

@@ -1,8 +1,8 @@
-"""Row-level security on PostgreSQL: the database itself shows a login one owner's rows alone.
+"""Row-level security on PostgreSQL: the database itself limits a login to one owner's rows.
 
-Each transaction of a store that is bound to an owner says whose it is; one that says nothing sees
-nothing. The tables' owner, superusers and roles with BYPASSRLS are not concerned: they are for
-upkeep. Tables that are made later get their policy in the transaction that makes them.
+Each transaction of a store that is bound to an owner names that owner; a transaction that names
+none sees nothing. The tables' owner, superusers and roles with BYPASSRLS are exempt: they are for
+maintenance. Tables created later get their policy in the transaction that creates them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from eventstore.sql.types import escape
 __all__ = ["OWNER", "is_secured", "secure", "secure_new", "speaks_for", "unsecure", "unsecured"]
 
 OWNER = "eventstore_owner"
-"""The execution option of an engine's variant: the statement that each transaction begins with."""
+"""The execution option of an engine's variant: the first statement of each transaction."""
 
 _POLICY = "eventstore_owner"
 _TENANT, _USER = "eventstore.tenant_id", "eventstore.user_id"
-_LEAST_VERSION = 15_00_00  # whose views can be read with the rights of whoever reads them
+_LEAST_VERSION = 15_00_00  # the first with views that use the reader's own rights
 
 
 def _is(column: str, setting: str, nobody: str) -> str:
@@ -52,12 +52,12 @@ _SECURED = text("SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass('co
 
 
 def is_secured(connection: Connection) -> bool:
-    """Whether the tables show a login its own rows alone; never on SQLite."""
+    """Whether row-level security is on; never on SQLite."""
     return backend_of(connection).secures_rows and bool(connection.execute(_SECURED).scalar())
 
 
 def speaks_for(tenant_id: str | None, user_id: str | None) -> bytes:
-    """Return the statement that says whose a transaction is, and no later one's."""
+    """Return the statement that names a transaction's owner, for this transaction only."""
     tenant = "-" if tenant_id is None else f"+{escape(tenant_id)}"
     user = "-" if user_id is None else f"+{escape(user_id)}"
     sets = ((_TENANT, tenant), (_USER, user))
@@ -66,14 +66,14 @@ def speaks_for(tenant_id: str | None, user_id: str | None) -> bytes:
 
 
 def secure(connection: Connection, names: Iterable[str]) -> None:
-    """Have these tables and views show each login one owner's rows, in the caller's transaction.
+    """Limit each login to one owner's rows of these tables and views, in the caller's transaction.
 
     Raises:
-        NotWritable: The database is SQLite, or a PostgreSQL before version 15.
+        NotWritable: The database is SQLite, or PostgreSQL before version 15.
     """
     url = masked(connection.engine.url)
     if not backend_of(connection).secures_rows:
-        said = "SQLite has no row-level security: who may read its file may read all of it"
+        said = "SQLite has no row-level security: anyone who can read its file can read all of it"
         raise NotWritable(url, said)
     found = connection.execute(text("SHOW server_version_num")).scalar_one()
     if int(found) < _LEAST_VERSION:
@@ -82,13 +82,13 @@ def secure(connection: Connection, names: Iterable[str]) -> None:
 
 
 def secure_new(connection: Connection, names: Iterable[str]) -> None:
-    """Secure what was just made, where the others are; in the transaction that has made it."""
+    """Secure new tables and views if the store is secured, in the transaction that created them."""
     if is_secured(connection):
         _secure(connection, names)
 
 
 def unsecure(connection: Connection, names: Iterable[str]) -> None:
-    """Take row-level security off these tables and views, in the caller's transaction."""
+    """Remove row-level security from these tables and views, in the caller's transaction."""
     if not backend_of(connection).secures_rows:
         return
     for name, kind, _, _ in connection.execute(_TABLES, {"names": [*names]}):
@@ -101,7 +101,7 @@ def unsecure(connection: Connection, names: Iterable[str]) -> None:
 
 
 def unsecured(connection: Connection, names: Iterable[str]) -> list[str]:
-    """Return which of these tables have a conversation's rows and no row-level security."""
+    """Return those of these tables that hold conversations' rows but lack row-level security."""
     rows = connection.execute(_TABLES, {"names": [*names]})
     return sorted(name for name, kind, on, owned in rows if kind == "r" and owned and not on)
 
@@ -118,7 +118,7 @@ def _secure(connection: Connection, names: Iterable[str]) -> None:
             theirs = _OF_OWN.format(table=own)
             rule = f"USING ({theirs}) WITH CHECK ({theirs})"
         elif name == "projections":
-            # Who sees only their own events must not say up to where all of them are folded.
+            # A login that sees only its own events must not change how far all of them are folded.
             rule = "FOR SELECT USING (true)"
         else:
             continue

@@ -1,17 +1,17 @@
 """The tables that cannot be rebuilt, as SQLAlchemy metadata, for queries and for comparison.
 
-The tables are created by the migrations alone; a test holds that an upgraded database equals what
-is declared here. Each table is keyed by ``conversation_id`` first, but for the four that hold a
-handful of rows for the whole store (``projections``, ``shared_tables``, ``store_epochs``,
+Only the migrations create the tables; a test checks that an upgraded database equals what is
+declared here. Each table is keyed by ``conversation_id`` first, except the four that hold a few
+rows for the whole store (``projections``, ``shared_tables``, ``store_epochs``,
 ``store_identity``).
 
 The databases differ in one point. SQLite has a single writer, so ``position`` orders the feed
-and is the primary key (never reused, by ``AUTOINCREMENT``). PostgreSQL has many, so the
-feed is ordered by ``(epoch, tx_id, position)``, see `eventstore.sql.feed`.
+and is the primary key (never reused, thanks to ``AUTOINCREMENT``). PostgreSQL has many writers, so
+the feed is ordered by ``(epoch, tx_id, position)``, see `eventstore.sql.feed`.
 
-Tables that were made beside the log's are named in it: those of a generation in ``projections``,
-others, such as counts of tokens, in ``shared_tables`` by whoever makes them. So erasing and rights
-reach all of them in a process that has never loaded their makers.
+Derived tables are registered in the log's own: the tables of a generation in ``projections``,
+others, such as token counts, in ``shared_tables`` by the code that creates them. So erasure and
+grants reach all of them even in a process that has not loaded that code.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def _projections(metadata: MetaData) -> None:
 
 
 def derived_tables(connection: Connection) -> list[str]:
-    """Return the names of these tables, shared ones last, in the order of their registration."""
+    """Return the names of the derived tables, shared ones last, in order of registration."""
     tables = metadata_for(connection.dialect.name).tables
     registered = connection.execute(select(tables["projections"].c.tables)).scalars().all()
     shared = tables["shared_tables"].c

@@ -1,17 +1,17 @@
-"""Connections: what each to PostgreSQL sets, and which ones a process must not use.
+"""Connections: the settings of PostgreSQL sessions, and connections that a process must not use.
 
-Correctness rests on some settings (isolation, durable commits, how values are written as text), and
-on others that one stopped process harms nobody else (how long a lock is waited for, how long a
-transaction may rest). They are set whatever defaults the role or the database has, once for a
-connection. Behind a pooler that gives each transaction another server's session, as PgBouncer does
-in transaction mode, they are set for each transaction instead, statements are not prepared, and
-nothing is left behind in a session.
+Correctness depends on some settings (isolation, durable commits, how values are written as text).
+Others keep a stopped process from blocking the rest (how long to wait for a lock, how long a
+transaction may be idle). They are set once per connection, whatever defaults the role or the
+database has. Behind a pooler that gives each transaction a different server session, as PgBouncer
+does in transaction mode, they are set for each transaction instead, statements are not prepared,
+and nothing is left behind in a session.
 
-A process must not use the connections of its parent, nor those of a file that is another now.
-PostgreSQL's are cut off in a forked child, without a word to the server, and it opens others.
-SQLite keeps the locks of a file by process and by file, for all its connections together: so the
-parent closes idle ones before it forks, and a child that has inherited one all the same is refused,
-also as it opens the file again.
+A process must not use its parent's connections, nor connections to a file that has been replaced.
+In a forked child, PostgreSQL connections are cut off without notifying the server, and the child
+opens new ones. SQLite keeps a file's locks per process and file, shared by all its connections: so
+the parent closes idle connections before it forks, and a child that has inherited one anyway is
+refused, even if it opens the file again.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ __all__ = [
 
 LOCK_TIMEOUT_MS = 5_000
 IDLE_TIMEOUT_MS = 300_000
-"""How long any transaction may rest, also that in which a product's own code or a fold runs."""
+"""How long any transaction may be idle, including one in which your code or a fold runs."""
 
 _COMMITS = ("on", "remote_apply", "remote_write", "local", "off")
 _POOLERS = ("auto", "transaction", "none")
 _LOCK, _IDLE = "lock_timeout", "idle_in_transaction_session_timeout"
 _COMMIT, _POOLER, _SCHEMA = "synchronous_commit", "pooler", "schema"
 NAMES = frozenset((_LOCK, _IDLE, _COMMIT, _POOLER, _SCHEMA))
-"""The options of a URL that are this project's own, and not the driver's."""
+"""The URL options that belong to this project and not to the driver."""
 
 USER = "thread"
-"""Where a pooled connection's ``info`` has the thread that has taken it last."""
+"""Key in a pooled connection's ``info``: the thread that last checked it out."""
 
 _DURATION = re.compile(r"(\d{1,9}) ?(ms|s|min|h)?")
 _MS = {None: 1, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}
-_MOST_MS = 2**31 - 1  # of PostgreSQL
-_MOST_NAME_BYTES = 63  # likewise: it would cut a longer one in silence
+_MOST_MS = 2**31 - 1  # PostgreSQL's limit
+_MOST_NAME_BYTES = 63  # PostgreSQL's limit: it would silently truncate a longer name
 
 _LIMITS: dict[str, str | int] = {
-    # A server that is gone, or a network that swallows everything, is noticed within a minute.
+    # Notice a server that is gone, or a network that drops everything, within a minute.
     "connect_timeout": 10,
     "keepalives": 1,
     "keepalives_idle": 30,
@@ -88,35 +88,35 @@ BRIEF = (
     "current_setting('idle_in_transaction_session_timeout') WHEN '5min' THEN '30s' "
     "ELSE current_setting('idle_in_transaction_session_timeout') END, true)"
 )
-"""Of a transaction that runs statements alone: it rests for moments, unless its process stops."""
+"""For a transaction that only runs statements: it is idle for moments, unless its process stops."""
 
 _File = tuple[int, int]
 
 _inherited: set[_File] = set()
-"""Device and inode of SQLite's files that the parent used as it forked this process."""
+"""Device and inode of SQLite files that the parent was using when it forked this process."""
 
 _kept: list[Any] = []
-"""Their connections, never to be closed: that would undo what the parent is about to commit."""
+"""Their connections, which must never be closed: that would undo what the parent will commit."""
 
 
 def problem_of(query: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with this project's own options of a URL, if anything is."""
+    """Return what is wrong with this project's own options in a URL, if anything."""
     for name in NAMES.intersection(query):
         value = query[name]
         if not isinstance(value, str):
             return f"the option {name!r} is given more than once"
         if name == _SCHEMA:
-            # Within a search_path "$user" is whoever is logged in, however it is quoted.
+            # Within a search_path, "$user" means the current user, even if it is quoted.
             refused = value.startswith("pg_") or value == "$user"
             if refused or not 0 < len(value.encode()) <= _MOST_NAME_BYTES:
-                what = "has 1 to 63 bytes, does not begin with pg_ and is not $user"
+                what = "must have 1 to 63 bytes, not begin with pg_ and not be $user"
                 return f"the option {name!r} {what}"
             continue
         allowed = {_COMMIT: _COMMITS, _POOLER: _POOLERS}.get(name)
         if allowed is None and _milliseconds(value) is None:
-            return f"the option {name!r} is a number of ms, or one with its unit: 5s, 2min; 0: none"
+            return f"the option {name!r} must be a duration: 500 (ms), 5s, 2min, or 0 for none"
         if allowed is not None and value not in allowed:
-            return f"the option {name!r} is one of {', '.join(allowed)}"
+            return f"the option {name!r} must be one of {', '.join(allowed)}"
     return None
 
 
@@ -130,9 +130,9 @@ def _milliseconds(value: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a URL asks of its connections.
+    """The session settings in a URL.
 
-    Durations are in milliseconds, None where the URL has none; 0 is without a limit.
+    Durations are in milliseconds; None if the URL has none, 0 for no limit.
     """
 
     lock_timeout_ms: int | None
@@ -144,7 +144,7 @@ class Session:
 
     @classmethod
     def of(cls, url: URL) -> Session:
-        """Read it from a URL that `problem_of` has nothing to say about."""
+        """Read the settings from a URL in which `problem_of` finds no problem."""
         query = url.query
         lock, idle = query.get(_LOCK), query.get(_IDLE)
         commit = query.get(_COMMIT)
@@ -159,11 +159,11 @@ class Session:
 
     @property
     def patience_ms(self) -> int:
-        """How long a lock is waited for, as far as the URL tells; 0 is without a limit."""
+        """How long to wait for a lock, by the URL or the default; 0 means no limit."""
         return LOCK_TIMEOUT_MS if self.lock_timeout_ms is None else self.lock_timeout_ms
 
     def arguments(self, application: str) -> dict[str, str | int]:
-        """Return what the driver connects with, beside what the URL says."""
+        """Return the driver's connection arguments in addition to the URL's."""
         limits = {
             name: value
             for name, value in _LIMITS.items()
@@ -173,10 +173,10 @@ class Session:
         return {"fallback_application_name": application, **encoding, **limits}
 
     def begin(self, connection: psycopg.Connection[Any], *, read_only: bool) -> bytes | None:
-        """Set up a new connection; return what each transaction must execute first, if anything.
+        """Set up a new connection; behind a pooler, return the first statement of each transaction.
 
-        That is so behind a pooler. Whether there is one shows in the process id: that of the
-        server's own process is another one than the pooler has told.
+        A pooler is detected by the process id: the server process has another id than the one that
+        the pooler reported.
         """
         connection.read_only = True if read_only else None
         settings = self._settings()
@@ -195,15 +195,15 @@ class Session:
         return self.each()
 
     def each(self) -> bytes:
-        """Return what sets up a transaction alone, and leaves nothing behind in the session."""
+        """Return the statement that sets up one transaction and leaves the session unchanged."""
         return _select(self._settings(), "true")
 
     def _settings(self) -> dict[str, str]:
-        """Return the value of each setting, as an expression of SQL."""
+        """Return the value of each setting, as a SQL expression."""
         settings = {name: f"'{value}'" for name, value in _FIXED.items()}
         settings[_LOCK] = _timeout(_LOCK, self.lock_timeout_ms, LOCK_TIMEOUT_MS)
         settings[_IDLE] = _timeout(_IDLE, self.idle_timeout_ms, IDLE_TIMEOUT_MS)
-        # What an administrator has made stronger stays so; what is weaker is for the URL to say.
+        # Keep an administrator's stronger setting; only the URL can choose a weaker one.
         settings[_COMMIT] = (
             f"CASE current_setting('{_COMMIT}') WHEN 'remote_apply' THEN 'remote_apply' "
             "ELSE 'on' END"
@@ -211,23 +211,23 @@ class Session:
             else f"'{self.synchronous_commit}'"
         )
         if self.schema is not None:
-            # It alone: what is not there yet must not be found in another schema.
+            # Only this schema: missing tables must not be found in another one.
             settings["search_path"] = literal(quoted(self.schema))
         return settings
 
 
 def quoted(name: str) -> str:
-    """Return a name as PostgreSQL's statements and ``search_path`` take it."""
+    """Return a quoted identifier for PostgreSQL's statements and ``search_path``."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """Return a text as PostgreSQL's statements take it."""
+    """Return a string literal for PostgreSQL's statements."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def _timeout(name: str, asked_ms: int | None, usual_ms: int) -> str:
-    """Return the expression of a limit; one that the role or the database has is kept."""
+    """Return the expression of a timeout; a limit set for the role or the database is kept."""
     if asked_ms is not None:
         return f"'{asked_ms}'"
     current = f"current_setting('{name}')"
@@ -240,7 +240,7 @@ def _select(settings: Mapping[str, str], is_local: str, *first: str) -> bytes:
 
 
 class Opened:
-    """The connections that an engine has opened, and whether this process may use them."""
+    """The connections opened by an engine, and whether this process may use them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -250,30 +250,30 @@ class Opened:
         self._path = ""
         self._file: _File | None = None
         self._lost = False
-        # SQLite would make a new file in the place of a lost one.
+        # SQLite would create a new file in place of a lost one.
         event.listen(engine, "do_connect", lambda *_: self.check())
         event.listen(engine, "connect", self._connected)
         event.listen(engine, "checkout", self._taken)
 
     @property
     def on_file(self) -> bool:
-        """Whether it is known to be a file of SQLite's, and not a database in memory."""
+        """Whether the database is known to be a SQLite file and not in memory."""
         return self._path != ""
 
     @property
     def is_parents(self) -> bool:
-        """Whether this process was forked in a way that nobody was told of, as by C code."""
+        """Whether this process was forked without calling Python's fork hooks, as by C code."""
         return self._process != os.getpid()
 
     def check(self) -> None:
-        """Raise unless the connections lead to the database that they were opened for.
+        """Raise unless the connections still belong to the database that they were opened for.
 
         Raises:
             DatabaseReplaced: SQLite's file was deleted or replaced.
-            ForkedStore: This process was forked while its parent used SQLite's database.
+            ForkedStore: This process was forked while its parent was using the SQLite database.
         """
         if self._path and self._file is None:
-            self._file = _identity(self._path)  # SQLite makes a new one when it first writes.
+            self._file = _identity(self._path)  # SQLite creates a new file at its first write.
         if self._file is not None:
             if self._file in _inherited:
                 raise ForkedStore(
@@ -285,20 +285,20 @@ class Opened:
                 raise DatabaseReplaced(
                     self._url,
                     "the file was deleted or replaced while the store was open: close the store, "
-                    "and open it again once the right file is there",
+                    "put the right file in place, and open it again",
                 )
         elif self._lost:
             raise ForkedStore(
                 self._url,
-                "a database in memory stays with the process that made it: use a file, or open "
+                "an in-memory database belongs to the process that created it: use a file, or open "
                 "another database in this process",
             )
 
     def in_child(self) -> None:
-        """Let go of the parent's connections, so that it does not notice."""
+        """Drop the parent's connections without the parent noticing."""
         self._process = os.getpid()
         for record in list(self._records):
-            connection, record.fairy_ref = record.dbapi_connection, None  # Nobody is to return it.
+            connection, record.fairy_ref = record.dbapi_connection, None  # Prevents its return.
             if connection is not None:
                 self._let_go(connection, used_here=record.info.get(USER) == get_ident())
         self._records.clear()
@@ -311,8 +311,8 @@ class Opened:
             connection.close()
             return
         if used_here:
-            # Those that another thread of the parent used are not touched, and have nobody who
-            # could use them here: SQLite's lock on one may be held by that thread, for ever.
+            # Connections of the parent's other threads are left alone, and nothing here can use
+            # them: such a thread may hold SQLite's lock on its connection, forever in this process.
             connection.set_authorizer(_deny)
         _kept.append(connection)
         if self._file is not None:
@@ -329,7 +329,7 @@ class Opened:
         record.info[USER] = get_ident()
         if self.is_parents:
             self.in_child()
-            raise DisconnectionError("forked")  # Upon which the pool opens another.
+            raise DisconnectionError("forked")  # Makes the pool open another one.
         self.check()
 
 
@@ -347,7 +347,7 @@ def _deny(*_: object) -> int:
 
 
 def _cut(number: int) -> None:
-    """Put a socket whose other end is closed in a socket's place: nothing is sent any more."""
+    """Replace a socket by one whose other end is closed, so that nothing more is sent."""
     near, far = socket.socketpair()
     far.close()
     os.dup2(near.fileno(), number, inheritable=False)

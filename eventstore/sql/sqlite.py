@@ -1,4 +1,4 @@
-"""SQLite: its SQL, its values, and its transactions: at which sync level, whose turn to write."""
+"""SQLite: its SQL, its values and its transactions (sync levels, and turns of writing threads)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from eventstore.sql.types import text_to_id, text_to_time, time_to_text
 
 __all__ = ["SQLITE", "begin"]
 
-# What PostgreSQL is told and SQLite needs not be: types, and locks beside that of the whole file.
+# PostgreSQL's casts and row locks, which SQLite does not need: a lock there covers the whole file.
 _CAST = re.compile(r"::[a-z0-9]+(?:\[\])?")
 _ANY = re.compile(r"= ANY\((:[a-z_]+)\)")
 _LOCKS = re.compile(r" FOR (?:UPDATE|SHARE)\b")
@@ -51,7 +51,7 @@ _TABLE_AND_TRIGGERS = """
     SELECT type, name FROM sqlite_master WHERE tbl_name = ? AND type IN ('table', 'trigger')
     ORDER BY type DESC
     """
-_ROWS_TOGETHER = 20  # in one statement; fewer variables than any SQLite allows
+_ROWS_TOGETHER = 20  # per statement; stays below every SQLite build's limit on variables
 _HEAD = """
     UPDATE conversations SET version = ?, chain = ?, last_active_at = ?
     WHERE conversation_id = ? AND version = ? AND chain = ? AND writer_epoch = ?
@@ -67,7 +67,7 @@ _STANDING = """
         AND version = json_extract(wanted.value, '$[1]')
         AND hex(chain) = json_extract(wanted.value, '$[2]')
     """
-# One writer at a time: positions are taken in the order of the commits.
+# One writer at a time: positions are assigned in the order of commits.
 _FEED = FeedOrder(
     prefix="s2",
     place=("position",),
@@ -111,20 +111,20 @@ class _Sqlite(Backend):
         return _sql(statement)
 
     def as_stored(self, column: str) -> str:
-        return f"CAST({column} AS BLOB)"  # What was altered may no longer be text.
+        return f"CAST({column} AS BLOB)"  # An altered value may no longer be text.
 
     def reading(self, connection: AnyConnection) -> Any:
         return cursor(connection)
 
     def transaction(self, at_hand: Pooled, **asked: Unpack[Asked]) -> _Transaction:
         write = asked.get("write", False)
-        # What only reads commits nothing, at whatever sync level the connection has.
+        # A reader commits nothing, so the connection's sync level does not matter.
         durable = asked.get("durable", True) if write else None
         mode = "IMMEDIATE" if write else "DEFERRED"
         return _Transaction(at_hand, mode, durable, asked.get("patience_ms"))
 
     def settings(self, *, durable: bool, patience_ms: int | None) -> str:
-        return ""  # `begin` has seen to it.
+        return ""  # `begin` has applied them.
 
     def now(self, connection: AnyConnection) -> datetime:
         return utc_now()
@@ -157,8 +157,8 @@ class _Sqlite(Backend):
             return
         if len(rows) > 1:
             cur.executemany(_EVENTS, rows[:-1])
-        last = cur.execute(_EVENTS, rows[-1]).lastrowid  # which many rows do not tell
-        # The only writer: positions are counted without a gap up to the last row.
+        last = cur.execute(_EVENTS, rows[-1]).lastrowid  # not set by `executemany`
+        # There is one writer, so positions have no gap up to the last row.
         position = last - len(rows) + 1
         for step in taken:
             step.positions = range(position, position + len(step.events))
@@ -170,7 +170,7 @@ class _Sqlite(Backend):
     def lock(
         self, connection: AnyConnection, table: str, keys: Sequence[str], *, exclusive: bool
     ) -> None:
-        """Nothing: there is one writer at a time."""
+        """Nothing to do: there is one writer at a time."""
 
     def count_standing(self, cur: Any, places: Sequence[tuple[Any, int, bytes | None]]) -> int:
         hexed = [
@@ -188,8 +188,8 @@ class _Sqlite(Backend):
     ) -> None:
         whole = 0
         if triggers:
-            # A statement that a trigger is part of keeps a copy of each page that it changes, in a
-            # file of its own, so that it can be undone by itself.
+            # A statement that fires a trigger copies each page that it changes to a separate file,
+            # so that it can be undone by itself.
             whole = len(rows) // _ROWS_TOGETHER * _ROWS_TOGETHER
             for start in range(0, whole, _ROWS_TOGETHER):
                 some = chain.from_iterable(rows[start : start + _ROWS_TOGETHER])
@@ -197,8 +197,8 @@ class _Sqlite(Backend):
         cur.executemany(_insert(table, columns), rows[whole:])
 
     def empty(self, connection: Connection, table: str) -> None:
-        # Within a transaction a drop copies each page into a file of its own first, so that it can
-        # be undone by itself; without triggers, a delete of all rows does not.
+        # Within a transaction, a drop first copies each page to a separate file, so that it can be
+        # undone by itself; without triggers, deleting all rows does not.
         for kind, name in connection.exec_driver_sql(_TABLE_AND_TRIGGERS, (table,)).all():
             removing = "DELETE FROM" if kind == "table" else "DROP TRIGGER"
             connection.exec_driver_sql(f'{removing} "{name}"')
@@ -246,9 +246,9 @@ SQLITE = _Sqlite()
 class _Transaction:
     """A transaction on SQLite, where every query sees one state of the database anyway.
 
-    Threads of one store that write take turns at a lock of its own: SQLite would have each sleep
-    and try again, up to 0.1 s at a time, and whoever is awake goes first. It decides all the same
-    where a turn does not come within a second.
+    The writing threads of one store take turns with the store's own lock: SQLite would have each of
+    them sleep and retry, up to 0.1 s at a time, and the first awake would win. If a thread's turn
+    does not come within a second, SQLite's lock decides after all.
     """
 
     __slots__ = (
@@ -272,7 +272,7 @@ class _Transaction:
         self._pooled: Any = None
 
     def __enter__(self) -> DriverConnection:
-        """Take a connection and begin; an interruption anywhere leaves nothing of that."""
+        """Take a connection and begin; an interruption at any point leaves nothing behind."""
         try:
             return self._begin()
         except BaseException:
@@ -290,7 +290,7 @@ class _Transaction:
         return DriverConnection(pooled.dbapi_connection, at_hand.backend, at_hand.keys)
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
-        """Commit; on an error, give the connection to the pool, which rolls back."""
+        """Commit; on an error, return the connection to the pool, which rolls back."""
         try:
             if error is None:
                 self._pooled.dbapi_connection.commit()
@@ -300,7 +300,7 @@ class _Transaction:
             self._give_up()
 
     def __del__(self) -> None:
-        """Leave nothing open, where `__exit__` was interrupted before it had begun."""
+        """Clean up if `__exit__` was interrupted before it began."""
         if getattr(self, "_has_turn", False) or getattr(self, "_pooled", None) is not None:
             self._give_up()
 
@@ -316,20 +316,20 @@ class _Transaction:
         inside, turn = self._at_hand.here.inside, self._at_hand.turn
         inside.discard(self)
         if self._has_turn or (self._mode == "IMMEDIATE" and not inside):
-            # Had, perhaps, when an interruption came before that was noted; or in the parent.
+            # An interruption may have come before `_has_turn` was set; or the parent had the turn.
             with suppress(RuntimeError):
                 turn.release()
             self._has_turn = False
 
 
 def begin(pooled: Any, mode: str, *, durable: bool | None, patience_ms: int | None = None) -> None:
-    """Begin a transaction on SQLite, at the sync level that its durability asks for.
+    """Begin a transaction on SQLite, at the sync level that its durability requires.
 
-    With ``durable`` None, which is for those that write nothing, it is at any level. It waits for
-    the lock as long as the store does, or for ``patience_ms`` if that is shorter.
+    With ``durable`` None, for transactions that write nothing, the level stays as it is. It waits
+    for the lock as long as the store does, or for ``patience_ms`` if that is shorter.
     """
     info, connection = pooled.info, pooled.dbapi_connection
-    # Of SQLAlchemy's, also those that begin by reading: nobody knows what they will write.
+    # SQLAlchemy's transactions always set it, even if they begin by reading: they may write later.
     if durable is not None:
         level = info["synchronous"] if durable else "NORMAL"
         if info.get("current") != level:
@@ -339,7 +339,7 @@ def begin(pooled: Any, mode: str, *, durable: bool | None, patience_ms: int | No
     usual = info["busy_timeout_ms"]
     timeout = usual if patience_ms is None else min(patience_ms, usual)
     if info.get("timeout", usual) != timeout:
-        info["timeout"] = None  # Not known, if what follows is interrupted.
+        info["timeout"] = None  # Unknown if the next statement is interrupted.
         connection.execute(f"PRAGMA busy_timeout={timeout}")
         info["timeout"] = timeout
     connection.execute("BEGIN IMMEDIATE" if mode == "IMMEDIATE" else f"BEGIN {mode}")

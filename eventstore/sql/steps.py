@@ -1,9 +1,9 @@
-"""Steps of streams from known heads, each event chained to the one before it: what is written.
+"""Steps of streams from known heads, with each event chained to the one before it.
 
-The one way in which events come to be written. Whoever holds a stream's lock knows its head; a
-store also remembers the heads that it saw last, and then the database confirms or refuses them: a
-stream that has moved meanwhile is left as it is. `Backend.advance` writes all streams of a call by
-a few statements, however many events they get.
+All events are written as steps. The holder of a stream's lock knows its head; a store also
+remembers the heads that it saw last, and the database then confirms or rejects them: a stream that
+has moved in the meantime is left unchanged. `Backend.advance` writes all streams of a call with a
+few statements, however many events they get.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_HEADS = 8192
 
 @dataclass(slots=True)
 class Head:
-    """What `conversations` says of a stream."""
+    """A stream's head, from its row in `conversations`."""
 
     version: int
     chain: bytes
@@ -34,15 +34,15 @@ class Head:
     tenant_id: str | None
     user_id: str | None
     stream: str
-    """The conversation's id as text, which both databases take."""
+    """The conversation's id as text, which both databases accept."""
     key: SealingKey | None = None
-    """What its events are sealed with, as far as that is known."""
+    """The key that its events are sealed with, if known."""
     line: object = field(default_factory=object)
-    """The same for all heads that a store has appended from one to the next."""
+    """The same object for all heads that a store has appended one after another."""
 
 
 class Step:
-    """One stream's way from a head, by one append or by several."""
+    """One stream's advance from a head, by one append or several."""
 
     __slots__ = (
         "chains",
@@ -62,10 +62,10 @@ class Step:
         self.events: list[Prepared] = []
         self.chains: list[bytes] = []
         self.positions: Sequence[int] | None = None
-        """Those of the events once they are written; None if the stream has moved."""
+        """The events' positions once they are written; None if the stream has moved."""
 
     def add(self, request: Append) -> slice:
-        """Chain an append's events to the head, and return their places within the step."""
+        """Chain an append's events to the head, and return their slice of the step's events."""
         head, chains, microseconds = self.head, self.chains, self.microseconds
         version, chain = head.version, head.chain
         for event in request.events:
@@ -97,7 +97,7 @@ class Step:
         return slice(start, len(self.events))
 
     def appended(self, places: slice) -> Appended:
-        """Return the result of the append at these places, once it is written."""
+        """Return the result of the append with this slice, once it is written."""
         recorded = partial(self._recorded, places)
         version = self.known.version + places.stop
         anchor = Anchor(version, self.chains[places.stop - 1], self.known.line)
@@ -130,13 +130,13 @@ class Step:
 
 
 class Heads(dict[int, Head]):
-    """Heads as a store saw them last, by the number that a stream's UUID is; guesses, all of them.
+    """The heads that a store saw last, by the integer of the stream's UUID; they may be outdated.
 
-    Up to 8,192; then it begins anew.
+    Holds up to 8,192; then it starts over.
     """
 
     def reach(self, step: Step) -> None:
-        """Keep the head that a step has reached."""
+        """Remember the head that a step has reached."""
         if len(self) >= _MOST_HEADS:
             self.clear()
         self[step.conversation_id.int] = step.head

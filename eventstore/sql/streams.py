@@ -1,11 +1,11 @@
-"""Rows of `conversations`: finding, listing and fencing streams, and marking where each stands.
+"""Rows of `conversations`: finding, listing and fencing streams, and marking their heads.
 
-A mark is a conversation's version and chain value, which is what a checkpoint keeps of it.
+A mark is a conversation's version and chain value; a checkpoint stores one for each conversation.
 
-An imported source that states no id of its own is known by a digest of its content, in a row that
-names the conversation it became. A digest lets whoever guesses the content be sure of it, so the
-row lives no longer than the content: erasing any part of the conversation deletes it, and the ids
-of conversation and events tell nothing.
+An imported source without its own id is identified by a digest of its content, in a row that names
+the conversation created from it. A digest lets anyone who guesses the content confirm the guess, so
+the row lives no longer than the content: erasing any part of the conversation deletes it. The ids
+of the conversation and its events reveal nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 
-# What decoding a value raises that SQLite keeps in a column of another type.
+# Errors of decoding a value of the wrong type, which SQLite accepts in any column.
 _UNREADABLE = (AttributeError, TypeError, ValueError)
 _RANDOM_BITS = 32
 
@@ -85,7 +85,7 @@ _COMPARED = Statement(
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """What the store knows of a conversation without reading its events."""
+    """A conversation's facts that are known without reading its events."""
 
     conversation_id: UUID
     version: int
@@ -97,7 +97,7 @@ class StreamInfo:
     parent_conversation_id: UUID | None
     parent_version: int | None
     key: str | None = None
-    """By which the product knows it."""
+    """The product's own key for the conversation."""
 
 
 def get_stream(connection: Connection, conversation_id: UUID) -> StreamInfo:
@@ -105,7 +105,7 @@ def get_stream(connection: Connection, conversation_id: UUID) -> StreamInfo:
 
     Raises:
         ConversationNotFound: No conversation has this id.
-        ConversationDamaged: Its row holds what no append has written.
+        ConversationDamaged: Its row holds values that no append has written.
     """
     query, table = _query(connection)
     try:
@@ -118,7 +118,7 @@ def get_stream(connection: Connection, conversation_id: UUID) -> StreamInfo:
 
 
 def owner_of(connection: Connection, conversation_id: UUID) -> tuple[str | None, str | None] | None:
-    """Return the tenant and the user of a conversation; None if there is no such conversation."""
+    """Return the tenant and the user of a conversation; None if it does not exist."""
     streams = metadata_for(connection.dialect.name).tables["conversations"].c
     query = select(streams.tenant_id, streams.user_id)
     row = connection.execute(query.where(streams.conversation_id == conversation_id)).first()
@@ -126,7 +126,7 @@ def owner_of(connection: Connection, conversation_id: UUID) -> tuple[str | None,
 
 
 def version_of(connection: Connection, conversation_id: UUID, event_id: UUID) -> int | None:
-    """Return the version of a conversation's own event of this id; None if there is none."""
+    """Return the version of the conversation's own event with this id, or None."""
     events = metadata_for(connection.dialect.name).tables["events"].c
     query = select(events.version).where(
         events.event_id == event_id, events.conversation_id == conversation_id
@@ -146,12 +146,12 @@ def list_streams(
 
     Args:
         connection: In a transaction of the caller's.
-        limit_to: Adds the condition whose they are, given the table's columns.
+        limit_to: Adds the owner's condition to the query, given the table's columns.
         after: Only ids above this one; pass the last id of a page to get the next.
-        limit: The most to return.
+        limit: The most conversations to return.
 
     Raises:
-        ConversationDamaged: A row holds what no append has written.
+        ConversationDamaged: A row holds values that no append has written.
     """
     query, table = _query(connection)
     query = limit_to(query, table.c)
@@ -161,7 +161,7 @@ def list_streams(
     try:
         return _infos(connection, query)
     except _UNREADABLE:
-        # One by one, which finds out whose row it is.
+        # One by one, so that the error names the conversation.
         ids = connection.execute(query.with_only_columns(table.c.conversation_id)).scalars().all()
         return [get_stream(connection, conversation_id) for conversation_id in ids]
 
@@ -176,14 +176,14 @@ def next_ids(connection: Connection, after: UUID | None, limit: int) -> list[UUI
 
 
 def count_events(connection: Connection) -> int:
-    """Return how many events there are by the conversations' own rows: cheap, for progress."""
+    """Return the number of events by the conversations' own rows: cheap, for progress."""
     version = metadata_for(connection.dialect.name).tables["conversations"].c.version
-    # Rows that were altered may hold anything; a sum of doubles does not overflow.
+    # Altered rows may hold anything; a sum of doubles does not overflow.
     return int(connection.execute(select(func.sum(cast(version, Double)))).scalar() or 0)
 
 
 def without_row(connection: Connection) -> list[UUID]:
-    """Return the conversations that have events but no row, which only tampering brings about."""
+    """Return the conversations that have events but no row; only tampering causes this."""
     tables = metadata_for(connection.dialect.name).tables
     events, streams = tables["events"].c, tables["conversations"].c
     row = select(streams.conversation_id).where(streams.conversation_id == events.conversation_id)
@@ -194,8 +194,8 @@ def without_row(connection: Connection) -> list[UUID]:
 def raise_writer_epoch(connection: AnyConnection, conversation_id: UUID) -> int:
     """Fence every earlier writer of the conversation and return the new writer's epoch.
 
-    Its upper bits count the writers, its lower 32 bits are random: a count that is given out twice,
-    since the database went back to an older state, makes another epoch.
+    Its upper bits count the writers, its lower 32 bits are random: if the database was restored to
+    an older state and the count repeats, the epoch still differs.
 
     Raises:
         ConversationNotFound: No conversation has this id.
@@ -235,19 +235,19 @@ def _query(connection: Connection) -> tuple[Select[Any], Any]:
 
 
 def find(connection: Connection, source: str) -> UUID | None:
-    """Return the conversation that a source became; None if it became none, or that was erased."""
+    """Return the conversation imported from a source; None if never imported, or erased since."""
     table = metadata_for(connection.dialect.name).tables["import_sources"]
     query = select(table.c.conversation_id).where(table.c.source == source)
     return connection.execute(query).scalars().first()
 
 
 def claim(connection: Connection, source: str) -> UUID:
-    """Return the conversation of a source, in the caller's transaction; a new id for a new one."""
-    # A unique index would not hold the conversation's id, by which tables are distributed.
+    """Return the conversation of a source, or a new id for it, in the caller's transaction."""
+    # A unique index would lack the conversation's id, by which tables are distributed.
     backend_of(connection).lock(connection, "import_sources", [source], exclusive=True)
     found = find(connection, source)
     if found is None:
-        # Not one of `new_id`: those of one import begin alike, and people name ids by beginnings.
+        # Not `new_id`: ids of one import would begin alike, and people type only the beginning.
         found = uuid4()
         table = metadata_for(connection.dialect.name).tables["import_sources"]
         connection.execute(insert(table).values(conversation_id=found, source=source))
@@ -255,13 +255,13 @@ def claim(connection: Connection, source: str) -> UUID:
 
 
 def forget(connection: Connection, conversation_id: UUID) -> None:
-    """Delete what tells the source of a conversation, in the caller's transaction."""
+    """Delete the record of a conversation's source, in the caller's transaction."""
     table = metadata_for(connection.dialect.name).tables["import_sources"]
     connection.execute(delete(table).where(table.c.conversation_id == conversation_id))
 
 
 class Mark(NamedTuple):
-    """A conversation's version and the chain value there."""
+    """A conversation's version and its chain value there."""
 
     conversation_id: UUID
     version: int
@@ -269,7 +269,7 @@ class Mark(NamedTuple):
 
 
 def store_id_of(connection: Connection) -> UUID:
-    """Return the random id that the store got with its schema, and that copies of it share."""
+    """Return the store's random id, created with its schema; copies of the store share it."""
     table = metadata_for(connection.dialect.name).tables["store_identity"]
     found: UUID = connection.execute(select(table.c.store_id)).scalar_one()
     return found
@@ -279,7 +279,7 @@ def next_marks(connection: Connection, after: UUID | None, limit: int) -> list[M
     """Return the marks of the conversations above ``after`` in order of id, up to ``limit``.
 
     Raises:
-        ConversationDamaged: A row holds what no append has written.
+        ConversationDamaged: A row holds values that no append has written.
     """
     if after is None:
         rows = _FIRST.rows(connection, page_size=limit)
@@ -295,7 +295,7 @@ def next_marks(connection: Connection, after: UUID | None, limit: int) -> list[M
 
 
 def differences(connection: Connection, marks: Iterable[Mark]) -> Iterator[Problem]:
-    """Yield what is no longer there of what was marked, unless the conversation was purged."""
+    """Yield the marks that the log no longer matches, except those of purged conversations."""
     for conversation_id, version, chain in marks:
         [(found, last, purges)] = _COMPARED.rows(
             connection, conversation_id=conversation_id, version=version
@@ -303,11 +303,11 @@ def differences(connection: Connection, marks: Iterable[Mark]) -> Iterator[Probl
         if found == chain or version == 0 or purges:
             continue
         if last is None:
-            detail = f"the conversation is gone, and had {version} events at the checkpoint"
+            detail = f"the conversation is gone; it had {version} events at the checkpoint"
             yield Problem(conversation_id, 1, "conversation_missing", detail)
         elif found is None and last < version:
-            detail = f"the last event is {last}, and was {version} at the checkpoint"
+            detail = f"the last event is {last}; it was {version} at the checkpoint"
             yield Problem(conversation_id, last + 1, "tail_missing", detail)
         else:
-            detail = "another history stands here than at the checkpoint"
+            detail = "the history differs from the one at the checkpoint"
             yield Problem(conversation_id, version, "history_differs", detail)

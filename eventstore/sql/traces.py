@@ -1,8 +1,8 @@
-"""What a database keeps of rows beside them: statistics for its planner, pages not yet reused.
+"""Traces of rows elsewhere in a database: planner statistics, and pages not yet reused.
 
-PostgreSQL's ANALYZE copies values into a table that `pg_stats` shows, where erasing would not reach
-them; so no statistics are kept of columns that hold what was said. Rows that were erased stay on
-disk until a vacuum, and the bytes of their pages until the table is rewritten.
+PostgreSQL's ANALYZE copies values into a table that `pg_stats` shows, where erasure would not reach
+them; so no statistics are collected for columns that hold content. Erased rows stay on disk until a
+vacuum, and the bytes of their pages until the table is rewritten.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from eventstore.sql.transactions import Transactions
 __all__ = ["clear_statistics", "vacuum", "without_statistics"]
 
 _log = get_logger("eventstore")
-_CLEARS = 18  # PostgreSQL from which statistics of a column can be deleted
+_CLEARS = 18  # the first PostgreSQL release that can delete the statistics of a column
 
-# Those of the log and of heads that are named hold nothing that is erased.
+# The excluded columns of `events` and `projection_heads` hold nothing that is erased.
 _COLUMNS = """
     FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
     JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -42,7 +42,8 @@ _KEPT = text(
         WHERE s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = a.attname)
     """  # noqa: S608 - a constant of this module
 )
-# With their schema: behind a pooler, what runs in no transaction has the server's search_path.
+# Qualified with the schema: behind a pooler, statements outside a transaction use the server's
+# search_path.
 _THERE = text(
     """
     SELECT format('%I.%I', n.nspname, c.relname)
@@ -60,7 +61,7 @@ _HOLDS = text(
 
 
 def without_statistics(connection: Connection, names: Iterable[str]) -> None:
-    """Keep PostgreSQL from collecting values of columns with texts, in the caller's transaction."""
+    """Stop PostgreSQL from collecting values of text columns, in the caller's transaction."""
     if connection.dialect.name != "postgresql":
         return
     quote = connection.dialect.identifier_preparer.quote_identifier
@@ -73,10 +74,10 @@ def without_statistics(connection: Connection, names: Iterable[str]) -> None:
 
 
 def clear_statistics(connection: Connection, names: Sequence[str]) -> None:
-    """Delete values that were collected while it was not forbidden, in the caller's transaction.
+    """Delete values that were collected before this was disabled, in the caller's transaction.
 
-    Before PostgreSQL 18 they are collected anew, from what is left; of a table that is empty then,
-    they stay.
+    Before PostgreSQL 18 the statistics are collected again, from the remaining rows; those of an
+    empty table stay.
     """
     if connection.dialect.name != "postgresql":
         return
@@ -88,7 +89,7 @@ def clear_statistics(connection: Connection, names: Sequence[str]) -> None:
             for schema, table, column in found:
                 _clear(connection, schema, table, column)
     except ProgrammingError as error:
-        said = "statistics of the planner may hold erased texts: only the tables' owner clears them"
+        said = "planner statistics may hold erased texts: only the tables' owner can clear them"
         _log.warning(said, error=str(error.orig))
 
 
@@ -104,15 +105,15 @@ def _clear(connection: Connection, schema: str, table: str, column: str) -> None
 
 
 def vacuum(transactions: Transactions, tables: Sequence[str]) -> None:
-    """Have a database rewrite its tables and indexes without what was erased, each by itself.
+    """Rewrite tables and indexes without the erased data, each in a statement of its own.
 
     Raises:
-        NotWritable: A table is another role's, and was not rewritten; the others were.
+        NotWritable: A table belongs to another role and was not rewritten; the others were.
     """
     engine = transactions.engine
     with translated(transactions.url):
         if engine.dialect.name == "sqlite":
-            with closing(engine.raw_connection()) as pooled:  # SQLAlchemy's begin transactions
+            with closing(engine.raw_connection()) as pooled:  # SQLAlchemy's own begin transactions
                 pooled.cursor().execute("VACUUM")
         else:
             with engine.begin() as connection:
@@ -141,5 +142,5 @@ def _rewrite(connection: Connection, url: str, tables: Sequence[str]) -> None:
     if connection.execute(_HOLDS, {"before": before}).scalar():
         _log.warning("erased rows are still in the tables: an older transaction may read them")
     if refused:
-        more = f" (and so on, {len(refused)} in all)" if len(refused) > 1 else ""
+        more = f" (and others, {len(refused)} in all)" if len(refused) > 1 else ""
         raise NotWritable(url, f"{refused[0]}{more}: the owner of the tables has to do this")

@@ -1,11 +1,11 @@
 """The transactions in which a store runs its functions: its own, or the caller's.
 
-SQLAlchemy's connections are for queries of any kind; the driver's own (`eventstore.sql.at_hand`)
-for the paths that every turn takes. A transaction ends with its block.
+SQLAlchemy's connections serve queries of any kind; the driver's own (`eventstore.sql.at_hand`)
+serve the hot paths of every turn. A transaction ends with its block.
 
-Appending in a transaction of the caller's needs one that is open, and durable once committed:
-outside any, an append would be written piece by piece or never committed, and a commit of SQLite's
-that does not wait for the disk can be undone by a power cut. Either is refused.
+Appending in the caller's transaction requires one that is open, and durable once committed. Without
+a transaction, an append would be written piece by piece or never committed; and a power cut can
+undo a SQLite commit that does not wait for the disk. Both are refused.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from eventstore.sql.urls import file_of
 __all__ = ["Transactions", "append_within", "empty_log", "require_connection"]
 
 
-_PATIENCE_MS = 500  # for readers that use the log which is to be emptied
+_PATIENCE_MS = 500  # how long to wait for readers of the log that should be emptied
 
 _LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")
-"""Of ``PRAGMA synchronous``, by number."""
+"""The levels of ``PRAGMA synchronous``, by number."""
 
 _HOME = text(
     "SELECT current_database(), nspname FROM pg_class "
@@ -64,9 +64,9 @@ class Transactions:
         self.session = Session.of(engine.url)
         waits = not backend_named(engine.dialect.name).locks_all
         self.patience_s = self.session.patience_ms / 1000 if waits else None
-        """How long a conversation's lock is waited for on PostgreSQL; 0 is without a limit."""
+        """How long to wait for a conversation's lock on PostgreSQL; 0 means no limit."""
         self._home: tuple[str, str] | None = None
-        # Half of the pool at most, so that the other half is always to be had.
+        # At most half of the pool, so that the other half is always available.
         size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
         self._at_hand = AtHand(engine, keep=size // 2)
 
@@ -74,8 +74,8 @@ class Transactions:
     def reading(self, *, snapshot: bool = False) -> Iterator[Connection]:
         """Yield a connection in a transaction for reading; ``snapshot`` freezes what it sees.
 
-        Here and in `writing` and `_on_driver`, errors of the block's statements become this
-        project's.
+        Here and in `writing` and `_on_driver`, drivers' errors in the block become this project's
+        errors.
         """
         engine = snapshot_of(self.engine) if snapshot else self.engine
         with translated(self.url), engine.begin() as connection:
@@ -83,19 +83,19 @@ class Transactions:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Yield a connection in a transaction of the caller's own, for its rows and ``append``.
+        """Yield a connection in the caller's own transaction, for its rows and for ``append``.
 
-        It is durable, holds SQLite's write lock from its first moment, is committed at the end of
-        the block and rolled back on an error. What the block raises goes on as it is, also what
-        SQLAlchemy raises for the caller's own statements. Others wait for what it has locked, so
-        PostgreSQL ends one that rests for longer than five minutes, or than the URL says
-        (`docs/running.md`).
+        The transaction is durable and holds SQLite's write lock from the start. It is committed at
+        the end of the block and rolled back on an error. Exceptions of the block pass through
+        unchanged, including SQLAlchemy's errors of the caller's own statements. Others wait for the
+        locks of the transaction, so PostgreSQL ends one that is idle for longer than five minutes,
+        or than the limit in the URL (`docs/running.md`).
 
         Raises:
             StoreUnavailable: The database cannot be used, or another writer held the lock for too
                 long; nothing was committed.
             StatementRefused: The commit was refused; nothing was committed.
-            UnsafeTransaction: An error that the block has caught had ended the transaction;
+            UnsafeTransaction: An error that the block caught had already ended the transaction;
                 nothing was committed.
         """
         with translated(self.url) as translating, begin_write(self.engine) as connection:
@@ -120,8 +120,8 @@ class Transactions:
     ) -> Iterator[Connection]:
         """Yield a connection in a transaction for writing, committed at the end of the block.
 
-        With ``durable`` false a power cut may undo the commit, as a whole: for what can be rebuilt.
-        With ``patience_ms`` it waits no longer for a lock, and then raises `DatabaseBusy`.
+        With ``durable`` false a power cut may undo the commit as a whole: for data that can be
+        rebuilt. ``patience_ms`` limits how long it waits for a lock before `DatabaseBusy`.
         """
         begun = begin_write(self.engine, durable=durable, patience_ms=patience_ms)
         with translated(self.url), begun as connection:
@@ -129,9 +129,10 @@ class Transactions:
 
     @contextmanager
     def _on_driver(self, **asked: Unpack[Asked]) -> Iterator[DriverConnection]:
-        """Yield what `reading` and `writing` do, as the driver's connection: for every turn's path.
+        """Yield the driver's connection in such a transaction, for the hot paths of every turn.
 
-        On PostgreSQL those that write are pipelined: one that fails may raise at a later one.
+        On PostgreSQL writing transactions are pipelined: the error of a statement may be raised at
+        a later one.
         """
         asked.setdefault("pipelined", asked.get("write", False))
         begun = self._at_hand.transaction(**asked)
@@ -139,7 +140,7 @@ class Transactions:
             yield connection
 
     def close(self) -> None:
-        """Close every connection, those in use as soon as they are given back; keep no other."""
+        """Close every connection, those in use once they are returned; keep no others."""
         close_pool(self.engine.pool)
         self._at_hand.close()
 
@@ -153,9 +154,9 @@ class Transactions:
 
 
 def _require_going_on(connection: Connection) -> None:
-    """Raise if the database has ended a transaction that its owner believes to go on.
+    """Raise if the database has ended a transaction that the caller believes to be open.
 
-    PostgreSQL answers its commit with a rollback and no error; SQLite has rolled back already.
+    PostgreSQL answers its commit with a rollback and no error; SQLite has already rolled back.
     """
     if not connection.in_transaction() or connection.invalidated:
         return
@@ -165,19 +166,20 @@ def _require_going_on(connection: Connection) -> None:
     else:
         ended = driver is not None and not driver.in_transaction
     if ended:
-        reason = "an error ended the transaction, and was caught in its block"
-        raise UnsafeTransaction(reason, "nothing was committed; let errors of the database pass")
+        reason = "an error ended the transaction, but its block caught the error"
+        raise UnsafeTransaction(reason, "nothing was committed; let database errors propagate")
 
 
 def empty_log(transactions: Transactions) -> bool:
-    """Have SQLite drop its write-ahead log, which still holds erased pages; tell whether it has.
+    """Truncate SQLite's write-ahead log and its erased pages; return whether this succeeded.
 
-    It cannot while a reader uses the log. Nobody can write while it waits, so it waits little.
+    SQLite cannot truncate the log while a reader uses it. Writers are blocked while it waits, so it
+    waits only briefly.
     """
     if transactions.engine.dialect.name != "sqlite":
         return True
-    # SQLAlchemy's connections begin a transaction, and one set to begin none loses its place in the
-    # pool where an error meets it on its way back.
+    # SQLAlchemy's connections begin a transaction; one set to begin none loses its place in the
+    # pool if an error occurs while it is returned.
     with translated(transactions.url), closing(transactions.engine.raw_connection()) as pooled:
         run = pooled.cursor()
         pooled.info["timeout"] = None  # The next transaction sets its own.
@@ -188,14 +190,15 @@ def empty_log(transactions: Transactions) -> bool:
 def append_within(
     store: Transactions, connection: Connection, request: Append, now: datetime
 ) -> Appended:
-    """Append in the transaction of a connection, as durable as the store's engine says.
+    """Append in a connection's transaction, with the durability of the store's engine.
 
-    On PostgreSQL a transaction of the product's gets the store's ``synchronous_commit``, unless it
-    has a stronger one, and the store's schema while this runs.
+    On PostgreSQL a product's transaction gets the store's ``synchronous_commit``, unless its own is
+    stronger, and the store's schema during the append.
 
     Raises:
-        UnsafeTransaction: It is in no transaction, or in one whose commit would not be durable.
-        EventStoreError: As `append` raises.
+        UnsafeTransaction: The connection is not in a transaction, or its commit would not be
+            durable.
+        EventStoreError: See `append`.
     """
     require_connection(connection)
     with translated(store.url), ExitStack() as stack:
@@ -208,20 +211,20 @@ def append_within(
 
 
 def require_connection(connection: object) -> None:
-    """Raise if something else stands in a connection's place, such as a session or the driver's.
+    """Refuse an object that is not a SQLAlchemy connection, such as a session or the driver's.
 
     Raises:
-        UnsafeTransaction: It does.
+        UnsafeTransaction: It is not a connection.
     """
     if not isinstance(connection, Connection | DriverConnection):
         kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
-        said = "is not a connection of SQLAlchemy's, as session.connection() gives one"
+        said = "is not a SQLAlchemy connection; pass for example session.connection()"
         raise UnsafeTransaction(f"{kind} {said}")
 
 
 @contextmanager
 def _in_schema(store: Transactions, connection: Connection) -> Iterator[None]:
-    """Let names without a schema mean the store's tables, on a connection of the product's."""
+    """Resolve unqualified names to the store's tables, on a product's connection."""
     if connection.dialect.name == "sqlite" or connection.engine.pool is store.engine.pool:
         yield
         return
@@ -234,7 +237,7 @@ def _in_schema(store: Transactions, connection: Connection) -> Iterator[None]:
         _require_same(database, found)
         yield
     finally:
-        # A transaction that an error has ended takes the setting back by itself.
+        # A transaction that an error has ended resets the setting by itself.
         driver: Any = connection.connection.driver_connection
         if driver.info.transaction_status != TransactionStatus.INERROR:
             run.execute(_LEAVE, [before])
@@ -243,15 +246,15 @@ def _in_schema(store: Transactions, connection: Connection) -> Iterator[None]:
 
 def _require_same(own: str, found: str) -> None:
     if own != found:
-        raise UnsafeTransaction(f"the connection is to {found}, and the store is in {own}")
+        raise UnsafeTransaction(f"the connection is to {found}, but the store is in {own}")
 
 
 def _require_durable(store: Transactions, connection: Connection) -> None:
     if not connection.in_transaction():
-        raise UnsafeTransaction("the connection is in no transaction")
+        raise UnsafeTransaction("the connection is not in a transaction")
     if connection.dialect.is_async and connection.dialect.driver != "psycopg":
         raise UnsafeTransaction(
-            f"an asynchronous connection is taken with the driver psycopg, not with "
+            f"an asynchronous connection must use the driver psycopg, not "
             f"{connection.dialect.driver}"
         )
     if connection.dialect.name != "sqlite":
@@ -260,17 +263,17 @@ def _require_durable(store: Transactions, connection: Connection) -> None:
     run = cursor(connection)
     if not driver.in_transaction:
         if driver.isolation_level is None:
-            raise UnsafeTransaction("the driver commits each statement by itself")
-        run.execute("BEGIN IMMEDIATE")  # As the driver would, before the first row is written.
+            raise UnsafeTransaction("the driver commits each statement separately")
+        run.execute("BEGIN IMMEDIATE")  # As the driver would, before it writes the first row.
     found = run.execute("PRAGMA synchronous").fetchone()[0]
     there = run.execute("PRAGMA database_list").fetchone()[2]
     run.close()
     own = file_of(store.engine.url) or ""
-    if os.path.isabs(own):  # Another one may be a URI, or of a directory that was left since.
+    if os.path.isabs(own):  # Others may be URIs, or relative to an earlier working directory.
         _require_same(os.path.realpath(own), os.path.realpath(there))
     promised = store.engine.get_execution_options().get(SYNCHRONOUS, "FULL")
     if found < _LEVELS.index(promised):
         raise UnsafeTransaction(
-            f"its commit would be made with synchronous={_LEVELS[found]}, and the store's are with "
+            f"its commit would use synchronous={_LEVELS[found]}, but the store's commits use "
             f"{promised}, to survive a power cut"
         )

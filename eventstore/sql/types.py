@@ -1,9 +1,9 @@
-"""Column types that behave alike on SQLite and PostgreSQL, and lose no text.
+"""Column types that behave the same on SQLite and PostgreSQL, and lose no text.
 
-PostgreSQL refuses NUL characters and lone surrogates in text, and `json` refuses to extract
-them. `SafeText` and `SafeJson` write such characters behind an escape character, a Unicode
-noncharacter that never stands in real text, and undo it on reading; any other text is stored as
-it is, so that a plain SQL client reads it.
+PostgreSQL refuses NUL characters and lone surrogates in text, and `json` refuses to extract them.
+`SafeText` and `SafeJson` escape such characters, using a Unicode noncharacter that never occurs in
+real text, and unescape them on reading. Any other text is stored verbatim, so a plain SQL client
+can read it.
 """
 
 from __future__ import annotations
@@ -62,23 +62,23 @@ _LONGEST_INDEXED = 800  # bytes; three such columns fit in an index
 _START_INDEXED = 700
 _DIGEST_INDEXED = 32  # hexadecimal digits
 _ELLIPSIS = "…"
-_ID = SchemaValidator(core_schema.uuid_schema())  # in a fifth of the time of UUID(text)
+_ID = SchemaValidator(core_schema.uuid_schema())  # takes a fifth of the time of UUID(text)
 _NOT_PLAIN = ("\\u0000", "\\ud", _ESCAPE, "NaN", "Infinity")
 _UNREADABLE = re.compile(r"\\u(?:0000|d)")
 
 
 def escape(text: str) -> str:
-    """Return the text in a form that both databases store; most texts come back unchanged."""
+    """Return the text in a form that both databases can store; most texts stay unchanged."""
     if (text.isascii() and "\x00" not in text) or _UNSAFE.search(text) is None:
         return text
     return _UNSAFE.sub(lambda match: f"{_ESCAPE}{ord(match[0]):06x}", text)
 
 
 def unescape(text: str) -> str:
-    """Return the text that was escaped.
+    """Undo `escape`.
 
     Raises:
-        RowDamaged: It is not text.
+        RowDamaged: The value is not text.
     """
     try:
         if _ESCAPE not in text:
@@ -89,10 +89,10 @@ def unescape(text: str) -> str:
 
 
 def indexed(text: str) -> str:
-    """Return the text as an index can hold it: escaped, and a long one as its start and a digest.
+    """Return the text in a form that fits in an index: escaped; if long, its start and a digest.
 
-    PostgreSQL takes 2,704 bytes of all columns of an index together. What is returned comes back
-    as it is when it is given again, so that a long text is found by either.
+    PostgreSQL's limit is 2,704 bytes for all columns of an index together. The function is
+    idempotent, so a long text can be found by itself or by its stored form.
     """
     escaped = escape(text)
     if len(escaped) * 4 <= _LONGEST_INDEXED or len(raw := escaped.encode()) <= _LONGEST_INDEXED:
@@ -102,9 +102,9 @@ def indexed(text: str) -> str:
 
 
 def is_plain(json_text: str) -> bool:
-    """Whether SQL can take strings out of a payload's JSON text, and gets what `SafeText` stores.
+    """Whether SQL can extract strings from a payload's JSON text, as `SafeText` stores them.
 
-    PostgreSQL takes nothing out of a text in which a NUL or a lone surrogate is escaped anywhere.
+    PostgreSQL extracts nothing from a JSON text with an escaped NUL or lone surrogate anywhere.
     """
     if _ESCAPE in json_text:
         return False
@@ -132,25 +132,25 @@ class SafeText(TypeDecorator[str]):
         return None if value is None else escape(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        """Undo it on the way out."""
+        """Unescape on the way out."""
         return None if value is None else unescape(value)
 
 
 class IndexedText(SafeText):
-    """`SafeText` that an index holds, so that a long one stands there as `indexed` says.
+    """`SafeText` in an index; a long text is shortened by `indexed`.
 
-    What is compared with the column is cut in the same way.
+    Values compared with the column are shortened in the same way.
     """
 
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Escape and cut on the way in."""
+        """Escape and shorten on the way in."""
         return None if value is None else indexed(value)
 
 
 class PgJson(types.UserDefinedType[str]):
-    """PostgreSQL's ``json``, exchanged as text: the database keeps it byte for byte."""
+    """PostgreSQL's ``json``, exchanged as text: the database stores it byte for byte."""
 
     cache_ok = True
 
@@ -160,7 +160,7 @@ class PgJson(types.UserDefinedType[str]):
 
 
 class JsonText(TypeDecorator[str]):
-    """A JSON text, handed in and out verbatim: ``json`` on PostgreSQL, TEXT on SQLite."""
+    """A JSON text, stored and returned verbatim: ``json`` on PostgreSQL, TEXT on SQLite."""
 
     impl = Text
     cache_ok = True
@@ -177,7 +177,7 @@ class JsonText(TypeDecorator[str]):
 class SafeJson(JsonText):
     """A JSON value whose strings are escaped like those of `SafeText`.
 
-    So ``column ->> 'key'`` never fails in SQL, whatever a tool returned.
+    This way ``column ->> 'key'`` never fails in SQL, whatever a tool returned.
     """
 
     cache_ok = True
@@ -200,7 +200,7 @@ def json_in(value: Any) -> str:
 
 
 def all_json_in(values: Sequence[Any]) -> list[str | None]:
-    """Return JSON values as `json_in` would; in half the time if all are plain, as most are."""
+    """Return JSON values like `json_in`, in half the time if all are plain, as most are."""
     try:
         texts = [None if value is None else to_json(value).decode() for value in values]
     except PydanticSerializationError:
@@ -212,13 +212,13 @@ def all_json_in(values: Sequence[Any]) -> list[str | None]:
 
 
 def json_out(text: str) -> Any:
-    """Return the value of a JSON text as `SafeJson` has written it.
+    """Return the value of a JSON text that `SafeJson` wrote.
 
     Raises:
         RowDamaged: It is not JSON.
     """
     try:
-        # What was written holds neither NaN nor lone surrogates, so that the fast reader will do.
+        # Written texts hold neither NaN nor lone surrogates, so the fast parser is enough.
         parsed = from_json(text)
     except (TypeError, ValueError) as error:
         raise RowDamaged("not JSON") from error
@@ -268,10 +268,10 @@ class Id(TypeDecorator[UUID]):
 
 
 def time_to_text(moment: datetime) -> str:
-    """Return the form in which SQLite keeps a time: sortable, and known to its date functions."""
+    """Return a time's text on SQLite: sortable, and understood by its date functions."""
     if moment.tzinfo is not UTC:
         moment = moment.astimezone(UTC)
-    # What `isoformat` gives, for less: each append comes through here.
+    # Like `isoformat` but faster: each append passes through here.
     return "%04d-%02d-%02dT%02d:%02d:%02d.%06dZ" % (  # noqa: UP031 - an f-string is no clearer
         moment.year,
         moment.month,
@@ -284,10 +284,10 @@ def time_to_text(moment: datetime) -> str:
 
 
 def text_to_time(text: str) -> datetime:
-    """Return the time of such a text.
+    """Return the time of a text written by `time_to_text`.
 
     Raises:
-        RowDamaged: It is none.
+        RowDamaged: It is not a time.
     """
     try:
         return datetime.fromisoformat(text)
@@ -299,17 +299,17 @@ def text_to_id(text: str) -> UUID:
     """Return the UUID of its text.
 
     Raises:
-        RowDamaged: It is none.
+        RowDamaged: It is not a UUID.
     """
     try:
         found: UUID = _ID.validate_strings(text)  # type: ignore[arg-type]
     except ValueError as error:
-        raise RowDamaged("no id") from error
+        raise RowDamaged("not an id") from error
     return found
 
 
 class Digest(TypeDecorator[bytes]):
-    """A digest of 16 bytes; as a ``uuid`` PostgreSQL keeps it in exactly these."""
+    """A digest of 16 bytes; PostgreSQL stores it as a ``uuid``, in exactly 16 bytes."""
 
     impl = LargeBinary
     cache_ok = True
@@ -319,7 +319,7 @@ class Digest(TypeDecorator[bytes]):
         return Uuid() if dialect.name == "postgresql" else LargeBinary()
 
     def process_bind_param(self, value: bytes | None, dialect: Dialect) -> Any:
-        """Hand over what the driver takes."""
+        """Convert to the driver's type."""
         return value if value is None or dialect.name != "postgresql" else UUID(bytes=value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> bytes | None:

@@ -1,7 +1,7 @@
-"""Which database a URL names: told before anything is opened, in words and without its password.
+"""Checks a database URL before anything is opened, and reports problems without its password.
 
-What SQLAlchemy or a driver would misread in silence is refused: a password whose "@" ends it too
-early, an option that nobody knows, a control character.
+Refuses URLs that SQLAlchemy or a driver would silently misread: a password cut off at its "@", an
+unknown option, a control character.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _SQLITE_OPTIONS = frozenset(
 
 
 def parse(url: str | URL, schema: str | None = None) -> URL:
-    """Return a URL with the name of the driver that is used for its database.
+    """Return a URL with the name of this project's driver for its database.
 
-    ``schema`` becomes its option of that name.
+    ``schema`` becomes the option of that name.
 
     Raises:
-        InvalidUrl: It names no database that is supported, or cannot be meant so.
+        InvalidUrl: It does not name a supported database, or would be misread.
     """
     if not isinstance(url, str | URL):
         raise InvalidUrl(repr(url), f"this is not a database URL: {_EXAMPLES}")
@@ -65,19 +65,19 @@ def parse(url: str | URL, schema: str | None = None) -> URL:
 
 
 def is_in_memory(url: URL) -> bool:
-    """Whether a database ends with the process that has opened it."""
+    """Whether the database lives in memory and ends with the process that opened it."""
     return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
 
 
 def file_of(url: URL) -> str | None:
-    """Return the file of a database on SQLite, as the URL names it; None if it has none."""
+    """Return the file of a SQLite database as the URL names it, or None."""
     has_one = url.get_backend_name() == "sqlite" and not is_in_memory(url)
     return url.database if has_one else None
 
 
 def _in_schema(url: MaskedUrl, schema: str) -> MaskedUrl:
     if url.query.get("schema", schema) != schema:
-        raise InvalidUrl(masked(url), f"the schema is {schema!r} as well: name one of the two")
+        raise InvalidUrl(masked(url), f"schema={schema!r} contradicts the URL: give only one")
     named = MaskedUrl._make(url.update_query_dict({"schema": schema}))
     if problem := _problem(named, named):
         raise InvalidUrl(masked(url), problem)
@@ -89,36 +89,36 @@ def _instead(drivername: str, said: str) -> str:
     backend = drivername.partition("+")[0]
     if backend not in _DRIVERS:
         return f"{reason}: {_EXAMPLES}"
-    # Its driver for asyncio, perhaps; here one driver serves both stores.
+    # Perhaps an asyncio driver; here one driver serves both stores.
     right = "sqlite" if backend == "sqlite" else _DRIVERS[backend]
     return (
-        f"{reason}; for EventStore and AsyncEventStore alike write "
+        f"{reason}; for both EventStore and AsyncEventStore write "
         f"{right}{said.removeprefix(drivername)}"
     )
 
 
 def _problem(raw: str | URL, url: URL) -> str | None:
-    """Return why a URL is refused of a database that is supported, if it is."""
+    """Return why a URL of a supported database is refused, or None if it is not."""
     if any(_CONTROL.search(str(part)) for part in url):
-        return "there is a control character in it"
+        return "the URL contains a control character"
     if _ends_early(raw, url):
         return _QUOTE
     if url.port is not None and not 0 < url.port <= HIGHEST_PORT:
         return f"the port must be from 1 to {HIGHEST_PORT}: {_EXAMPLES}"
     on_sqlite = url.get_backend_name() == "sqlite"
     problem = _of_sqlite(raw, url) if on_sqlite else _of_options(url)
-    # Then what is taken for an option may be a part of the password, and is not told.
+    # What looks like an option may be part of the password, so do not show it.
     return _QUOTE if problem and "@" in str(raw).partition("?")[2] else problem
 
 
 def _ends_early(raw: str | URL, url: URL) -> bool:
-    """Whether SQLAlchemy took an "@" for the end of the password that is none."""
+    """Whether SQLAlchemy mistook an "@" in the password for its end."""
     if "@" in (url.host or ""):
         return True
     if not isinstance(raw, str) or url.username is None:
         return False
     end = _USER.match(raw).end()  # type: ignore[union-attr]
-    if _QUERY.search(raw, 0, end):  # The "@" is one of an option, and the port was taken for it.
+    if _QUERY.search(raw, 0, end):  # The "@" is in an option; the port was read as a password.
         return True
     path, _, query = raw[end:].partition("?")
     return "@" in path or any("@" in each.partition("=")[0] for each in _OPTIONS.split(query))
@@ -126,17 +126,17 @@ def _ends_early(raw: str | URL, url: URL) -> bool:
 
 def _of_sqlite(raw: str | URL, url: URL) -> str | None:
     if url.host or url.username or url.port:
-        return "a file is named after three slashes, or four with its whole path: sqlite:///file.db"
+        return "name the file after three slashes, or four for an absolute path: sqlite:///file.db"
     if url.database == "":
-        # SQLAlchemy takes it for one in memory, and a path that somebody forgot would lose all.
+        # SQLAlchemy opens a database in memory: a forgotten path would lose all data.
         return "no file is named after the slashes; a database in memory is sqlite://"
     if "schema" in url.query:
-        return "SQLite has no schemas: give the store a file of its own"
+        return "SQLite has no schemas: give the store its own file"
     if "uri" in url.query or (url.database or "").startswith("file:"):
         return None
     named = isinstance(raw, str) and raw.partition("?")[2]
     if named and not all("=" in option for option in _OPTIONS.split(named)):
-        return "options begin at the ?, as in ?timeout=3: write one in a file's name as %3F"
+        return "options begin at the ?, as in ?timeout=3: write a ? in a file's name as %3F"
     for name in url.query:
         if name not in _SQLITE_OPTIONS:
             return f"unknown option {name!r}; SQLite's own are for sqlite:///file:...?uri=true"

@@ -1,4 +1,4 @@
-"""Verification: read a stream row by row, as it is stored, and recompute its chain."""
+"""Verification: reads a stream row by row, as it is stored, and recomputes its chain."""
 
 from __future__ import annotations
 
@@ -66,23 +66,23 @@ _RECEIPTS = (
 )
 
 _FORKED_OTHERWISE = (
-    "tenant, user, parent, the parent's chain at the fork or the first event's header is not what "
-    "the fork began with"
+    "tenant, user, parent, the parent's chain at the fork or the first event's header has changed "
+    "since the fork was created"
 )
 _STARTED_OTHERWISE = (
-    "tenant, user, parent, key or the first event's header is not what the conversation began with"
+    "tenant, user, parent, key or the first event's header has changed since the conversation began"
 )
 
 Progress = Callable[[int, int], None]
-"""Told after each conversation how many events were read, and how many there are in all."""
+"""Called after each conversation with the number of events read so far and the total."""
 
 
 def verify(
     transactions: Transactions, conversation_id: UUID | None, progress: Progress | None = None
 ) -> Verification:
-    """Verify one conversation, or all; each in one transaction with a snapshot of its own.
+    """Verify one conversation or all, each in one transaction with its own snapshot.
 
-    What is wrong with events that a fork shares is told of the fork as well.
+    Problems of events that a fork shares are reported for the fork as well.
 
     Raises:
         ConversationNotFound: No conversation has this id.
@@ -113,9 +113,9 @@ def verify(
 def _shared(
     connection: AnyConnection, fork: UUID, types: Counter[Any]
 ) -> tuple[int, list[Problem]]:
-    """Verify what a fork shares: how many events are read, and what is wrong with those shared."""
+    """Verify what a fork shares; return how many events were read, and the problems."""
     events, problems = 0, []
-    with suppress(ConversationDamaged):  # which `verify_stream` has told
+    with suppress(ConversationDamaged):  # already reported by `verify_stream`
         for holder, version in lineage(connection, fork):
             seen, found = verify_stream(connection, holder, types)
             events += seen
@@ -165,10 +165,10 @@ def _all_ids(transactions: Transactions) -> Iterator[UUID]:
 def verify_stream(
     connection: AnyConnection, conversation_id: UUID, types: Counter[Any]
 ) -> tuple[int, list[Problem]]:
-    """Return how many events the stream has, and what is wrong with them; count their types.
+    """Return how many events the stream has, and their problems; count the types in ``types``.
 
-    Reading stops at the first break of the chain: what follows it cannot be judged. Run it in one
-    transaction with a snapshot, so that an append meanwhile does not look like a difference.
+    Reading stops at the first break of the chain: later events cannot be judged. Run this in one
+    transaction with a snapshot, so that a concurrent append does not look like a difference.
     """
     backend = backend_of(connection)
     owner = {"conversation_id": backend.from_id(conversation_id)}
@@ -195,7 +195,7 @@ def verify_stream(
             return version - first, problems
         if link != row[9] and head is not None:
             found(version, "start_altered", _FORKED_OTHERWISE if first else _STARTED_OTHERWISE)
-        # After a start that is not known any more, the chain is taken up from the first event.
+        # If the start is no longer known, the chain continues from the first event.
         chain = row[9]
     for at, detail in _head_problems(head, version, chain):
         found(at, "head_differs", detail)
@@ -203,9 +203,9 @@ def verify_stream(
 
 
 def _begin(connection: AnyConnection, conversation_id: UUID, start: bytes) -> tuple[int, bytes]:
-    """Return the version before a stream's first own event, and the chain that it goes on from.
+    """Return the version before a stream's first own event, and the chain value that it follows.
 
-    Of a fork it begins with the parent's chain, which an erasure of the parent's leaves.
+    For a fork it includes the parent's chain, which erasures in the parent leave unchanged.
     """
     try:
         parent = fork_point(connection, conversation_id)
@@ -218,7 +218,7 @@ def _begin(connection: AnyConnection, conversation_id: UUID, start: bytes) -> tu
 
 
 def _start(backend: Backend, conversation_id: UUID, head: Any) -> bytes:
-    """Return where the chain begins by a row of `conversations`; nothing, if that does not tell."""
+    """Return the start of the chain by a row of `conversations`; empty if the row is unusable."""
     if head is None:
         return b""
     tenant_id, user_id, parent, parent_version, key = head[2:]
@@ -241,7 +241,7 @@ def _head_problems(head: Any, version: int, chain: bytes) -> Iterator[tuple[int,
             yield version, "the events have no row in conversations"
     elif head[0] != version:
         lowest = min(head[0], version) if isinstance(head[0], int) else version
-        said = f"the conversation is at version {head[0]}, its last event is {version}"
+        said = f"the conversation is at version {head[0]}, but its last event is {version}"
         yield lowest + 1, said
     elif head[1] != chain:
         yield version, "the conversation's chain value is not its last event's"
@@ -249,7 +249,7 @@ def _head_problems(head: Any, version: int, chain: bytes) -> Iterator[tuple[int,
 
 @cache
 def _as_stored(query: str, backend: Backend) -> str:
-    """Return a query whose columns in braces are read whatever was put into them."""
+    """Return a query that can read its columns in braces, whatever they hold."""
     columns = {name: backend.as_stored(name) for name in re.findall("{([a-z_]+)}", query)}
     return backend.sql(query.format(**columns))
 
@@ -272,7 +272,7 @@ def _rows(cur: Any, backend: Backend, conversation_id: UUID, after: int) -> Iter
 
 
 def _step(backend: Backend, chain: bytes, row: Any) -> bytes | None:
-    """Return the chain value that follows from a row, or None if no event can look like it."""
+    """Return the chain value that follows from a row, or None if it cannot be an event."""
     version, event_id, kind, schema_version, at, _data, meta, _salt, digest, _chain = row
     try:
         return chain_step(
@@ -301,7 +301,7 @@ def _commits(salt: Any, data: Any, digest: Any) -> bool:
 
 
 def _erased(connection: AnyConnection, conversation_id: UUID) -> Mapping[int, int]:
-    """Return the versions that receipts name, each with that of the last receipt to do so."""
+    """Return the versions that receipts name, each with the version of the last such receipt."""
     backend = backend_of(connection)
     owner = {"conversation_id": backend.from_id(conversation_id)}
     named: dict[int, int] = {}
@@ -325,7 +325,7 @@ def _row_problems(
             yield "data_missing", "the payload is gone, but no erasure names it"
         return
     if not _commits(salt, data, digest):
-        yield "data_altered", "the payload is not the one that the digest commits to"
+        yield "data_altered", "the payload does not match its digest"
         return
     try:
         text, key = _opened(connection, conversation_id, row[1], _text(data))
@@ -338,18 +338,18 @@ def _row_problems(
     try:
         content = read_blob(connection, conversation_id, blob.digest, key)
     except BlobNotFound:
-        yield "blob_missing", f"blob {blob.digest} is gone"
+        yield "blob_missing", f"blob {blob.digest} is missing"
         return
     except BlobDamaged:
         content = b""
     if hashlib.sha256(content).hexdigest() != blob.digest:
-        yield "blob_altered", f"blob {blob.digest} holds other bytes than its name says"
+        yield "blob_altered", f"the bytes of blob {blob.digest} do not match its digest"
 
 
 def _opened(
     connection: AnyConnection, conversation_id: UUID, event_id: Any, data: str
 ) -> tuple[str | None, SealingKey | None]:
-    """Return a payload's text, and the key that it was sealed with; no text without the key."""
+    """Return a payload's text and its sealing key, if any; no text if its key is unavailable."""
     keys = keys_of(connection)
     if not data.startswith(SEALED):
         return data, None

@@ -1,7 +1,7 @@
-"""A look at whether anything was committed, for whoever follows the store and mostly waits.
+"""Checks whether anything was committed, for processes that follow the store and mostly wait.
 
-One short query, whatever the store holds, so that it can be asked many times a second. On
-PostgreSQL it runs on a connection of its own that is kept, each time as a transaction by itself.
+One short query, however large the store is, so that it can run many times a second. On PostgreSQL
+it runs on its own connection, which is kept, each time as a separate transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Watch"]
 
 
 class Watch:
-    """Tells whether events have been committed since the last look. Not to be shared by threads."""
+    """Checks whether events were committed since the last check; not safe for several threads."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -30,12 +30,12 @@ class Watch:
         self._seen: Any = ()
 
     def moved(self) -> bool:
-        """Whether there may be events that the last look did not see; true for the first one.
+        """Whether there may be events that the last check did not see; true the first time.
 
-        On PostgreSQL also when an event has become safe to pass, see `eventstore.sql.feed`.
+        On PostgreSQL also true when an event has become safe to pass, see `eventstore.sql.feed`.
 
         Raises:
-            StoreUnavailable: The database cannot be reached; the next look connects anew.
+            StoreUnavailable: The database cannot be reached; the next check connects again.
         """
         before, self._seen = self._seen, ()
         self._seen = self._look()
@@ -66,13 +66,13 @@ class Watch:
     def _connect(self) -> Any:
         pooled: Any = self._engine.raw_connection()
         if not self._backend.locks_all:
-            # SQLite's file is at hand, and an in-memory database has no second connection.
+            # SQLite's file is local, and an in-memory database has no second connection.
             pooled.dbapi_connection.autocommit = pooled.info.get(EACH) is None
             self._kept = pooled
         return pooled
 
     def close(self) -> None:
-        """Close the connection; another look opens a new one."""
+        """Close the connection; another check opens a new one."""
         kept, self._kept = self._kept, None
         if kept is not None:
             kept.invalidate()

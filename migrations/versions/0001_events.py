@@ -1,4 +1,4 @@
-"""Events, conversations, blobs, erasures, projection heads, and what keeps events immutable.
+"""Events, conversations, blobs, erasures, projection heads, and triggers for immutable events.
 
 Revision ID: 0001
 Revises:
@@ -180,10 +180,10 @@ CREATE INDEX ix_conversations_owner ON conversations (tenant_id, user_id, conver
 CREATE INDEX ix_conversations_user ON conversations (user_id, conversation_id)
 """
 
-# A change is let through only if it takes away data and salt, alters nothing else, and
-# `erased_versions` names the event's version; an event is deleted only under a receipt of `purges`,
-# which itself nothing changes. REPLACE would delete rows without firing a delete trigger, so a
-# separate trigger refuses to insert over what is there.
+# An update is allowed only if it sets data and salt to NULL, alters nothing else, and
+# `erased_versions` names the event's version. A delete is allowed only with a receipt in `purges`;
+# nothing can change a receipt. REPLACE would delete rows without firing a delete trigger, so a
+# separate trigger refuses to insert over existing rows.
 SQLITE_TRIGGERS = (
     """
 CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events
@@ -234,7 +234,7 @@ BEGIN SELECT RAISE(ABORT, 'receipts are immutable: REPLACE refused'); END
 """,
 )
 
-# Whatever a session's search_path says, the function looks into the schema of its own table.
+# Whatever the session's search_path is, the function uses the schema of its own table.
 POSTGRESQL_TRIGGERS = (
     """
 CREATE FUNCTION events_refuse_change() RETURNS trigger LANGUAGE plpgsql
@@ -289,7 +289,7 @@ CREATE TRIGGER purges_refuse_truncate BEFORE TRUNCATE ON purges
 FOR EACH STATEMENT EXECUTE FUNCTION events_refuse_change()
 """,
 )
-# Otherwise a session that says it replicates (session_replication_role) would fire none of them.
+# Otherwise a session with session_replication_role=replica would fire none of them.
 POSTGRESQL_ALWAYS = (
     "ALTER TABLE events ENABLE ALWAYS TRIGGER events_refuse_change",
     "ALTER TABLE events ENABLE ALWAYS TRIGGER events_refuse_truncate",
@@ -297,7 +297,7 @@ POSTGRESQL_ALWAYS = (
     "ALTER TABLE purges ENABLE ALWAYS TRIGGER purges_refuse_truncate",
 )
 
-# ANALYZE copies values of other columns to where erasing does not reach them.
+# ANALYZE would copy these columns' values to a place that erasure does not reach.
 POSTGRESQL_STATISTICS = (
     "ALTER TABLE events ALTER data SET STATISTICS 0, ALTER meta SET STATISTICS 0",
     "ALTER TABLE blobs ALTER digest SET STATISTICS 0, ALTER content SET STATISTICS 0",

@@ -1,4 +1,4 @@
-"""An index by which the forks of a conversation are found.
+"""An index for finding the forks of a conversation.
 
 Revision ID: 0002
 Revises: 0001
@@ -15,7 +15,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create it; most conversations have no parent, and take no place in it."""
+    """Create the index; conversations without a parent, the majority, take no space in it."""
     op.execute(
         "CREATE INDEX ix_conversations_parent ON conversations (parent_conversation_id) "
         "WHERE parent_conversation_id IS NOT NULL"
@@ -23,5 +23,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it."""
+    """Drop the index."""
     op.execute("DROP INDEX ix_conversations_parent")

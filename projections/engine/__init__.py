@@ -1,1 +1,1 @@
-"""The engine of the read side: what a projection is, catching up, rebuilding, comparing."""
+"""The engine of the read side: projections, catch-up, rebuild and comparison."""

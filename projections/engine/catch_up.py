@@ -1,9 +1,9 @@
-"""Catch-up: the one path by which a projection's tables come to say what the events say.
+"""Catch-up: the single code path that brings a projection's tables up to date with the events.
 
-`CatchUp` reads the events after a conversation's head and folds them, then writes rows, state and
-new head in one transaction if the head is where it was; a long way it goes in several. A read does
-so for the conversation it is asked about, the worker for those that the feed names, and the rebuild
-for all; so they cannot differ.
+`CatchUp` reads the events after a conversation's head and folds them. It then writes rows, state
+and the new head in one transaction, provided that the head has not moved; many events take several
+transactions. A read does so for its conversation, the worker for those that the feed names, and the
+rebuild for all, so their results cannot differ.
 """
 
 from __future__ import annotations
@@ -51,53 +51,54 @@ __all__ = [
 
 C = TypeVar("C", Connection, DriverConnection)
 Pause = Callable[[float], None]
-"""Called after each transaction that writes, with the seconds that it took.
+"""Called after each write transaction, with its duration in seconds.
 
-To end it, raise what is no `Exception`: those are taken for the conversation's.
+To end the catch-up, raise a `BaseException` that is not an `Exception`: an `Exception` would be
+attributed to the conversation.
 """
 
 PIECE = 1_000
-"""Events after which a catch-up should commit: until then others wait, on SQLite all that write."""
+"""Events after which a catch-up should commit: until then others wait, on SQLite all writers."""
 
 PATIENCE_MS = 500
-"""How long a read waits for a lock, which it needs to keep what it folds, and not to answer."""
+"""How long a read waits for a lock, which it needs to save what it folded but not to answer."""
 
-_FEW = 64  # events; of so few new ones no message has been counted before
-_ATTEMPTS = 3  # in which others may come between folding and writing
+_FEW = 64  # events; messages of so few new events have not been counted before
+_ATTEMPTS = 3  # in which other processes may interfere between folding and writing
 
 
 def at_once(_: float) -> None:
-    """Go on without a pause."""
+    """Continue without a pause."""
 
 
 def is_current(connection: AnyConnection, generation: Generation, conversation_id: UUID) -> bool:
-    """Whether the generation has folded every event of the conversation, which exists."""
+    """Whether the generation has folded every event of the conversation, which must exist."""
     return not heads.behind(connection, [generation], [conversation_id])
 
 
 @dataclass(frozen=True, slots=True)
 class Begin(Generic[C]):
-    """How a catch-up begins its transactions: those that read, and those that write."""
+    """How a catch-up begins its read and its write transactions."""
 
     reading: Callable[[], AbstractContextManager[C]]
     writing: Callable[[], AbstractContextManager[C]]
 
 
 class CatchUp:
-    """The catching up of one conversation in some generations, piece by piece.
+    """The catch-up of one conversation in some generations, piece by piece.
 
-    A piece is folded by `fold`, which locks nothing and writes nothing, and then written by `save`,
-    unless somebody else has come between.
+    `fold` folds a piece without locking or writing anything. `save` then writes it, unless another
+    process has interfered.
 
     Attributes:
-        done: Whether the conversation has been caught up to its end.
-        version: Of the last event that was folded.
+        done: Whether the conversation is caught up to its end.
+        version: Version of the last folded event.
         erasures: How often the conversation had been erased by then.
-        pending: How many events have been folded and not been saved.
-        counts: What was counted since; who reads on in the same transaction may count more.
-        stood: Version and chain of the heads that `save` is to find, by generation.
-        ahead: With ``last``, the head that `save` is to write, with the rows that the tables lack
-            until then; None unless all was folded, and has only made new rows of the first table.
+        pending: Number of events that are folded but not saved.
+        counts: New token counts; a reader in the same transaction may add more.
+        stood: Version and chain of the heads that `save` must find, by generation.
+        ahead: With ``last``, the head that `save` will write, with the rows that the tables lack
+            until then; None unless everything was folded and only added rows to the first table.
     """
 
     def __init__(
@@ -108,13 +109,13 @@ class CatchUp:
         before: int = END,
         last: Head | None = None,
     ) -> None:
-        """Catch up to the end, or with ``before`` only the events below that version.
+        """Prepare a catch-up to the end, or with ``before`` only of events below that version.
 
         Args:
-            generations: Those that fold.
+            generations: The generations to catch up.
             conversation_id: The conversation.
             before: The version.
-            last: The head of the one generation as this process has kept it, to go `ahead` from.
+            last: The only generation's head as this process kept it, to go `ahead` from.
         """
         self.done = False
         self.version = self.erasures = 0
@@ -134,10 +135,11 @@ class CatchUp:
         self._chain: bytes | None = None
 
     def fold(self, connection: AnyConnection, most: int = PIECE, new: Kept | None = None) -> int:
-        """Fold the next events in memory, those of ``new`` if it is given; return how many.
+        """Fold the next events in memory, those of ``new`` if given; return how many.
 
-        Give it a transaction for reading: whatever a text makes slow happens here. Fewer than
-        ``most`` are the last. One pass over the events serves every generation.
+        Pass a read transaction: all work that long texts make slow happens here. If fewer than
+        ``most`` events are returned, they are the last. One pass over the events serves every
+        generation.
 
         Raises:
             ProjectionFailed: A fold raised, an event cannot be read, or rows cannot be converted.
@@ -166,18 +168,18 @@ class CatchUp:
         return len(page)
 
     def save(self, connection: AnyConnection) -> None:
-        """Write what was folded, in the caller's transaction, which must be one for writing.
+        """Write what was folded, in the caller's write transaction.
 
-        Runs statements alone, whose values are bound.
+        Only runs statements whose values are already bound.
 
-        If others have folded or erased since, nothing is written, and `fold` is to be called again.
-        After some attempts it is folded here, under the lock, so that the others cannot win for
-        ever. A second caller for the same conversation waits for the first.
+        If another process has folded or erased since, nothing is written: call `fold` again. After
+        some attempts, `save` folds under the lock itself, so that it cannot lose forever. A second
+        caller for the same conversation waits for the first.
 
         Raises:
-            ProjectionFailed: As `fold`, or the rows cannot be written; the caller's transaction
-                must be rolled back, and this object not used again. Where statements are pipelined,
-                it may come as the driver's error, and later.
+            ProjectionFailed: As in `fold`, or the rows cannot be written. The caller's transaction
+                must be rolled back, and this object not used again. With pipelined statements, the
+                error may come later, as the driver's error.
         """
         if self.pending and not self._stands(connection):
             self._missed += 1
@@ -193,15 +195,15 @@ class CatchUp:
             self.done = self._at_end
 
     def bind(self, connection: AnyConnection) -> None:
-        """Bind what `save` writes; for the caller with `ahead`, once its reader has counted too."""
+        """Bind what `save` writes; with `ahead`, the caller does so once its reader has counted."""
         self._bound = BoundFolds.of(connection, self._folds, self._conversation_id)
         self._bound_counts = self.counts.bind(backend_of(connection))
 
     def piece(self, connection: AnyConnection) -> None:
-        """Fold and save the next events in one transaction, which must be one for writing.
+        """Fold and save the next events in one write transaction.
 
         Raises:
-            ProjectionFailed: As `save`.
+            ProjectionFailed: As in `save`.
         """
         erasure_lock(connection, self._conversation_id)
         heads.lock(connection, self._generations, self._conversation_id)
@@ -227,7 +229,7 @@ class CatchUp:
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
-        """Raise `ProjectionFailed` where a pipelined statement of a piece fails in the block."""
+        """Raise `ProjectionFailed` if a piece's pipelined statement fails in the block."""
         try:
             yield
         except (DBAPIError, psycopg.Error, StatementRefused) as error:
@@ -237,9 +239,9 @@ class CatchUp:
             raise ProjectionFailed(name, self._conversation_id, self.version) from error
 
     def _take_up(self, connection: AnyConnection, new: Kept | None) -> list[Head]:
-        """Begin where the heads stand, and return them."""
+        """Begin at the heads, and return them."""
         stream = self._conversation_id
-        # Before events are read: an erasure in between is then seen at the end.
+        # Before events are read, so that an erasure in between is noticed at the end.
         if self._last is None:
             found = heads.of(connection, self._generations, stream)
         else:
@@ -247,7 +249,7 @@ class CatchUp:
         known = [head.erasures for head in found if head.erasures is not None]
         erasures = known[0] if known else erasure_count(connection, [stream])
         if erasures != self.erasures:
-            # What was counted may be of what is erased.
+            # The counts may belong to erased events.
             self.counts, self.erasures, self._begun = TokenCounts(stream), erasures, False
         self._folds, self.stood = [go_on(head) for head in found], []
         for head in found:
@@ -260,15 +262,15 @@ class CatchUp:
     def _look_for_counts(self, connection: AnyConnection, page: Sequence[RecordedEvent]) -> None:
         self.counts.go_on_in(connection)
         if not self._begun and (page[0].version == 1 or len(page) > _FEW):
-            # Another generation may have folded them.
+            # Another generation may have folded and counted them.
             self.counts.look_in(connection)
             self.counts.read_ahead()
         self._begun = True
 
     def _stands(self, connection: AnyConnection) -> bool:
-        """Whether everything is as it was when it was folded; it stays so from now on.
+        """Whether nothing has changed since the fold; locks it, so that nothing will.
 
-        Also the events that were folded: not where the database has gone back to an older state.
+        This includes the folded events: a database restored to an older state may lack them.
         """
         stream = self._conversation_id
         erasure_lock(connection, stream)
@@ -280,12 +282,12 @@ class CatchUp:
 def in_pieces(several: Sequence[CatchUp], begin: Begin[Any], pause: Pause = at_once) -> None:
     """Catch conversations up, in order, each to its end, in many short transactions.
 
-    Each piece of events, which may be of several conversations, is folded in a transaction that
-    reads, and written in one that does little else: whoever waits for it, on SQLite all that write,
-    waits for no fold, no tokenizer and no long text.
+    Each piece of events, possibly of several conversations, is folded in a read transaction, and
+    written in a transaction that does little else. Processes that wait for it (on SQLite, all
+    writers) therefore do not wait for folds, tokenizers or long texts.
 
     Raises:
-        ProjectionFailed: As `CatchUp.save`. What was written before stays.
+        ProjectionFailed: As in `CatchUp.save`. Pieces written before it stay.
     """
     waiting = list(several)
     while waiting:
@@ -312,12 +314,12 @@ def catch_up(
     *,
     before: int = END,
 ) -> None:
-    """Fold all that a conversation has gained, in the caller's transaction, which writes.
+    """Fold all new events of a conversation, in the caller's write transaction.
 
     With ``before``, only the events below that version.
 
     Raises:
-        ProjectionFailed: As `CatchUp.save`.
+        ProjectionFailed: As in `CatchUp.save`.
     """
     catching_up = CatchUp(generations, conversation_id, before=before)
     while not catching_up.done:
@@ -334,8 +336,8 @@ def fold_anew(
 ) -> list[Fold]:
     """Return folds of the whole conversation, or of the versions below ``before``, in memory.
 
-    Reads alone, in the caller's transaction, and writes nothing. Tokens are taken from
-    ``counts``, which then holds what was counted; without it they are counted anew.
+    Only reads, in the caller's transaction. Token counts are taken from ``counts``, and new counts
+    are added to it; without it all tokens are counted again.
 
     Raises:
         ProjectionFailed: A fold raised, or an event cannot be read.
@@ -361,10 +363,10 @@ def resume(
     conversation_id: UUID,
     counts: TokenCounts,
 ) -> Fold:
-    """Return the fold of a conversation, from where ``live`` stands to the end, in memory.
+    """Return the fold of a conversation, from the head of ``live`` to the end, in memory.
 
-    Locks and writes nothing: for connections that may only read. Run it in a snapshot.
-    Tokens are taken from ``counts``.
+    Locks and writes nothing, for read-only connections. Call it in a snapshot. Token counts are
+    taken from ``counts``.
 
     Raises:
         ProjectionFailed: The fold raised, or an event cannot be read.

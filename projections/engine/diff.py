@@ -1,8 +1,8 @@
-"""Comparing what the live tables hold with what a fresh fold gives, row by row.
+"""Comparing the live tables with a fresh fold, row by row.
 
-Writes nothing but what any read would: conversations that are behind are caught up first, where
-the store can be written to. Each is compared at the version that the live generation has reached;
-rows of conversations that do not exist are found too.
+Writes only what any read would: conversations that are behind are caught up first, if the store is
+writable. Each conversation is compared at the version that the live generation has reached. Rows of
+conversations that do not exist are found too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A row that the live table lacks, has too much, or holds otherwise in one ``column``."""
+    """A row that is missing from the live table, is extra there, or differs in one ``column``."""
 
     projection: str
     table: str
@@ -49,7 +49,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class DiffReport:
-    """How much was compared, and every difference."""
+    """The number of conversations and rows compared, and every difference."""
 
     conversations: int
     rows: int
@@ -57,7 +57,7 @@ class DiffReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differs."""
+        """Whether there are no differences."""
         return not self.differences
 
 
@@ -100,7 +100,7 @@ def _all(store: EventStore) -> Iterator[UUID]:
 
 
 def _strays(connection: Connection, generation: Generation) -> list[Difference]:
-    """Return the rows of conversations that the store does not know."""
+    """Return the rows of conversations that do not exist in the store."""
     streams = metadata_for(connection.dialect.name).tables["conversations"]
     differences: list[Difference] = []
     for declared in generation.projection.tables:
@@ -120,14 +120,14 @@ def _compare(
     """Return the highest version, the rows and the differences of a conversation."""
     heads = metadata_for(connection.dialect.name).tables["projection_heads"]
     reached: dict[tuple[str, int], int] = {
-        (name, number): whole_number(version, f"no head of {name} in {conversation_id}")
+        (name, number): whole_number(version, f"an invalid head of {name} in {conversation_id}")
         for name, number, version in connection.execute(
             select(heads.c.projection, heads.c.generation, heads.c.version).where(
                 heads.c.conversation_id == conversation_id
             )
         )
     }
-    # Those that stand at the same version, mostly all, share one pass over the events.
+    # Generations at the same version, usually all of them, share one pass over the events.
     alike: dict[int, list[Generation]] = defaultdict(list)
     for generation in live:
         alike[reached.get((generation.projection.name, generation.number), 0)].append(generation)
@@ -193,7 +193,7 @@ def _differences(
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as the database gives it back, whatever the fold wrote."""
+    """Return a value in the form in which the database returns it."""
     if isinstance(value, datetime):
         return value.astimezone(UTC)
     if isinstance(value, (dict, list, tuple)):

@@ -1,9 +1,9 @@
-"""What the folds share: a draft of the next state, memories of bounded size, rows, and texts.
+"""Shared parts of the folds: a draft of the next state, memories of bounded size, rows, and texts.
 
-A fold works on a `Draft`, which copies what it changes, so the state that it was given stays as it
-was. What a state remembers is limited in number: the oldest entry goes first, and what was
-forgotten is then treated as never seen. Entries are ordered by age, so a state must be stored with
-the order of its keys.
+A fold works on a `Draft`, which copies what it changes, so the state that it was given stays
+unchanged. A state's memories are limited in size: the oldest entry is dropped first, and a dropped
+entry is treated as never seen. Entries are ordered by age, so a state must be stored with the order
+of its keys.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ __all__ = [
 ]
 
 OPEN_LIMIT = 256  # entries; open calls, turns, runs ... of one kind that a state remembers
-CLOSED_LIMIT = 64  # entries; ended calls that a state remembers, to know a duplicate
-WITHDRAWN_LIMIT = 64  # ranges of versions that were withdrawn, which a state remembers
+CLOSED_LIMIT = 64  # entries; ended calls that a state remembers, to recognize duplicates
+WITHDRAWN_LIMIT = 64  # ranges of withdrawn versions that a state remembers
 PREVIEW_CHARS = 200
 
 SEALS = frozenset({"not_started", "outcome_unknown"})
-"""Statuses that stand in for a result; a real one that comes later replaces them."""
+"""Statuses of stand-ins for a result; a later real result replaces them."""
 
 _TELL_THE_MODE = frozenset({ConversationStart, ModeSwitch})
 
@@ -89,7 +89,7 @@ _COLUMN_TYPES: dict[Any, ColumnType] = {
 
 
 class Draft:
-    """The state and the changes of one event, while its fold writes them."""
+    """The state and the changes of one event while its fold produces them."""
 
     __slots__ = ("_own", "changes", "event", "state")
 
@@ -101,7 +101,7 @@ class Draft:
 
     @property
     def now(self) -> str:
-        """When the event happened, as a state can hold it."""
+        """The event's time, in the form that a state can hold."""
         return moment_text(self.event.occurred_at)
 
     def put(self, table: str, key: tuple[Any, ...], values: dict[str, Any]) -> None:
@@ -109,25 +109,25 @@ class Draft:
         self.changes.append(Put(table, key, values))
 
     def set(self, **values: Any) -> None:
-        """Set top-level entries of the state, which is copied the first time."""
+        """Set top-level entries of the state; the first change copies the state."""
         if not self._own:
             self.state, self._own = dict(self.state), True
         self.state.update(values)
 
     def get(self, memory: str, key: str | None) -> Any:
-        """Return what a memory holds under a key, or None."""
+        """Return a memory's value for a key, or None."""
         return None if key is None else self.state[memory].get(key)
 
     def keep(self, memory: str, key: str, value: Any, limit: int = OPEN_LIMIT) -> None:
-        """Hold a value under a key, and forget the oldest one beyond the limit."""
-        entries = self.state[memory].copy()  # not {**entries}, which is slow once some were deleted
+        """Store a value under a key; drop the oldest entry beyond the limit."""
+        entries = self.state[memory].copy()  # not {**entries}, which is slow after deletions
         entries[key] = value
         if len(entries) > limit:
             del entries[next(iter(entries))]
         self._hold(memory, entries)
 
     def drop(self, memory: str, key: str | None) -> Any:
-        """Forget a key, and return what was held under it, or None."""
+        """Drop a key, and return its value, or None."""
         entries = self.state[memory]
         if key is None or key not in entries:
             return None
@@ -148,9 +148,9 @@ Handler = Callable[[Draft, Any], None]
 def run(
     handlers: Mapping[type, Handler], state: State, event: RecordedEvent
 ) -> tuple[State, list[Change]]:
-    """Fold an event with the handler of its payload's class, if there is one.
+    """Fold an event with the handler for its payload's class, if there is one.
 
-    The handler of ``NoneType`` gets the events whose payload was erased.
+    The handler for ``NoneType`` gets the events whose payload was erased.
     """
     handler = handlers.get(type(event.data))
     if handler is None:
@@ -168,7 +168,7 @@ class Row:
 
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> Self:
-        """Make one from a mapping of column names to Python values; other names are ignored."""
+        """Create one from a mapping of column names to Python values; other names are ignored."""
         return cls(**{field.name: row[field.name] for field in fields(cls) if field.name in row})
 
 
@@ -185,7 +185,7 @@ def _column_type(hint: Any) -> ColumnType:
 
 
 def where(event: RecordedEvent) -> dict[str, Any]:
-    """Return the columns that tell to which part of the conversation an event belongs."""
+    """Return the columns that say which part of the conversation an event belongs to."""
     told = vars(event.meta)  # a model's own attributes take three times as long to read
     return {
         "turn": told["turn"],
@@ -198,9 +198,10 @@ def where(event: RecordedEvent) -> dict[str, Any]:
 
 
 def mode_marks(state: State, event: RecordedEvent) -> dict[str, Any]:
-    """Return what changes in the state's ``mode`` and ``switched``.
+    """Return the changes to the state's ``mode`` and ``switched``.
 
-    What the conversation was told counts; until it was told, the mode that its events carry.
+    The mode set by a start or a switch takes precedence; before the first of these, the mode of the
+    events' metadata counts.
     """
     data: Any = event.data
     if type(data) in _TELL_THE_MODE and data.mode is not None:
@@ -216,16 +217,16 @@ def day_of(moment: datetime) -> str:
 
 
 def moment_text(moment: datetime) -> str:
-    """Return a moment in UTC as a state can hold it."""
+    """Return a time in UTC in the form that a state can hold."""
     return _utc_text(moment) if moment.tzinfo is UTC else moment.isoformat()
 
 
-# Every projection asks for the time of the same events, of which those of an append share one.
+# Every projection asks for the time of the same events, and events of one append share a time.
 _utc_text = lru_cache(maxsize=1024)(datetime.isoformat)
 
 
 def elapsed_ms(start: str | None, end: datetime) -> int | None:
-    """Return the milliseconds from a moment in a state to a later one; 0 if clocks disagree."""
+    """Return the milliseconds from a time in a state to a later time; 0 if clocks disagree."""
     if start is None:
         return None
     return max(0, round((end - datetime.fromisoformat(start)).total_seconds() * 1000))
@@ -235,24 +236,24 @@ def one_line(text: str, limit: int = PREVIEW_CHARS) -> str:
     """Return the start of a text without line breaks, in at most ``limit`` characters."""
     start = text[:limit]
     if start.isprintable() and "  " not in start and start == start.strip():
-        return start  # as nearly always, and told faster than words are split and joined
+        return start  # nearly always; this check is faster than splitting and joining words
     return " ".join(text.lstrip()[: 4 * limit].split())[:limit]
 
 
 def text_of(parts: Iterable[ContentPart], *, joint: str = "\n") -> str:
-    """Return parts as text, with a short stand-in for images, files and the like."""
+    """Return parts as text, with short placeholders for images, files and other content."""
     return joint.join([part.text if type(part) is TextPart else _part_text(part) for part in parts])
 
 
 def spoken(parts: Iterable[ContentPart], *, joint: str = "\n") -> str:
-    """Return the texts among parts; what else there is, reasoning too, is passed over."""
+    """Return the text parts; all other parts, including reasoning, are skipped."""
     return joint.join(part.text for part in parts if isinstance(part, TextPart))
 
 
 def answer_text(parts: Iterable[ContentPart]) -> str:
-    """Return what an answer said, without its reasoning.
+    """Return the text of an answer, without its reasoning.
 
-    What the provider's own tools did is told, in words, only where it said nothing.
+    If the answer has no text, describe the actions of the provider's own tools instead.
     """
     said = [part for part in parts if type(part) is not ReasoningPart]
     spoken = text_of([part for part in said if type(part) is not OtherPart], joint="")
@@ -278,7 +279,7 @@ def sections_text(sections: Sections | None) -> str:
 
 
 def result_text(result: ToolResult) -> str | None:
-    """Return a result's content as text; of one that is in a blob, the preview."""
+    """Return a result's content as text; for a result in a blob, the preview."""
     if isinstance(result.content, str):
         return result.content
     if result.content is not None:
@@ -287,17 +288,17 @@ def result_text(result: ToolResult) -> str | None:
 
 
 def retracted(retraction: Retraction, event: RecordedEvent) -> list[tuple[int, int]]:
-    """Return the ranges of versions that a retraction withdraws, as far as they lie before it."""
+    """Return the ranges of versions that a retraction withdraws, limited to versions before it."""
     return before(retraction.versions, event)
 
 
 def before(versions: Iterable[VersionRange], event: RecordedEvent) -> list[tuple[int, int]]:
-    """Return ranges of versions, as far as they lie before an event."""
+    """Return ranges of versions, limited to versions before an event."""
     return up_to(versions, event.version - 1)
 
 
 def up_to(versions: Iterable[VersionRange], head: int) -> list[tuple[int, int]]:
-    """Return ranges of versions, as far as they do not lie beyond a version."""
+    """Return ranges of versions, limited to versions up to ``head``."""
     return [
         (item.first, min(item.last, head))
         for item in versions
@@ -311,9 +312,9 @@ def within(ranges: Iterable[tuple[int, int]], version: int) -> bool:
 
 
 def switch(draft: Draft, switched: BranchSwitch, table: str, column: str, **values: Any) -> None:
-    """Patch the rows of a table whose version has left the active branch, or comes back to it.
+    """Patch the rows of a table whose version has left the active branch or returned to it.
 
-    Their column ``inactive`` tells of it.
+    The column ``inactive`` records this.
     """
     for ranges, inactive in ((switched.withdrawn, True), (switched.restored, None)):
         for first, last in before(ranges, draft.event):
@@ -324,7 +325,7 @@ def switch(draft: Draft, switched: BranchSwitch, table: str, column: str, **valu
 def withdraw(
     draft: Draft, retraction: Retraction, table: str, column: str, values: dict[str, Any]
 ) -> None:
-    """Patch the rows of a table whose version was withdrawn, and had not been before."""
+    """Patch the rows of a table whose version is withdrawn for the first time."""
     new, known = not_yet_within(retracted(retraction, draft.event), draft.state["withdrawn"])
     draft.set(withdrawn=known)
     for first, last in new:
@@ -334,10 +335,10 @@ def withdraw(
 def not_yet_within(
     ranges: Iterable[tuple[int, int]], known: Sequence[Sequence[int]]
 ) -> tuple[list[tuple[int, int]], list[list[int]]]:
-    """Return what of ranges is not within known ones, and all of them together.
+    """Return the parts of ranges outside the known ones, and the union of both.
 
-    Both ends are included. Known ranges are apart from each other, in order, and as many as are
-    remembered: what was forgotten is new once more.
+    Ranges are inclusive. Known ranges are disjoint, in order and limited in number: a range that
+    was forgotten counts as new.
     """
     before = [(low, high) for low, high in known]
     new = without(joined(ranges), before)
@@ -347,7 +348,7 @@ def not_yet_within(
 def without(
     ranges: Iterable[tuple[int, int]], others: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Return what of ranges is in none of the others; both are in order, and apart."""
+    """Return the parts of ranges that are in none of the others; both are ordered and disjoint."""
     found: list[tuple[int, int]] = []
     for first, last in ranges:
         place = first
@@ -365,7 +366,7 @@ def without(
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges of versions that are apart from each other, in order."""
+    """Return the union of ranges of versions as disjoint ranges, in order."""
     found: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:

@@ -1,16 +1,15 @@
 """A generation's fold of one conversation: events in, merged row changes, statements out.
 
-Folding, converting values and encoding texts hold no lock: all that is written is bound beforehand
-(`bind`), so that the transaction that writes only runs statements.
+Folding, converting values and encoding texts hold no lock: everything to write is bound beforehand
+(`bind`), so that the write transaction only runs statements.
 
 Changes of the same row are merged first, so that a page of a thousand chunks writes its timeline
-item once. While nothing of the conversation is in the tables, patches are applied in memory.
-Otherwise a patch may concern rows that only the tables hold: then what was merged before it is
-written before it.
+item once. While the tables have no rows of the conversation, patches are applied in memory.
+Otherwise a patch may match rows that are only in the tables; changes merged before the patch are
+then written before it.
 
-A patch in memory costs the rows that it matches, not all that there are, for a conversation may be
-retracted or summarised thousands of times. It looks at the values of one column, so the rows stand
-by those values.
+A patch in memory costs only the rows that it matches, because a conversation may be retracted or
+summarised thousands of times. Patches compare one column, so rows are indexed by its values.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ __all__ = [
 
 Key = tuple[Any, ...]
 
-_FEW = 4  # patches; more are worth reading what they may match
+_FEW = 4  # patches; for more, it pays to read the rows that they may match
 _Rows = dict[str, dict[Key, dict[str, Any]]]
 
 
 class PatchedRows:
-    """Rows of one table by key, and which of them have which value in the columns of patches."""
+    """Rows of one table by key, indexed by their values in the columns of patches."""
 
     __slots__ = ("_found", "_key", "rows")
 
@@ -63,7 +62,7 @@ class PatchedRows:
         self._found: dict[str, dict[int, dict[Key, None]]] = {}
 
     def put(self, key: Key, values: Mapping[str, Any]) -> None:
-        """Set columns of a row, which is made if it is not there."""
+        """Set columns of a row; create the row if it does not exist."""
         row = self.rows.get(key)
         if row is None:
             self.rows[key] = dict(values)
@@ -105,17 +104,17 @@ class PatchedRows:
         )
         for value in values:
             held = found.get(value, {})
-            # Rows that have another value by now are forgotten here, once.
+            # Rows that have a different value by now are removed here, once.
             for key in [key for key in held if place is None and self.rows[key][column] != value]:
                 del held[key]
             yield from held
 
 
 class RowBuffer:
-    """The rows that a fold has changed, by table and key, not yet written.
+    """The unwritten rows that a fold has changed, by table and key.
 
-    ``fresh`` says that nothing of the conversation is in the tables: then rows are complete, and
-    are inserted without looking for older ones.
+    ``fresh`` means that the tables have no rows of the conversation: the rows are then complete,
+    and are inserted without looking for older ones.
     """
 
     def __init__(self, projection: Projection, *, fresh: bool) -> None:
@@ -125,7 +124,7 @@ class RowBuffer:
         self._begin()
 
     def add(self, changes: Iterable[Change]) -> None:
-        """Merge changes, in the order in which the fold gave them."""
+        """Merge changes, in the order in which the fold returned them."""
         patched = self._patched
         for change in changes:
             if isinstance(change, Put):
@@ -138,7 +137,7 @@ class RowBuffer:
                 patched = self._patched
 
     def fill(self, counter: Counter) -> None:
-        """Count the tokens that the rows are to say; see `Counting`."""
+        """Set the rows' token counts; see `Counting`."""
         for name, declared in self._declared.items():
             if (counting := declared.counting) is None:
                 continue
@@ -150,7 +149,7 @@ class RowBuffer:
                     counting.fill(step.values, counter)
 
     def complete_rows(self, table: str) -> list[dict[str, Any]]:
-        """Return a table's rows with every column, those never set as None."""
+        """Return a table's rows with every column; columns never set are None."""
         declared = self._declared[table]
         blank = dict.fromkeys(column.name for column in declared.columns)
         return [
@@ -159,14 +158,14 @@ class RowBuffer:
         ]
 
     def new_rows(self, table: str) -> Mapping[Key, Mapping[str, Any]]:
-        """Return the rows that a fold of the whole conversation made of a table, by key."""
+        """Return a table's rows by key, as made by a fold of the whole conversation."""
         return self._rows[table]
 
     def only_new(self, table: str, after: int) -> Mapping[Key, dict[str, Any]] | None:
-        """Return the rows of a table, if there is no change but that they were made.
+        """Return the new rows of a table, if the fold has made no other change.
 
-        None if anything else has changed: other tables, or a row whose key does not begin with a
-        version beyond ``after``.
+        None if anything else has changed: another table, or a row whose key does not begin with a
+        version above ``after``.
         """
         if self._declared[table].key[:1] != ("version",):
             return None
@@ -178,17 +177,18 @@ class RowBuffer:
     def write(
         self, connection: AnyConnection, tables: Mapping[str, Table], conversation_id: UUID
     ) -> None:
-        """Write the changes, in the caller's transaction, and forget them."""
+        """Write the changes, in the caller's transaction, and clear the buffer."""
         for each in self.bind(connection, tables, conversation_id):
             each.run(connection)
 
     def bind(
         self, connection: AnyConnection, tables: Mapping[str, Table], conversation_id: UUID
     ) -> list[Bound]:
-        """Return the statements that write the changes, in order, and forget these.
+        """Return the statements that write the changes, in order, and clear the buffer.
 
-        Reads alone, in the caller's transaction: what the rows hold that many patches may match.
-        The statements are good as long as nobody else has written rows of the conversation.
+        Only reads, in the caller's transaction: if there are many patches, the columns of the rows
+        that they may match. The statements are valid until another process writes rows of the
+        conversation.
         """
         backend = backend_of(connection)
         bound: list[Bound] = []
@@ -227,9 +227,9 @@ class RowBuffer:
         conversation_id: UUID,
         steps: Sequence[_Rows | Patch],
     ) -> _Rows:
-        """Return what many steps come to, as changes of rows by key.
+        """Return the combined effect of many steps, as changes of rows by key.
 
-        The database would look through the conversation's rows for each of the patches.
+        The database would search the conversation's rows for each of the patches.
         """
         known: dict[str, PatchedRows] = {}
         for name, declared in self._declared.items():
@@ -277,7 +277,7 @@ class RowBuffer:
 
 @dataclass(slots=True)
 class Fold:
-    """A generation's fold of one conversation, as far as it has come."""
+    """A generation's fold of one conversation, up to a version."""
 
     generation: Generation
     version: int
@@ -286,7 +286,7 @@ class Fold:
     chain: bytes | None = None
 
     def feed(self, events: Sequence[RecordedEvent]) -> None:
-        """Fold events, in order; those at or below the fold's version are passed over.
+        """Fold events, in order; events at or below the fold's version are skipped.
 
         Raises:
             ProjectionFailed: The projection's fold raised.
@@ -309,10 +309,10 @@ class Fold:
                 self.version, self.chain = last.version, last.chain
 
     def fill(self, counter: Counter, conversation_id: UUID) -> None:
-        """Count the tokens that the rows are to say, before they are bound.
+        """Set the rows' token counts, before the rows are bound.
 
         Raises:
-            ProjectionFailed: What the fold has made cannot be counted.
+            ProjectionFailed: The fold's rows cannot be counted.
         """
         if any(table.counting for table in self.generation.projection.tables):
             with blamed(self.generation, conversation_id, self.version):
@@ -320,10 +320,10 @@ class Fold:
 
 
 def is_own_fault(error: Exception) -> bool:
-    """Whether an error lies in what is folded or written: no waiting and no second look helps.
+    """Whether the folded or written data caused an error, so that waiting or retrying cannot help.
 
-    Whatever is not known to be the database's own state, that of the keys, or a cut-over, counts
-    as that.
+    True for every error that is not known to come from the state of the database or of the keys, or
+    from a cut-over.
     """
     if isinstance(error, KeyUnavailable):
         return error.lasting
@@ -331,13 +331,13 @@ def is_own_fault(error: Exception) -> bool:
 
 
 def begin(generation: Generation) -> Fold:
-    """Return the fold of a conversation of which nothing has been folded."""
+    """Return the fold of a conversation before its first event."""
     projection: Projection = generation.projection
     return Fold(generation, 0, projection.initial(), RowBuffer(projection, fresh=True))
 
 
 def go_on(head: Head) -> Fold:
-    """Return the fold of a conversation from where its head stands, with what it has unsaved."""
+    """Return the fold of a conversation from its head, with the head's unsaved rows."""
     if head.version == 0:
         return begin(head.generation)
     buffer = RowBuffer(head.generation.projection, fresh=False)
@@ -358,10 +358,10 @@ class BoundFolds:
     def of(
         cls, connection: AnyConnection, folds: Sequence[Fold], conversation_id: UUID
     ) -> BoundFolds:
-        """Bind what was folded, in a transaction that reads; the folds are not used again.
+        """Bind the folds' changes, in a read transaction; do not use the folds afterwards.
 
         Raises:
-            ProjectionFailed: What a fold has made cannot be converted.
+            ProjectionFailed: A fold's rows cannot be converted.
         """
         steps: list[tuple[Generation, int, Sequence[Bound]]] = []
         for fold in folds:
@@ -376,10 +376,10 @@ class BoundFolds:
         return cls(conversation_id, [*steps, (first.generation, first.version, [saved])])
 
     def write(self, connection: AnyConnection) -> None:
-        """Run the statements, in the caller's transaction, which must be one for writing.
+        """Run the statements, in the caller's write transaction.
 
         Raises:
-            ProjectionFailed: The database, or its driver, does not take what a fold has made.
+            ProjectionFailed: The database or its driver rejects a fold's rows.
         """
         for generation, version, statements in self._steps:
             with blamed(generation, self.conversation_id, version):
@@ -389,7 +389,7 @@ class BoundFolds:
 
 @contextmanager
 def blamed(generation: Generation, conversation_id: UUID, version: int) -> Iterator[None]:
-    """Raise `ProjectionFailed` for any error that lies in what the block does."""
+    """Raise `ProjectionFailed` for any error that the block's own data caused."""
     try:
         yield
     except ProjectionFailed:

@@ -1,9 +1,9 @@
 """Following the feed: catching up every conversation that has gained events.
 
-A generation remembers in its ``cursor`` the place in the feed up to which nothing is behind; so
-finding those that are costs what has happened since, and nothing when nothing has. Readers across
-conversations and the worker share this path, and any number of them may run at once: each
-conversation is folded under its own lock, and the cursor only moves on from where it was read.
+A generation's ``cursor`` is the place in the feed up to which nothing is behind. Finding the
+conversations that are behind therefore costs only what has happened since. Readers across
+conversations and the worker share this code, and any number of them can run at once: each
+conversation is folded under its own lock, and the cursor only moves if it is where it was read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["catch_up_behind", "late", "retry_set_aside"]
 
 _Part = Sequence[tuple[UUID, list[Generation]]]
 _LOOK = 2_000
-_TOGETHER = 20  # conversations; fewer where they have gained more than a piece of events
+_TOGETHER = 20  # conversations; fewer if they have gained more than a piece of events
 _MOVE = Statement(
     """
     UPDATE projections SET cursor = :after
@@ -49,19 +49,19 @@ def catch_up_behind(
     patience_ms: int | None = None,
     whose: Owner = ANYBODY,
 ) -> int:
-    """Catch up every conversation that is behind; return how many were.
+    """Catch up every conversation that is behind; return their number.
 
-    With ``whose``, if more is behind than a page of the feed, only this owner's conversations are
-    caught up: whoever reads a list of his own need not wait for those of all others.
+    With ``whose``, if more than a page of the feed is behind, only this owner's conversations are
+    caught up: a reader of its own list need not wait for everyone else's conversations.
 
-    Many short transactions: up to 20 conversations or 1,000 events each, then one for the cursor.
-    A conversation that cannot be folded is set aside and not counted; it is tried again when it
-    gains events. With ``patience_ms`` no transaction waits longer for a lock.
+    Uses many short transactions: up to 20 conversations or 1,000 events each, then one for the
+    cursor. A conversation that cannot be folded is set aside and not counted; it is retried when it
+    gains events. ``patience_ms`` limits how long a transaction waits for a lock.
     """
     way = _Way(store, pause, patience_ms)
     with store._on_driver() as connection:
         found = [each for each in find_all_live(connection, projections) if each is not None]
-    # Whatever is found to be behind is caught up in all of them: its events are read once.
+    # A conversation found behind is caught up in all generations, so its events are read once.
     cursors = dict.fromkeys(each.cursor for each in found)
     if not whose.asks:
         return sum(_follow(way, found, cursor) for cursor in cursors)
@@ -70,18 +70,18 @@ def catch_up_behind(
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How conversations are caught up: in which store, how fast, and how patiently."""
+    """How conversations are caught up: the store, the pauses, and the patience."""
 
     store: EventStore
     pause: Pause = at_once
     patience_ms: int | None = None
 
     def on_driver(self) -> AbstractContextManager[DriverConnection]:
-        """Return a transaction for what can be made again."""
+        """Return a transaction for data that can be rebuilt, and so need not be durable."""
         return self.store._on_driver(write=True, durable=False, patience_ms=self.patience_ms)
 
     def writing(self) -> AbstractContextManager[Connection]:
-        """Return the same, as a connection of SQLAlchemy."""
+        """Return the same, as a SQLAlchemy connection."""
         return self.store.writing(durable=False, patience_ms=self.patience_ms)
 
 
@@ -102,7 +102,7 @@ def _follow_owner(
 def _behind_of(
     connection: Connection, generations: Sequence[Generation], whose: Owner
 ) -> list[UUID]:
-    """Return the owner's conversations that one of the generations has not folded to the end."""
+    """Return the owner's conversations that some generation has not folded to the end."""
     tables = metadata_for(connection.dialect.name).tables
     streams, folded = tables["conversations"], tables["projection_heads"]
     current = [
@@ -119,16 +119,16 @@ def _behind_of(
 
 
 def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int:
-    """Catch up what has been gained since a cursor, and move it; return how many were behind."""
+    """Catch up events since a cursor, and move it; return how many conversations were behind."""
     looked_at, count = cursor, 0
     moved = [each for each in generations if each.cursor == cursor]
     while True:
         with way.store._on_driver() as connection:
             page = feed.behind(connection, looked_at, _LOOK)
             behind = heads.behind(connection, generations, page.conversations)
-        # In one order everywhere, so that two followers cannot wait for each other.
+        # The same order everywhere, so that two followers cannot deadlock.
         count += _catch_up_each(way, sorted(behind.items(), key=itemgetter(0)))
-        # Also past a conversation that was set aside: it must not hold up the others.
+        # Move past conversations that were set aside too: they must not hold up the others.
         if page.safe != cursor:
             _advance(way, moved, cursor, page.safe)
             cursor = page.safe
@@ -139,7 +139,7 @@ def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int
 
 
 def retry_set_aside(store: EventStore, projections: Sequence[Projection]) -> None:
-    """Try again what was set aside, each by itself: the code may have been mended since."""
+    """Retry each conversation that was set aside: the code may have been fixed since."""
     with store.reading() as connection:
         live = find_all_live(connection, projections)
         by_key = {(each.projection.name, each.number): each for each in live if each is not None}
@@ -174,8 +174,8 @@ def _catch_up_alone(way: _Way, conversation: UUID, behind: list[Generation]) -> 
 def late(connection: Connection, generation: Generation | None) -> list[UUID]:
     """Return every conversation that the generation has not folded to its end.
 
-    Looks at all conversations that have gained events since the generation's cursor, in the
-    caller's transaction, and moves nothing: for connections that may only read.
+    Checks all conversations that have gained events since the generation's cursor, in the caller's
+    transaction. Does not move the cursor, for read-only connections.
     """
     if generation is None:
         return feed.gained(connection, None)
@@ -184,9 +184,9 @@ def late(connection: Connection, generation: Generation | None) -> list[UUID]:
 
 
 def _advance(way: _Way, generations: Sequence[Generation], before: str | None, after: str) -> None:
-    """Move the cursors, but for those that somebody else has moved since they were read.
+    """Move the cursors, except those that another process has moved since they were read.
 
-    And none where the log has gone back meanwhile, and knows nothing of where they would stand.
+    Moves none if the log was restored to an older state that does not have the new position.
     """
     with way.on_driver() as connection:
         if not feed.holds(connection, after):

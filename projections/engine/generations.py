@@ -1,9 +1,9 @@
 """The registry of generations: which tables of a projection are live, being built, or dead.
 
 A generation belongs to one version of a projection's fold. Code always uses the newest live
-generation of its own version, so an old and a new version of a product may run side by side; the
-stable views follow the newest. A generation may go live while it lacks conversations: whoever
-reads one catches it up first.
+generation of its own version, so an old and a new version of a product can run side by side; the
+stable views show the newest. A generation may go live while it lacks conversations: every read
+catches its conversation up first.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 IN_MEMORY = 0
-"""The number of a generation that no database has."""
+"""The number of a generation that exists only in memory."""
 
 Status = Literal["building", "live", "dead"]
 
@@ -74,18 +74,18 @@ class Generation:
     """The tables, by their stable names."""
 
     def __post_init__(self) -> None:
-        """Find the tables, which are looked up again and again."""
+        """Find the tables once, because they are looked up often."""
         object.__setattr__(self, "tables", tables.tables_of(self.projection, self.number))
 
     @property
     def in_memory(self) -> bool:
-        """Whether it is a copy in memory, of which nothing is kept."""
+        """Whether it is a temporary copy in memory."""
         return self.number == IN_MEMORY
 
 
 @contextmanager
 def gone() -> Iterator[None]:
-    """Raise `GenerationGone` where a table has vanished between finding and using it."""
+    """Raise `GenerationGone` if a table has disappeared between finding and using it."""
     try:
         yield
     except Exception as error:
@@ -103,17 +103,17 @@ def is_gone(error: BaseException) -> bool:
 
 
 def _cause(error: BaseException) -> BaseException | None:
-    """Return the driver's error, which SQLAlchemy wraps within a transaction, and we outside it."""
+    """Return the driver's error, wrapped by SQLAlchemy in a transaction and by us outside one."""
     if isinstance(error, StatementRefused):
         return error.__cause__
     return error.orig if isinstance(error, DBAPIError) else error
 
 
 def whole_number(value: Any, what: str) -> int:
-    """Return a number of a row; SQLite takes any value in any column.
+    """Return an integer of a row; SQLite accepts any value in any column.
 
     Raises:
-        RowDamaged: It is none; ``what`` says of what.
+        RowDamaged: The value is not an integer; ``what`` says which value.
     """
     if type(value) is not int:
         raise RowDamaged(what)
@@ -128,14 +128,14 @@ def registered(connection: Connection) -> list[dict[str, Any]]:
 
 
 def find_live(connection: Connection, projection: Projection) -> Generation | None:
-    """Return the newest live generation of this version of the projection, if there is one."""
+    """Return the newest live generation of this version of the projection, or None."""
     return find_all_live(connection, [projection])[0]
 
 
 def find_all_live(
     connection: AnyConnection, projections: Sequence[Projection]
 ) -> list[Generation | None]:
-    """Return what `find_live` does for each of these projections, in one query."""
+    """Return the result of `find_live` for each of these projections, in one query."""
     rows = [tuple(row) for row in _LIVE.rows(connection)]
     return [newest(rows, projection) for projection in projections]
 
@@ -143,10 +143,10 @@ def find_all_live(
 def all_live(
     projections: Sequence[Projection], found: Sequence[Generation | None]
 ) -> list[Generation]:
-    """Return the live generations that were found of projections.
+    """Return the live generations found for projections.
 
     Raises:
-        GenerationGone: Some of them have none.
+        GenerationGone: A projection has none.
     """
     live = [each for each in found if each is not None]
     if len(live) < len(found):
@@ -164,7 +164,8 @@ def newest(rows: Iterable[LiveRow], projection: Projection) -> Generation | None
     }
     if not numbered:
         return None
-    number = max(whole_number(each, f"no generation of {projection.name}") for each in numbered)
+    invalid = f"an invalid generation of {projection.name}"
+    number = max(whole_number(each, invalid) for each in numbered)
     return Generation(projection, number, numbered[number])
 
 
@@ -183,14 +184,14 @@ def newest_live(connection: Connection, projection: Projection) -> tuple[Generat
 
 
 def building(connection: Connection, projection: Projection) -> Generation | None:
-    """Return the generation of this version that a rebuild has begun and not ended."""
+    """Return the generation of this version whose rebuild has begun and not ended, or None."""
     return _newest(connection, projection, "building", projection.version)
 
 
 def install(connection: Connection, projections: Sequence[Projection]) -> None:
-    """Make each projection usable: an empty live generation where its version has none.
+    """Create an empty live generation for each projection whose version has none.
 
-    Run it under the schema lock, in the caller's transaction.
+    Call it under the schema lock, in the caller's transaction.
     """
     for projection in projections:
         if find_live(connection, projection) is None:
@@ -201,10 +202,10 @@ def install(connection: Connection, projections: Sequence[Projection]) -> None:
 def start_building(
     connection: Connection, projection: Projection, cursor: str | None
 ) -> Generation:
-    """Return the generation to rebuild into: the one begun before, or a new one.
+    """Return the generation to rebuild into: an unfinished one, or a new one.
 
-    ``cursor`` is the feed's end now: what comes after it is caught up once the generation is live.
-    Run it under the schema lock, in the caller's transaction.
+    ``cursor`` is the current end of the feed: later events are caught up once the generation is
+    live. Call it under the schema lock, in the caller's transaction.
     """
     begun = building(connection, projection)
     if begun is not None:
@@ -215,8 +216,8 @@ def start_building(
 def cut_over(connection: Connection, generation: Generation) -> None:
     """Make a generation live and every older one dead, in the caller's transaction.
 
-    Older versions' generations die too: code of that version installs a new one if it still runs.
-    A generation that another rebuild has made live, or replaced, is left as it is.
+    This includes generations of older versions: code of such a version that still runs installs a
+    new one. A generation that another rebuild has made live, or replaced, is left unchanged.
     """
     registry = _registry(connection)
     name = generation.projection.name
@@ -240,9 +241,9 @@ def cut_over(connection: Connection, generation: Generation) -> None:
 def drop_dead(connection: Connection) -> bool:
     """Drop one table of a dead generation; return whether there was one.
 
-    One to a transaction: a reader who has begun in one table and goes on in another would end in a
-    deadlock with a transaction that drops both, in the other order. Heads are left to
-    `forget_heads` for the same reason.
+    Use one transaction per table: a reader that reads one table after another could deadlock with
+    a transaction that drops both in the opposite order. Heads are left to `forget_heads` for the
+    same reason.
     """
     registry = _registry(connection)
     dead = next((row for row in registered(connection) if row["status"] == "dead"), None)
@@ -251,10 +252,10 @@ def drop_dead(connection: Connection) -> bool:
     try:
         name, *others = loads(dead["tables"])
     except (TypeError, ValueError) as error:
-        raise RowDamaged(f"no tables of {dead['name']}") from error
+        raise RowDamaged(f"invalid table names of {dead['name']}") from error
     tables.drop(connection, name)
     row = (registry.c.name == dead["name"]) & (registry.c.generation == dead["generation"])
-    # An erasure looks into every table that is registered.
+    # An erasure searches every registered table.
     connection.execute(
         update(registry).where(row).values(tables=dumps(others))
         if others
@@ -290,7 +291,7 @@ def _newest(
     if row is None:
         return None
     return Generation(
-        projection, whole_number(row[0], f"no generation of {projection.name}"), row[1]
+        projection, whole_number(row[0], f"an invalid generation of {projection.name}"), row[1]
     )
 
 
@@ -302,7 +303,7 @@ def _add(connection: Connection, projection: Projection, status: Status, cursor:
         .order_by(registry.c.generation.desc())
         .limit(1)
     ).scalar()
-    number = whole_number(last or 0, f"no generation of {projection.name}") + 1
+    number = whole_number(last or 0, f"an invalid generation of {projection.name}") + 1
     names = [tables.table_name(table.name, number) for table in projection.tables]
     connection.execute(
         insert(registry).values(

@@ -1,6 +1,6 @@
-"""Heads: how far each generation has folded a conversation, and its fold's state there.
+"""Heads: how far each generation has folded a conversation, and its fold's state at that version.
 
-Every read asks for them, so they are read and written in the driver's own calls.
+Every read needs them, so they are read and written with direct driver calls.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 BoundHead = tuple[Any, str, int, int, str]
-"""A head as the driver takes it: owner, projection, generation, version, state."""
+"""A head in the driver's form: conversation, projection, generation, version, state."""
 
 _Key = tuple[str, int]
 
@@ -63,14 +63,6 @@ _STANDING = Statement(
     WHERE stream.conversation_id = :conversation_id
     """
 )
-_SAVE = Statement(
-    """
-    INSERT INTO projection_heads (conversation_id, projection, generation, version, state)
-    VALUES (:conversation_id, :projection, :generation, :version, :state)
-    ON CONFLICT (conversation_id, projection, generation)
-    DO UPDATE SET version = excluded.version, state = excluded.state
-    """
-)
 _COLUMNS = {
     "conversation_id": "uuid",
     "projection": "text",
@@ -78,29 +70,26 @@ _COLUMNS = {
     "version": "bigint",
     "state": "text",
 }
+_MOVING = (
+    "(conversation_id, projection, generation) "
+    "DO UPDATE SET version = excluded.version, state = excluded.state"
+)
 _REACHED = Statement(
     """
     SELECT version FROM projection_heads WHERE conversation_id = :conversation_id
         AND projection = :projection AND generation = :generation
     """
 )
-_MAKE = Statement(
-    """
-    INSERT INTO projection_heads (conversation_id, projection, generation, version, state)
-    VALUES (:conversation_id, :projection, :generation, 0, '{}')
-    ON CONFLICT DO NOTHING
-    """
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Unsaved:
-    """What has been folded beyond the head that the table has: new rows alone.
+    """The result of folding beyond the head in the table: only new rows.
 
     Attributes:
-        saved: Version and chain of that head.
-        rows: The rows of the generation's first table, by key.
-        counts: What was counted for them and for requests, by digest.
+        saved: Version and chain of the head in the table.
+        rows: The new rows of the generation's first table, by key.
+        counts: The token counts for these rows and for requests, by digest.
     """
 
     saved: tuple[int, bytes | None]
@@ -110,16 +99,16 @@ class Unsaved:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The last version that a generation has folded of a conversation, and the state there.
+    """The last version of a conversation that a generation has folded, and the state there.
 
     Attributes:
         generation: The generation.
         version: The version.
         state: The fold's state.
-        chain: The chain of the event at that version, as the log has it; None if it has none.
-        before: Version and chain from which the read at hand has folded on, if it has.
-        unsaved: What has been folded and is not in the tables yet, if anything.
-        erasures: How often the conversation had been erased when it was read; None where the
+        chain: The chain of the event at that version in the log; None if it has none.
+        before: Version and chain from which the current read continued folding, if it did.
+        unsaved: Rows that have been folded and are not in the tables yet, if any.
+        erasures: How often the conversation had been erased when it was read; None if the
             generation has folded nothing.
     """
 
@@ -133,12 +122,12 @@ class Head:
 
 
 class NotSaved(Exception):
-    """A read asks for what its own fold has made, and is not in the tables yet."""
+    """A read needs rows that its own fold has made and that are not in the tables yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The live generation of a projection, if any, and whether it holds all of a conversation."""
+    """A projection's live generation, if any, and whether it has folded all of a conversation."""
 
     generation: Generation | None
     current: bool
@@ -147,9 +136,9 @@ class Standing:
 def standing(
     connection: AnyConnection, projections: Sequence[Projection], conversation_id: UUID
 ) -> list[Standing] | None:
-    """Return how the live generation of each projection stands; None without such a conversation.
+    """Return the standing of each projection's live generation; None for an unknown conversation.
 
-    One query for all of them.
+    Uses one query for all of them.
     """
     names = [projection.name for projection in projections]
     rows = _STANDING.rows(connection, conversation_id=conversation_id, names=names)
@@ -165,10 +154,10 @@ def standing(
 def behind(
     connection: AnyConnection, generations: Sequence[Generation], conversations: Sequence[UUID]
 ) -> dict[UUID, list[Generation]]:
-    """Return which conversations have events that generations have not folded, and which these are.
+    """Return the conversations with unfolded events, and the generations that lack these events.
 
-    One query for all of them. A conversation whose row is lost is behind in every generation:
-    there is no knowing.
+    Uses one query for all of them. A conversation whose row is lost counts as behind in every
+    generation, because its version is unknown.
     """
     if not conversations:
         return {}
@@ -184,19 +173,19 @@ def behind(
 def of(
     connection: AnyConnection, generations: Sequence[Generation], conversation_id: UUID
 ) -> list[Head]:
-    """Return the generations' heads; one that has folded nothing has the version 0."""
+    """Return the generations' heads; a generation that has folded nothing is at version 0."""
     return _each(generations, read(connection, generations, conversation_id))
 
 
 def read(
     connection: AnyConnection, generations: Sequence[Generation], conversation_id: UUID
 ) -> dict[_Key, Head]:
-    """Return the heads of generations that have one, by projection and number."""
+    """Return the heads of those generations that have one, by projection and number."""
     return _select(connection, generations, conversation_id)[0]
 
 
 def reached(connection: AnyConnection, generation: Generation, conversation_id: UUID) -> int:
-    """Return the version that a generation has folded, whatever its state holds; 0 for none."""
+    """Return the version that a generation has folded, without reading its state; 0 for none."""
     key = dict(zip(("projection", "generation"), _key(generation), strict=True))
     rows = _REACHED.rows(connection, conversation_id=conversation_id, **key)
     return int(rows[0][0]) if rows else 0
@@ -207,8 +196,8 @@ def lock(
 ) -> list[Head]:
     """Return the generations' heads, locked against others until the transaction ends.
 
-    One that has folded nothing has the version 0. The states are not read: whoever locks asks
-    whether the heads stand where they did.
+    A generation that has folded nothing is at version 0. The states are not read: the caller only
+    checks whether the heads have moved.
     """
     return lock_at(connection, generations, conversation_id, 0)[0]
 
@@ -216,18 +205,18 @@ def lock(
 def lock_at(
     connection: AnyConnection, generations: Sequence[Generation], conversation_id: UUID, at: int
 ) -> tuple[list[Head], int, bytes | None]:
-    """Return what `lock` does, how often it was erased, and the chain of the event at a version.
+    """Return the result of `lock`, the number of erasures, and the chain of the event at ``at``.
 
-    One query, for a transaction that keeps erasures away already.
+    Uses one query, for a transaction that already holds the erasure lock.
     """
     found, chain = _select(connection, generations, conversation_id, locked_at=at)
     if len(found) < len(generations) and not backend_of(connection).locks_all:
-        # A row that does not exist cannot be locked: make it, and wait for who made it first.
-        ordered = sorted(generations, key=_key)
-        made = [Head(each, 0, {}) for each in ordered]
-        _bound(backend_of(connection), _MAKE, conversation_id, made).run(connection)
+        # A missing row cannot be locked: insert it, and wait for another process that inserts it.
+        made = [Head(each, 0, {}) for each in sorted(generations, key=_key)]
+        backend = backend_of(connection)
+        insert(connection, bind(backend.from_id(conversation_id), made))
         found, chain = _select(connection, generations, conversation_id, locked_at=at)
-    if chain is None and at:  # A fork finds those that it shares by its lineage.
+    if chain is None and at:  # A fork finds shared events through its lineage.
         chain = chain_at(connection, conversation_id, at)
     known = [each.erasures for each in found.values()]
     erasures = known[0] if known else None
@@ -238,11 +227,12 @@ def lock_at(
 
 def save(backend: Backend, conversation_id: UUID, heads: Iterable[Head]) -> Bound:
     """Return the statement that writes heads, for a transaction that has locked them."""
-    return _bound(backend, _SAVE, conversation_id, heads)
+    rows = bind(backend.from_id(conversation_id), heads)
+    return backend.insert("projection_heads", _COLUMNS, rows, otherwise=_MOVING)
 
 
 def bind(owner: Any, heads: Iterable[Head]) -> list[BoundHead]:
-    """Return the heads of a conversation for `insert`; its id is given as the driver takes it."""
+    """Return a conversation's heads as rows; pass its id in the driver's form."""
     return [
         (owner, each.generation.projection.name, each.generation.number, each.version, state)
         for each in heads
@@ -251,9 +241,9 @@ def bind(owner: Any, heads: Iterable[Head]) -> list[BoundHead]:
 
 
 def insert(connection: AnyConnection, heads: Sequence[BoundHead]) -> bool:
-    """Write heads of many conversations, in the caller's transaction; whether none was there.
+    """Insert heads of many conversations, in the caller's transaction; whether none existed.
 
-    Give them in order of conversation. Waits for others that write the same heads.
+    Pass them in order of conversation. Waits for other processes that write the same heads.
     """
     if not heads:
         return True
@@ -262,32 +252,13 @@ def insert(connection: AnyConnection, heads: Sequence[BoundHead]) -> bool:
     ) == len(heads)
 
 
-def _bound(
-    backend: Backend, statement: Statement, conversation_id: UUID, heads: Iterable[Head]
-) -> Bound:
-    owner = backend.from_id(conversation_id)
-    return Bound(
-        statement.on(backend),
-        [
-            {
-                "conversation_id": owner,
-                "projection": head.generation.projection.name,
-                "generation": head.generation.number,
-                "version": head.version,
-                "state": dumps_json(head.state),
-            }
-            for head in heads
-        ],
-    )
-
-
 def _select(
     connection: AnyConnection,
     generations: Sequence[Generation],
     conversation_id: UUID,
     locked_at: int | None = None,
 ) -> tuple[dict[_Key, Head], bytes | None]:
-    """Return heads, and the chain at ``locked_at`` if they are to be locked and there are any."""
+    """Return heads; with ``locked_at``, lock them and return the chain at that version too."""
     backend = backend_of(connection)
     by_key = {_key(each): each for each in generations}
     wanted = [part for key in by_key for part in key]
@@ -300,7 +271,7 @@ def _select(
         try:
             state = loads_json(text)
         except InvalidEvent as error:
-            # No fold can go on after it; a rebuild does not need it.
+            # No fold can continue from a damaged state; a rebuild does not need it.
             raise ProjectionFailed(name, conversation_id, version + 1) from error
         generation = by_key[name, number]
         found[name, number] = Head(generation, version, state, chain, erasures=int(erasures))
@@ -314,7 +285,7 @@ def _heads_query(backend: Backend, count: int, locked: bool) -> str:
     chain = "SELECT chain FROM events WHERE conversation_id = projection_heads.conversation_id"
     later = f"({chain} AND version = {mark})" if locked else "NULL"
     wanted = " OR ".join([f"projection = {mark} AND generation = {mark}"] * count)
-    # In one order everywhere, so that two that lock cannot wait for each other.
+    # The same order everywhere, so that two transactions cannot deadlock.
     query = f"""
         SELECT projection, generation, version, {state},
             ({chain} AND version = projection_heads.version), {erased}, {later}

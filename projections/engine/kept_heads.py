@@ -1,8 +1,9 @@
-"""A head that a process has kept since its last read, and the snapshot of a read that goes on.
+"""A head that a process has kept since its last read, and the snapshot in which a read continues.
 
-Nearly every read of a turn needs the new events alone: all else it remembers. One statement finds
-them and tells whether log and tables are as they were, which is a snapshot by itself; a transaction
-is begun once the read asks for more, if nothing has moved until then.
+Nearly every read within a turn needs only the new events; the process remembers the rest. One
+statement returns them and says whether log and tables are unchanged; a single statement is its own
+snapshot. A transaction begins only when the read asks for more, provided that nothing has changed
+by then.
 """
 
 from __future__ import annotations
@@ -61,19 +62,19 @@ _KEPT_AND_SINCE = Statement(
 
 
 class Kept(NamedTuple):
-    """A head as it stands, and the events since, up to a number of them."""
+    """A current head and the events after it, up to a limit."""
 
     head: Head
     events: Sequence[RecordedEvent]
 
 
 def kept(connection: AnyConnection, head: Head, conversation_id: UUID) -> Head:
-    """Return a head that a process has kept, if log and tables are as they were, or the table's.
+    """Return a kept head if log and tables are unchanged, otherwise the table's head.
 
-    Without ``unsaved`` if somebody has saved that since.
+    ``unsaved`` is removed if another process has saved those rows since.
 
     Raises:
-        GenerationGone: The generation is not the live one, or knows nothing of the conversation.
+        GenerationGone: The generation is not live, or has no head of the conversation.
     """
     found = _looked_up(connection, head, conversation_id)
     return found or heads.of(connection, [head.generation], conversation_id)[0]
@@ -82,9 +83,9 @@ def kept(connection: AnyConnection, head: Head, conversation_id: UUID) -> Head:
 def kept_and_since(
     connection: AnyConnection, head: Head, conversation_id: UUID, most: int
 ) -> Kept | None:
-    """Return a head that a process has kept, and the events since, in one statement.
+    """Return a kept head and the events since, in one statement.
 
-    None where the head is another one now, and where an event cannot be read: then ask for each.
+    None if the head has changed or an event cannot be read; then query them separately.
     """
     backend = backend_of(connection)
     run = backend.reading(connection)
@@ -102,7 +103,7 @@ def kept_and_since(
     except sqlite3.OperationalError as error:
         if hasattr(error, "sqlite_errorcode"):
             raise
-        return None  # Bytes that are not text.
+        return None  # Bytes that are not valid text.
     finally:
         run.close()
 
@@ -114,15 +115,15 @@ def snapshot_later(
     now: Callable[[], Head],
     conversation_id: UUID,
 ) -> Iterator[C]:
-    """Yield a connection whose transaction begins when it is first used, and ends with the block.
+    """Yield a connection whose transaction begins at its first use, and ends with the block.
 
-    Its first use raises `GenerationGone` where others have saved or erased meanwhile, or the log is
-    another one: what was read before is then of another state than what would be read now.
+    The first use raises `GenerationGone` if another process has saved or erased in the meantime, or
+    if the log was replaced: earlier and later reads would then see different states.
 
     Args:
         like: A connection of the same store.
         begin: Begins the transaction.
-        now: Returns the head as the block goes on from it.
+        now: Returns the head from which the block continues.
         conversation_id: The conversation.
     """
 
@@ -139,7 +140,7 @@ def snapshot_later(
 
 
 class _Later(DriverConnection):
-    """A connection that is taken when it is first used."""
+    """A connection that is acquired at its first use."""
 
     __slots__ = ("_taken", "_taking")
     _taken: AnyConnection | None
@@ -176,7 +177,7 @@ def _place(head: Head, conversation_id: UUID) -> dict[str, Any]:
 
 
 def _as_it_was(head: Head, saved: int, erased: int, mark: bytes | None) -> Head | None:
-    """Return a kept head if log and tables are as they were, without what is saved by now."""
+    """Return a kept head if log and tables are unchanged, without rows that are saved by now."""
     if (int(erased), mark) != (head.erasures, head.chain):
         return None
     if saved == head.version:

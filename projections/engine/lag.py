@@ -1,7 +1,7 @@
-"""Lag: how far each projection's live generation is behind what is committed.
+"""Lag: how far each projection's live generation is behind the committed events.
 
-Lag is counted from the events themselves, so it cannot read zero while the feed is held back or no
-worker runs. Its cost is what has happened since the generation's cursor.
+Lag is computed from the events themselves, so it cannot be zero while the feed is held back or no
+worker runs. Its cost grows with the events since the generation's cursor.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LAG = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Committed events that are not folded, and how long ago the oldest of them was recorded."""
+    """The number of committed events that are not folded, and the age of the oldest in seconds."""
 
     events: int
     seconds: float
@@ -52,7 +52,7 @@ class Lag:
 def lags(connection: AnyConnection, generations: Sequence[Generation | None]) -> list[Lag]:
     """Return the lag of each generation, in the caller's transaction; None has folded nothing.
 
-    A conversation that was set aside counts until the cursor has passed it: it is listed as such.
+    A conversation that was set aside counts until the cursor has passed it; it is listed as such.
     """
     gained: dict[str | None, list[UUID]] = {}
     found = []
@@ -65,9 +65,9 @@ def lags(connection: AnyConnection, generations: Sequence[Generation | None]) ->
 
 
 def measure(store: EventStore, projections: Sequence[Projection]) -> list[Measurement]:
-    """Return the lag of every projection, and what the feed holds back, as gauges read them.
+    """Return the lag of every projection, and what the feed holds back, as gauge measurements.
 
-    Nothing while the database cannot be reached: then nobody knows, and zero would be a lie.
+    Empty while the database is unreachable: the values are then unknown, and zero would be wrong.
     """
     try:
         with store._on_driver(snapshot=True) as connection:
@@ -107,8 +107,8 @@ class ProjectionStatus:
     """One projection: the code's version, the live generation and its version, and the lag.
 
     ``behind`` counts conversations with events that the live generation has not folded, ``lag``
-    those events; ``building`` is the generation that a rebuild has begun and not ended, ``built``
-    how many conversations it holds. ``set_aside`` names what could not be folded.
+    those events. ``building`` is the generation of an unfinished rebuild, ``built`` the number of
+    conversations that it has up to date. ``set_aside`` lists what could not be folded.
     """
 
     name: str
@@ -124,9 +124,10 @@ class ProjectionStatus:
 
 
 def status(store: EventStore, projections: Sequence[Projection]) -> list[ProjectionStatus]:
-    """Return the standing of every projection, read in one snapshot.
+    """Return the status of every projection, read in one snapshot.
 
-    Costs what there are conversations, and what has happened since the live generations' cursors.
+    The cost grows with the number of conversations and with the events since the live generations'
+    cursors.
     """
     with store.reading(snapshot=True) as connection:
         tables = metadata_for(connection.dialect.name).tables

@@ -1,8 +1,8 @@
-"""Words for what a provider's own tools did, where its items cannot go back, or are not shown.
+"""Text for the actions of a provider's own tools, where its items cannot be sent or are not shown.
 
-Another provider knows nothing of these items, and a model that meets their JSON repeats it. So each
-becomes one short line: what was done, on what, and what came of it. Ciphertext, ids and bytes of
-images are never told.
+Other providers do not know these items, and a model that sees their JSON repeats it. Each item
+therefore becomes one short line: the action, its input and its result. Ciphertext, ids and image
+bytes are never included.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["mention"]
 
-_LONGEST = 300  # characters of a line that something else wrote
+_LONGEST = 300  # characters of a line of foreign text
 _MOST = 8  # names in a list
 _BLANKS = re.compile(r"\s+")
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
@@ -21,7 +21,7 @@ _OPAQUE = ("data", "encrypted_content", "encrypted_index", "encrypted_stdout", "
 
 
 def mention(raw: Any) -> str:
-    """Return what an item or a content block says, in a line; empty if that is nothing."""
+    """Return an item or a content block as a line of text; empty if it has no content."""
     if not isinstance(raw, dict):
         return "" if raw is None else "[other content]"
     kind = raw.get("type")
@@ -64,7 +64,7 @@ def _listed(values: Iterable[str]) -> str:
 
 
 def _names(entries: Any) -> list[Any]:
-    """Return by what each entry is known."""
+    """Return each entry's title, name or URL."""
     found = []
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict):
@@ -134,7 +134,7 @@ def _server_use(raw: dict[str, Any]) -> str:
 
 
 def _results(raw: dict[str, Any]) -> str:
-    """Return what a tool of Anthropic's brought back."""
+    """Return the result of an Anthropic server tool."""
     content = raw.get("content")
     if isinstance(content, list):
         texts = [each.get("text") for each in content if isinstance(each, dict)]

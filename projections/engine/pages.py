@@ -1,4 +1,4 @@
-"""A page of events to fold, and which event it is that cannot be read."""
+"""Reading a page of events to fold, and finding the event that cannot be read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DAMAGED", "PAGE", "page_of"]
 
 PAGE = 1_000
 DAMAGED = (BlobDamaged, ValueError, TypeError, LookupError, RecursionError)
-"""What reading a row raises whose payload, blob or metadata is damaged; no error of a driver."""
+"""Errors of reading a row with a damaged payload, blob or metadata; no driver errors."""
 
 
 def page_of(
@@ -28,10 +28,10 @@ def page_of(
     before: int = END,
     limit: int = PAGE,
 ) -> list[RecordedEvent]:
-    """Return the next events that folds of a conversation take.
+    """Return the next events for the folds of a conversation.
 
     Raises:
-        ProjectionFailed: One of them cannot be read.
+        ProjectionFailed: An event cannot be read.
     """
     try:
         return read_page(connection, conversation_id, after=after, before=before, limit=limit)
@@ -42,7 +42,7 @@ def page_of(
 
 
 def _damaged(connection: AnyConnection, conversation_id: UUID, after: int) -> int:
-    """Return the first version after that one which cannot be read."""
+    """Return the first version above ``after`` that cannot be read."""
     version = after + 1
     with suppress(*DAMAGED):
         while read_page(connection, conversation_id, after=version - 1, limit=1):

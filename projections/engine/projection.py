@@ -1,10 +1,10 @@
 """What a projection is: a name, a version, its tables, and a pure fold over one conversation.
 
-A fold sees the events of a single conversation in order of version and answers with row changes.
-Its state is a small JSON object that is kept between two catch-ups; it holds what later events
-need (open items, running numbers), never the whole conversation, so that a catch-up costs what
-the new events cost. The fold must be pure: same state and event, same answer, for ever; whoever
-changes what it answers raises ``version``, and the tables are built anew.
+A fold gets the events of a single conversation in order of version and returns row changes. Its
+state is a small JSON object that is kept between catch-ups. The state holds what later events need
+(open items, running numbers), never the whole conversation, so that the cost of a catch-up depends
+only on the new events. The fold must be pure: the same state and event must always give the same
+result. If you change the results of a fold, raise its ``version``; the tables are then rebuilt.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ __all__ = [
 ]
 
 State = dict[str, Any]
-"""A JSON object: what a fold carries from one event of a conversation to the next."""
+"""A JSON object that a fold carries from one event of a conversation to the next."""
 
 ColumnType = Literal["text", "json", "integer", "float", "boolean", "timestamp", "uuid"]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a read model; every column but the key's may be NULL."""
+    """A column of a read model; every column except those of the key may be NULL."""
 
     name: str
     type: ColumnType
 
 
 class Storage(Protocol):
-    """How rows are kept in fewer bytes than they say, in tables that stand beside the events.
+    """How a table stores rows in fewer bytes, by referring to the events in the same database.
 
-    A fold gives whole rows, and whoever reads gets whole rows: what is not in the row is in an
-    event of its conversation. Equal storages must be equal values, since tables are built once
-    for each declaration.
+    Folds produce whole rows and readers get whole rows: anything not stored in the row is in an
+    event of its conversation. Equal storages must compare equal, because tables are built once per
+    declaration.
     """
 
     @property
@@ -62,13 +62,14 @@ class Storage(Protocol):
         """The column with the version of that event, NULL in rows that need none."""
 
     def stored(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what is written of a row that sets these columns: the same columns."""
+        """Return the values to write for a row that sets these columns: the same columns."""
 
     def shown(self, table: str, dialect: str) -> Mapping[str, str]:
-        """Return the SQL of the columns that are not read as they stand.
+        """Return the SQL expressions of the columns that cannot be read directly.
 
         Args:
-            table: What its own columns are qualified with; those of the event with ``events``.
+            table: The qualifier of the table's own columns; the event's are qualified with
+                ``events``.
             dialect: ``sqlite`` or ``postgresql``.
         """
 
@@ -76,13 +77,13 @@ class Storage(Protocol):
 def named(
     projections: Iterable[Projection], names: Iterable[str] | None = None
 ) -> tuple[Projection, ...]:
-    """Return the projections of these names, or of one, or all of them.
+    """Return the projections with these names, or with one name, or all of them.
 
     Raises:
-        UnknownProjection: One of the names is none.
+        UnknownProjection: No projection has one of the names.
     """
     known = {projection.name: projection for projection in projections}
-    # A text is one name, and not a name for each of its letters.
+    # A string is one name, not a sequence of one-letter names.
     wanted = (names,) if isinstance(names, str) else tuple(names or ()) or tuple(known)
     for name in wanted:
         if name not in known:
@@ -91,33 +92,34 @@ def named(
 
 
 class Counter(Protocol):
-    """Counts tokens; what was counted before is remembered."""
+    """Counts tokens and remembers earlier counts."""
 
     def count(self, message: Mapping[str, Any], tokenizer: Tokenizer) -> Count:
-        """Return the tokens of one message within a request."""
+        """Return the token count of one message within a request."""
 
     def count_text(self, text: str, tokenizer: Tokenizer) -> Count:
-        """Return the tokens of a text alone."""
+        """Return the token count of a text by itself."""
 
 
 class Counting(Protocol):
-    """The columns of a table that say how many tokens others have: the engine fills them.
+    """The columns of a table that hold token counts of other columns; the engine fills them.
 
-    A fold counts nothing, so that it needs neither a tokenizer nor what was counted before. Equal
-    countings must be equal values.
+    A fold does not count tokens, so it needs neither a tokenizer nor earlier counts. Equal
+    countings must compare equal.
     """
 
     def fill(self, values: dict[str, Any], counter: Counter) -> None:
-        """Set the counts of what these columns hold, in place; called before they are written."""
+        """Set the counts of these columns, in place; called before the columns are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """How attachments treat many new rows at once, where their triggers would take each by itself.
+    """How attachments process many new rows at once, instead of one at a time in triggers.
 
     Attributes:
-        column: One of the attachments' own, which is 0 in the new rows: triggers pass these over.
-        statements: What is run when the rows are in, in the same transaction; it fills the column.
+        column: A column of the attachments that is 0 in the new rows, so that triggers skip them.
+        statements: SQL to run after the rows are inserted, in the same transaction; it sets the
+            column.
     """
 
     column: str
@@ -126,11 +128,11 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What is done to attachments around the making of a generation, which nobody reads till then.
+    """Statements that change attachments while a generation is built, before anyone reads it.
 
     Attributes:
-        begin: Statements for the empty table.
-        end: Statements that undo it before the generation goes live; run again, they do no harm.
+        begin: Statements to run on the empty table.
+        end: Statements that undo the change before the generation goes live; idempotent.
     """
 
     begin: tuple[str, ...]
@@ -138,15 +140,15 @@ class Filling:
 
 
 class Attachments(Protocol):
-    """What a database keeps beside a table by itself: columns that no fold sets, and indexes.
+    """What the database itself maintains for a table: columns that no fold sets, and indexes.
 
-    Equal attachments must be equal values, since tables are built once for each declaration.
+    Equal attachments must compare equal, because tables are built once per declaration.
     """
 
     def made(self, table: str, dialect: str) -> Sequence[str]:
-        """Return the SQL that makes them, to be run when the table was made and holds nothing.
+        """Return the SQL that creates them, to be run on the newly created, empty table.
 
-        What is dropped with the table is named ``<table>_beside`` if it is a table, or a function.
+        A table or function that must be dropped with the table is named ``<table>_beside``.
 
         Args:
             table: The generation's table.
@@ -154,23 +156,23 @@ class Attachments(Protocol):
         """
 
     def marked(self, table: str, dialect: str) -> Marked | None:
-        """Return how many new rows are written at once; None if as any others."""
+        """Return how to write many new rows at once; None to write them like any others."""
 
     def filling(self, table: str, dialect: str) -> Filling | None:
-        """Return what a rebuild does before it fills the table and afterwards; None if nothing."""
+        """Return what a rebuild runs before and after it fills the table; None for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTable:
     """A table that a projection fills, and the stable SQL view of the same name.
 
-    ``conversation_id`` comes first in every table and every index, without being listed;
-    ``key`` names the columns that identify a row within its conversation (all of them in
-    ``columns``; empty for one row a conversation). ``indexes`` are lists of column names that
-    are indexed with ``conversation_id`` in front; ``lookups`` are indexed as they stand, for
-    questions across conversations; ``sparse`` names columns that are NULL in most rows, the others
-    of which are indexed. ``storage`` is None if rows are kept as they are, ``counting`` where no
-    column holds a count of tokens, ``attachments`` where the database keeps nothing beside.
+    ``conversation_id`` is the first column of every table and need not be listed. ``key`` names the
+    columns that identify a row within its conversation (each must be in ``columns``; empty for one
+    row per conversation). ``indexes`` are lists of columns to index after ``conversation_id``.
+    ``lookups`` are lists to index as given, for queries across conversations. ``sparse`` names
+    columns that are NULL in most rows; only their other rows are indexed. ``storage`` is None if
+    rows are stored as they are, ``counting`` if no column holds a token count, ``attachments`` if
+    the database maintains nothing else for the table.
     """
 
     name: str
@@ -188,7 +190,7 @@ class ReadTable:
 class Put:
     """Insert the row with this key, or set these columns of it if it exists.
 
-    Columns that are not in ``values`` keep what they held, or are NULL in a new row.
+    Columns that are not in ``values`` keep their value, or are NULL in a new row.
     """
 
     table: str
@@ -198,11 +200,11 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Set columns of the rows that exist and match; none is inserted.
+    """Set columns of all existing rows that match; insert none.
 
-    A row matches when ``column`` lies between ``first`` and ``last``, both included, in this
-    conversation; ``column`` is one of integers (usually a version). With ``only``, a column of
-    texts and a value, it must have that value there, too.
+    A row of this conversation matches if ``column`` is between ``first`` and ``last``, both
+    inclusive; ``column`` must be an integer column (usually a version). With ``only``, a text
+    column and a value, the row must also have that value in that column.
     """
 
     table: str
@@ -221,22 +223,22 @@ class Projection(Protocol):
 
     @property
     def name(self) -> str:
-        """The stable name, in SQL, in Python and on the command line."""
+        """The stable name in SQL, in Python and on the command line."""
 
     @property
     def version(self) -> int:
-        """Raised whenever the fold would answer otherwise than before."""
+        """A number that is raised with every change to the fold's results."""
 
     @property
     def tables(self) -> Sequence[ReadTable]:
-        """The tables that the fold's changes name."""
+        """The tables that the fold's changes refer to."""
 
     def initial(self) -> State:
         """Return the state before the first event."""
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
-        """Return the state after the event and the row changes that it brings.
+        """Return the state after the event, and the resulting row changes.
 
-        The given state is not altered. An event that the projection does not care for returns
-        the same state and no changes.
+        Do not modify the given state. For an event that the projection ignores, return the same
+        state and no changes.
         """

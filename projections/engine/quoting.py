@@ -1,8 +1,8 @@
-"""Texts that rows quote: a row names the place of an event's text instead of keeping a copy of it.
+"""Texts that rows quote: a row names the place of an event's text instead of keeping a copy.
 
-The place is the version of the event, and which of its parts. SQL finds it there only if the event
-was read from a row that is `quotable`, and written in today's form; any other text is copied. What
-is erased in the event is gone from the row.
+The place is the event's version and the index of the part. SQL can find the text there only if the
+event was read from a `quotable` row and was written in the current schema version; any other text
+is copied. A text that is erased from the event is gone from the row too.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from projections.engine.projection import Column
 __all__ = ["EVENT", "PLACE", "QuotedText", "place_of", "said"]
 
 EVENT = "text_version"
-"""The column with the version of the event that has the text; NULL if no event is quoted."""
+"""The column with the version of the quoted event; NULL if no event is quoted."""
 
 PLACE = (Column(EVENT, "integer"), Column("text_part", "integer"))
-"""Which event has the text, and in which of its parts, from 0; NULL where it has no parts."""
+"""The event that has the text, and the 0-based index of its part; NULL if it has no parts."""
 
-# A tuple, since a union would be made anew for every part.
+# A tuple, because a union would be created again for every part.
 _WITH_TEXT = (TextPart, ReasoningPart, RefusalPart)
 
 _SAID = """
@@ -43,31 +43,31 @@ _SAID = """
 
 
 def said(table: str) -> str:
-    """Return the SQL of the text that a row quotes, with its event at hand.
+    """Return the SQL expression of a row's quoted text, in a query that joins its event.
 
     Args:
-        table: What the row's columns are qualified with; those of the event with ``events``.
+        table: The qualifier of the row's columns; the event's are qualified with ``events``.
     """
     return _SAID.format(table=table)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotedText:
-    """Rows without a text that an event has.
+    """Storage of rows without a text that an event has.
 
     Attributes:
-        column: The column of the text, beside those of ``PLACE``.
+        column: The column of the text, in addition to those of ``PLACE``.
     """
 
     column: str = "text"
     event: str = EVENT
 
     def stored(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the values as they are written."""
+        """Return the values to write."""
         return values if values.get(EVENT) is None else {**values, self.column: None}
 
     def shown(self, table: str, dialect: str) -> Mapping[str, str]:
-        """Return the SQL of the text."""
+        """Return the SQL expression of the text."""
         kept = f"{table}.{self.column}"
         return {
             self.column: f"CASE WHEN {table}.{EVENT} IS NULL THEN {kept} ELSE {said(table)} END"
@@ -75,12 +75,12 @@ class QuotedText:
 
 
 def place_of(event: RecordedEvent, text: str | None, *, longer_than: int) -> dict[str, int | None]:
-    """Return the columns ``PLACE`` of a text, all NULL where a row has to keep it.
+    """Return the columns ``PLACE`` of a text; all NULL if the row must keep the text.
 
     Args:
-        event: The event that the text may stand in.
-        text: What the row says.
-        longer_than: A text of so many characters is cheaper to keep than to look up.
+        event: The event that may contain the text.
+        text: The row's text.
+        longer_than: Texts of up to this many characters are cheaper to keep than to look up.
     """
     if text is None or len(text) <= longer_than:
         return {EVENT: None, "text_part": None}
@@ -91,7 +91,7 @@ def place_of(event: RecordedEvent, text: str | None, *, longer_than: int) -> dic
 def _find(event: RecordedEvent, text: str) -> tuple[bool, int | None]:
     data = event.data
     if data is None or not event.quotable or event.schema_version != data.schema_version:
-        return False, None  # SQL would not find it, or not in today's form
+        return False, None  # SQL would not find it, or not in the current form
     match data:
         case UserMessage() | AssistantMessage():
             for number, part in enumerate(data.parts):

@@ -1,9 +1,9 @@
-"""Rebuild: every conversation folded anew into a new generation, then one cut-over.
+"""Rebuild: fold every conversation from scratch into a new generation, then cut over once.
 
-Readers keep using the live generation until the cut-over, and never wait. Work is done in pages of
-conversations, each one transaction, so a rebuild that is killed loses at most the page it was at:
-started again, it finds the generation that it had begun and goes on with what is missing. What is
-appended meanwhile is caught up when it is first read, as always.
+Readers use the live generation until the cut-over, and never wait. The rebuild works in pages of
+conversations, one transaction each, so a killed rebuild loses at most its current page. When
+started again, it finds its unfinished generation and continues with the missing conversations.
+Events appended in the meantime are caught up when they are first read, as always.
 """
 
 from __future__ import annotations
@@ -62,15 +62,16 @@ _PAUSE_S = 0.2
 _MOMENT_S = 0.05
 _PAGE_EVENTS = 2_500
 _LEAST_PAGE_EVENTS = 500
-_SHARES = 2  # of what is left: a page is one worker's
+_SHARES = 2  # pages into which one worker's share of the remaining events is divided, at least
 _PAGE_CONVERSATIONS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What a rebuild did; ``conversations`` and ``events`` leave out what an earlier start did.
+    """The result of a rebuild; ``conversations`` and ``events`` exclude the work of earlier starts.
 
-    ``set_aside`` is what could not be folded, and was left out of the projections it names.
+    ``set_aside`` lists the conversations that could not be folded, and the projections that lack
+    them.
     """
 
     projections: tuple[str, ...]
@@ -89,7 +90,7 @@ def rebuild(
     skip_broken: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> RebuildReport:
-    """Fold all events anew into new tables, and go live; see `projections.upkeep`."""
+    """Fold all events from scratch into new tables, and go live; see `projections.upkeep`."""
     chosen = named(projections, names)
     rebuilt = tuple(projection.name for projection in chosen)
     with operation("projections", "rebuild", level=INFO, projections=rebuilt) as told:
@@ -147,8 +148,8 @@ def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
 
     with operation("projections", "cut_over", level=INFO):
         _once_free(store, cut_over)
-    # Apart from the cut-over, which must be short: dropping and deleting takes time with size.
-    # What a power cut brings back of it, the next rebuild drops.
+    # Separate from the cut-over, which must be short: dropping large tables takes time. If a power
+    # cut undoes part of it, the next rebuild drops the rest.
     while _once_free(store, _drop_some, durable=False):
         pass
     _once_free(store, forget, durable=False)
@@ -157,8 +158,8 @@ def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
 def _drop_some(connection: Connection) -> bool:
     """Drop a table of a dead generation; return whether there may be more.
 
-    On SQLite, where no reader waits for it, as many as keep writers waiting for a moment: the
-    pages that each commit leaves are brought into the file, which waits for the disk.
+    On SQLite, where readers do not wait, drop as many as fit into a short time in which writers
+    wait: each commit leaves pages to write back to the file, which waits for the disk.
     """
     until = time.monotonic() + _MOMENT_S
     while generations.drop_dead(connection):
@@ -168,9 +169,9 @@ def _drop_some(connection: Connection) -> bool:
 
 
 def _once_free(store: EventStore, change: Callable[[Connection], T], *, durable: bool = True) -> T:
-    """Change the schema once nobody holds a table that it needs.
+    """Change the schema once no transaction holds a table that the change needs.
 
-    Readers wait behind whoever waits for such a table: between two tries they go on.
+    Readers queue behind a change that waits for a table; between two attempts they can proceed.
     """
     until = time.monotonic() + _PATIENCE_MS / 1000
     while True:
@@ -212,13 +213,13 @@ def _pages(
 ) -> Iterator[list[Pending]]:
     """Yield conversations that the targets lack, in pages of about 2,500 events.
 
-    The last ones of several workers are smaller, so that all of them come to an end together.
+    With several workers the last pages are smaller, so that all workers finish together.
 
     Args:
         store: The store.
-        targets: The generations that are built.
-        events: How many the targets lack.
-        workers: Processes that share the pages.
+        targets: The generations to build.
+        events: Number of events that the targets lack.
+        workers: Number of processes that share the pages.
     """
     page: list[Pending] = []
     size = 0
@@ -238,9 +239,9 @@ def _pages(
 def _conversations(store: EventStore, targets: Sequence[Generation]) -> Iterator[Pending]:
     """Yield the conversations that the targets lack.
 
-    Begins anywhere, so that rebuilds of several machines seldom meet. Ends with the highest id at
-    the start: a product that goes on opening conversations must not keep a rebuild from its end.
-    The later ones are caught up like any others.
+    Starts at a random id, so that rebuilds on several machines seldom collide. Ends with the id
+    that was highest at the start: a product that keeps opening conversations must not prevent a
+    rebuild from ending. Later conversations are caught up like any others.
     """
     streams = metadata_for(store.engine.dialect.name).tables["conversations"]
     ids = streams.c.conversation_id
@@ -295,7 +296,7 @@ def _page_done(
                 raise
             for conversation_id, _ in page:
                 if not skip_broken:
-                    # Rows of many conversations went in at once: this one's error tells whose.
+                    # Rows of many conversations were written at once; alone, the error names one.
                     _fold_alone(store, targets, conversation_id)
                     continue
                 failed += failures.catch_up_or_set_aside(_begin(store), targets, conversation_id)
@@ -307,16 +308,16 @@ def _rebuild_page(
 ) -> None:
     """Fold a page of conversations and write them.
 
-    They are folded before the transaction for writing begins, so that several processes fold at
-    the same time also where only one can write. Conversations longer than two pages come after the
-    others, by pages of their own.
+    They are folded before the write transaction begins, so that several processes can fold at the
+    same time even if only one can write. Conversations longer than two pages are folded after the
+    others, each in its own pages.
     """
     short = [pending for pending in page if pending[1] <= 2 * _PAGE_EVENTS]
     alone = [pending for pending in page if pending[1] > 2 * _PAGE_EVENTS]
     try:
         _fold_together(store, targets, [conversation_id for conversation_id, _ in short], turn)
     except AlreadyFolded:
-        # In part by a rebuild that was killed, or by another one, or erased since.
+        # Partly folded by a killed or concurrent rebuild, or erased since.
         alone = short + alone
     for conversation_id, _ in alone:
         _fold_alone(store, targets, conversation_id)
@@ -335,7 +336,7 @@ def _fold_together(
     _save_counts(store, ids, list(counts.values()), erasures)
     with turn, store.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
         erasure_lock(connection, *ids)
-        # What was erased since it was folded must not be written, nor what is no longer there.
+        # Do not write rows of events that were erased, or that have disappeared, since the fold.
         if erasure_count(connection, ids) != erasures or not chains_stand(connection, reached):
             raise AlreadyFolded
         together.write(connection)
@@ -353,10 +354,10 @@ def _begin(store: EventStore) -> Begin[Connection]:
 def _save_counts(
     store: EventStore, ids: Sequence[UUID], counts: Sequence[TokenCounts], erasures: int
 ) -> None:
-    """Store what was counted, before the rows and apart from them.
+    """Store the token counts before the rows, in a separate transaction.
 
-    A reader that counts the same message waits for whoever came first, and must not have to wait
-    for the page's rows.
+    A reader that counts the same message waits for the first writer of the count, and must not have
+    to wait for the page's rows.
     """
     if not any(known.has_new for known in counts):
         return

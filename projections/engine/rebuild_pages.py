@@ -1,13 +1,13 @@
-"""Pages of a rebuild: many conversations folded anew and written together, in processes.
+"""Pages of a rebuild: many conversations folded from scratch and written together, in processes.
 
 A reader catches up one conversation, row by row; a rebuild has thousands. Their rows and heads are
-bound before the transaction begins, since only one process can write to SQLite, and then go in
-with a statement a table (`projections.engine.rows.load`). The result is that of
-`projections.engine.folds.BoundFolds`.
+bound before the transaction begins, because only one process can write to SQLite, and are then
+written with one statement per table (`projections.engine.rows.load`). The result is the same as
+that of `projections.engine.folds.BoundFolds`.
 
-The caller's process is one of those that fold. The others are forked from it where that is safe,
-and begin at once; where they are spawned, it begins while they still import what they need. They
-are started for one rebuild and end with it, or with the process that has started them.
+The caller's process folds too. The other processes are forked from it where that is safe, and start
+at once; where they are spawned, the caller's process starts while they are still importing. They
+are started for one rebuild and end with it, or with the process that started them.
 """
 
 from __future__ import annotations
@@ -60,26 +60,26 @@ __all__ = [
 ]
 
 Pending = tuple[UUID, int]
-"""A conversation that the new generations lack, and its version."""
+"""A conversation that is missing from the new generations, and its version."""
 
 Done = tuple[int, int, list[Failure]]
-"""Of a page: the conversations, their events, and what was set aside."""
+"""A page's result: the number of conversations and of events, and what was set aside."""
 
 Turn = AbstractContextManager[Any]
-"""Held while a page is written, where only one process can."""
+"""Held while a page is written, on databases with a single writer."""
 
 ALONE: Turn = nullcontext()
-"""The turn of a process that shares the work with no other, or a database that lets all write."""
+"""The turn of a single process, or on a database with many writers."""
 
 FoldPage = Callable[[EventStore, Sequence[Generation], Sequence[Pending], Turn], Done]
-"""Folds a page into the generations; one that another process can import."""
+"""Folds a page into the generations; must be importable by another process."""
 
 
 class WriteTurn:
-    """Whose turn it is among the processes of a rebuild, which would sleep and try again.
+    """A write lock among the processes of a rebuild, which would otherwise sleep and retry.
 
-    The database decides all the same where a turn does not come soon, as when its holder was
-    killed.
+    If a turn does not come soon, for example because its holder was killed, the process writes
+    anyway, and the database's own lock decides.
     """
 
     def __init__(self, lock: Lock) -> None:
@@ -96,19 +96,19 @@ class WriteTurn:
 
 
 class AlreadyFolded(Exception):
-    """Somebody else has folded a conversation of the page meanwhile: nothing of it may be kept."""
+    """Another process has folded a conversation of the page: discard the whole page."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedPage:
-    """Heads and rows of many conversations, as the driver takes them."""
+    """Heads and rows of many conversations, in the driver's form."""
 
     _heads: Sequence[BoundHead]
     _rows: Mapping[Table, row_statements.NewRows]
 
     @classmethod
     def of(cls, backend: Backend, folded: Mapping[UUID, Sequence[Fold]]) -> FoldedPage:
-        """Bind folds that began with the first event; by conversation, in order of id."""
+        """Bind folds that began with the first event, given by conversation in order of id."""
         owners = [backend.from_id(conversation_id) for conversation_id in folded]
         reached: list[BoundHead] = []
         for owner, folds in zip(owners, folded.values(), strict=True):
@@ -123,12 +123,12 @@ class FoldedPage:
         return cls(reached, bound)
 
     def write(self, connection: Connection) -> None:
-        """Write the page, in the caller's transaction, which has the erasure's locks.
+        """Write the page, in the caller's transaction, which holds the erasure locks.
 
         Raises:
-            AlreadyFolded: Some of it was there; the transaction must be rolled back.
+            AlreadyFolded: Part of it already exists; the transaction must be rolled back.
         """
-        # The heads go first: whoever inserts them is alone with the conversations.
+        # Heads first: the process that inserts them has the conversations to itself.
         if not heads.insert(connection, self._heads):
             raise AlreadyFolded
         for table, rows in self._rows.items():
@@ -138,10 +138,10 @@ class FoldedPage:
 def fold_whole(
     store: EventStore, generations: Sequence[Generation], ids: Sequence[UUID]
 ) -> tuple[int, Mapping[UUID, TokenCounts], Mapping[UUID, list[Fold]]]:
-    """Return how often these had been erased, what was counted of each, and the folds of each.
+    """Return the number of erasures, and the token counts and folds of each conversation.
 
-    Most are folded outside any transaction: SQLite's write-ahead log begins anew only where nobody
-    reads what is in it, and would grow for as long as the rebuild takes.
+    Most conversations are folded outside any transaction: SQLite restarts its write-ahead log only
+    when it has no readers, and the log would grow for as long as the rebuild runs.
 
     Raises:
         ProjectionFailed: A fold raised, or an event cannot be read.
@@ -171,7 +171,7 @@ def _fold_others(
     counts: Mapping[UUID, TokenCounts],
     ids: Sequence[UUID],
 ) -> Iterator[tuple[UUID, list[Fold]]]:
-    """Yield the folds of those that are sealed, in blobs, forked, damaged, or have many counts."""
+    """Yield the folds of those that are sealed, in blobs, forked, damaged or have many counts."""
     for each in ids:
         known = counts[each]
         known.go_on_in(connection)
@@ -185,7 +185,7 @@ def _fold_others(
 def _taken(
     streams: WholeStreams, conversation_id: UUID, connection: Connection | None = None
 ) -> list[RecordedEvent] | None:
-    with suppress(*DAMAGED):  # Read once more, it is told which event it is.
+    with suppress(*DAMAGED):  # A second read finds the damaged event.
         return streams.take(conversation_id, connection)
     return None
 
@@ -211,20 +211,20 @@ def in_processes(
     pages: Iterator[list[Pending]],
     count: int,
 ) -> Iterator[Done]:
-    """Fold pages in this process and in others, of which each has one more waiting.
+    """Fold pages in this process and in others, each of which has one more page waiting.
 
     Args:
         store: The store; the other processes open their own.
-        targets: The generations that are built.
+        targets: The generations to build.
         fold: Folds a page.
-        pages: What to fold.
-        count: Processes, this one among them; two at least.
+        pages: The pages to fold.
+        count: Number of processes, including this one; at least two.
     """
     url = store.engine.url.render_as_string(hide_password=False)
     keys = None if store.keys is None else store.keys.provider
     numbers = tuple((target.projection, target.number) for target in targets)
-    # A child has to import everything anew unless it is forked, but may share no connection, no
-    # lock of a thread that it lacks, and nothing of what a provider of keys may hold.
+    # Unless it is forked, a child has to import everything again. A forked child must not share a
+    # connection, the lock of a thread that it lacks, or anything that a key provider may hold.
     forked = keys is None and may_fork(store.engine)
     context = get_context("fork" if forked else "spawn")
     turn: Turn = ALONE
@@ -239,7 +239,7 @@ def in_processes(
     running: set[Future[Done]] = set()
     try:
         if forked:
-            pool.submit(_ready)  # forks all of them, before this process opens a connection again
+            pool.submit(_ready)  # forks all of them before this process reopens a connection
         for page in pages:
             if len(running) < 2 * (count - 1):
                 running.add(pool.submit(_work, page))
@@ -255,7 +255,7 @@ def in_processes(
 
 
 class _Worker:
-    """What a worker process keeps between two pages."""
+    """The state that a worker process keeps between pages."""
 
     store: EventStore
     targets: list[Generation]
@@ -270,7 +270,7 @@ def _start(
     fold: FoldPage,
     turn: Turn,
 ) -> None:
-    # Ctrl-C is for the parent, which then ends its workers.
+    # The parent handles Ctrl-C, and then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -286,7 +286,7 @@ def _ready() -> None:
 
 
 def _end_with_parent() -> None:
-    """End this worker when the parent is gone, also when it was killed and could not say so."""
+    """End this worker when the parent has ended, even if the parent was killed."""
     parent = parent_process()
     if parent is not None:
         parent.join()
@@ -299,9 +299,9 @@ def _work(page: list[Pending]) -> Done:
 
 @contextmanager
 def few_collections() -> Iterator[None]:
-    """Let Python look for cycles seldom within the block, in the whole process.
+    """Make Python collect garbage less often within the block, in the whole process.
 
-    A fold makes none: looking for them among a page's rows took a tenth of the time.
+    Folds create no reference cycles; searching a page's rows for cycles took a tenth of the time.
     """
     before = gc.get_threshold()
     gc.set_threshold(1_000_000, 20, 20)

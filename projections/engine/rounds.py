@@ -1,8 +1,8 @@
-"""The worker: keeps every projection warm, so that reads find little or nothing to catch up.
+"""The worker: keeps every projection warm, so that reads have little or nothing to catch up.
 
-Any number of workers may run, on any number of machines. Each conversation is folded under a lock
-of its own, and who comes second finds nothing left to do, so no event is folded twice into a table.
-A worker outlives its database: while that cannot be reached, it tries again and again.
+Any number of workers can run, on any number of machines. Each conversation is folded under its own
+lock, and a second worker finds nothing left to do, so no event is folded twice into a table. A
+worker survives database outages: while the database is unreachable, it keeps retrying.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _AT_LEAST_EVERY_S = 5.0
 _LOOKS = 10
 _RESTS = 3
 _LONGEST_REST_S = 0.5
-_LONGEST_PAUSE_S = 0.1  # the longest that a writer of SQLite's sleeps before it tries again
+_LONGEST_PAUSE_S = 0.1  # the longest that a waiting SQLite writer sleeps before it retries
 _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 10.0
 
@@ -58,7 +58,7 @@ def run(
     stop: threading.Event | None = None,
     on_round: Callable[[int], None] | None = None,
 ) -> int:
-    """Catch up whatever is behind, again and again; see `projections.worker`."""
+    """Keep catching up conversations that are behind; see `projections.worker`."""
     stop = stop or threading.Event()
     on_round = on_round or (lambda _: None)
     total = 0
@@ -81,8 +81,8 @@ def run(
 
 
 class _Stopped(BaseException):
-    # No `Exception`, which would be taken for the conversation's.
-    """The worker is to stop; what it has folded so far stays, and its cursor has not moved."""
+    # Not an `Exception`, which would be attributed to the conversation.
+    """The worker must stop; what it has written stays, and its cursor has not moved."""
 
 
 class _Rounds:
@@ -109,11 +109,11 @@ class _Rounds:
         self.took_s = 0.0
 
     def step(self) -> int:
-        """Do a round if anything has been committed, or none was done for a while."""
+        """Do a round if anything was committed, or if the last round was a while ago."""
         self.took_s = 0.0
         if not self._watch.moved() and time.monotonic() < self._due_at:
             return 0
-        # Until it has succeeded, another one is due.
+        # Another round is due until one has succeeded.
         self._due_at = 0.0
         count = self.do()
         if not count:
@@ -121,22 +121,22 @@ class _Rounds:
         return count
 
     def rest_s(self, count: int, poll_interval_s: float) -> float:
-        """Return how long to wait after a step that has caught up so many conversations."""
+        """Return how long to wait after a step that caught up ``count`` conversations."""
         if not count:
             return max(poll_interval_s, self.took_s)
         return min(_RESTS * self.took_s, _LONGEST_REST_S) if self._yields else 0.0
 
     def _pause(self, took_s: float) -> None:
-        """Let others write; end the round if the worker is to stop."""
+        """Let other processes write; end the round if the worker must stop."""
         if self._yields:
             self._stop.wait(min(took_s, _LONGEST_PAUSE_S))
         if self._stop.is_set():
             raise _Stopped
 
     def do(self) -> int:
-        """Catch up every conversation that is behind; return how many were."""
+        """Catch up every conversation that is behind; return their number."""
         started, count = time.perf_counter(), 0
-        # Each time: a newer version's cut-over may have taken this version's tables away.
+        # In every round: a newer version's cut-over may have removed this version's tables.
         install_all(self._store, self._projections)
         with gone(), suppress(_Stopped):
             if not self._retried:
@@ -172,15 +172,15 @@ def _for_ever(
         on_round(0)
 
     passing: tuple[type[Exception], ...] = (CannotConnect, DatabaseBusy, GenerationGone)
-    if has_keys:  # Their provider may be away; but without any, waiting gives none.
+    if has_keys:  # The key provider may be unavailable; without one, waiting does not help.
         passing += (KeyUnavailable,)
     return Retrying(
         retry=retry_if_exception_type(passing),
-        # Not all workers at the same moment.
+        # Random, so that workers do not all retry at the same moment.
         wait=wait_exponential(_FIRST_WAIT_S, _LONGEST_WAIT_S) + wait_random(0, _FIRST_WAIT_S),
         sleep=sleep_using_event(stop),
         stop=stop_when_event_set(stop),
         before_sleep=failed,
-        # Told to stop while the database is away.
+        # Stopped while the database is unavailable.
         retry_error_callback=lambda _: 0,
     )

@@ -1,9 +1,9 @@
-"""The statements that write a generation's rows, made once for a table and the columns they set.
+"""The statements that write a generation's rows, built once per table and set of columns.
 
 A turn writes a handful of rows, and SQLAlchemy would build and compile a statement for each. These
-go to the driver, with values converted as the columns' own types convert them, which needs no
-transaction. What a rebuild writes of many conversations is bound by column (`bind_new`), and goes
-in at once (`load`).
+statements go straight to the driver, with values converted as the columns' types convert them;
+converting needs no transaction. A rebuild binds the rows of many conversations by column
+(`bind_new`) and writes them at once (`load`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ConvertAll = Callable[[Convert, list[Any]], list[Any]]
 
 _OWNER = "conversation_id"
 
-# A type that is not listed is taken by both drivers as it is.
+# Both drivers accept values of unlisted types unchanged.
 _CONVERTERS: dict[type[TypeEngine[Any]], Callable[[Backend], Convert]] = {
     SafeText: lambda backend: escape,
     IndexedText: lambda backend: indexed,
@@ -53,7 +53,7 @@ _CONVERTERS: dict[type[TypeEngine[Any]], Callable[[Backend], Convert]] = {
 _COPIED_AS: dict[type[TypeEngine[Any]], str] = {
     SafeText: "text",
     IndexedText: "text",
-    SafeJson: "text",  # which JSON already is when it is bound
+    SafeJson: "text",  # JSON is already text when it is bound
     BigInteger: "int8",
     Double: "float8",
     Boolean: "bool",
@@ -64,7 +64,7 @@ _COPIED_AS: dict[type[TypeEngine[Any]], str] = {
 
 @dataclass(frozen=True, slots=True)
 class NewRows:
-    """New rows of one table as the driver takes them, and the columns that they set."""
+    """New rows of one table in the driver's form, and the columns that they set."""
 
     columns: tuple[str, ...]
     bound: Sequence[tuple[Any, ...]]
@@ -72,16 +72,16 @@ class NewRows:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A statement, and the columns whose values it takes, in order, with their converters."""
+    """A statement and the columns of its parameters, in order, with their converters."""
 
     sql: str
     columns: tuple[tuple[str, Convert | None], ...]
 
     def bind(self, row: Row) -> list[Any]:
-        """Return a row's values as the driver takes them."""
+        """Return a row's values in the driver's form."""
         if len(row) != len(self.columns):
             expected = [name for name, _ in self.columns]
-            raise KeyError(f"a row sets {sorted(row)} where {expected} can be set")
+            raise KeyError(f"a row sets the columns {sorted(row)}, expected {expected}")
         return [
             value if (value := row[name]) is None or convert is None else convert(value)
             for name, convert in self.columns
@@ -93,21 +93,21 @@ class _Prepared:
 
 
 def bind_new(table: Table, backend: Backend, rows: Mapping[Any, Mapping[Key, Row]]) -> NewRows:
-    """Return new rows for `load`, which leaves the columns that none of them sets at NULL.
+    """Return new rows for `load`, which leaves columns that no row sets NULL.
 
-    A column at a time, since most columns have nothing to convert, or the same value many times.
+    Converts one column at a time, because most columns need no conversion or repeat a value.
 
     Args:
         table: The generation's table.
-        backend: Of the database that they are for.
-        rows: Whole ones, by conversation, whose id is as the driver takes it, and by the values of
-            their key without it.
+        backend: The backend of the target database.
+        rows: Complete rows, by conversation id in the driver's form and then by the other values of
+            the key.
 
     Raises:
         KeyError: A row sets a column that the table does not have.
     """
     storage = storage_of(table)
-    # Rows that set the same columns in the same order become columns together.
+    # Rows that set the same columns in the same order are transposed together.
     shapes: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
     for owner, own in rows.items():
         for place, values in own.items():
@@ -122,7 +122,7 @@ def bind_new(table: Table, backend: Backend, rows: Mapping[Any, Mapping[Key, Row
     key, others = _key_and_others(table)
     known = set().union(*shapes)
     if unknown := known.difference(others):
-        raise KeyError(f"a row sets {sorted(unknown)} where {sorted(others)} can be set")
+        raise KeyError(f"a row sets unknown columns {sorted(unknown)}, known: {sorted(others)}")
     columns: dict[str, list[Any]] = {
         name: [] for name in (_OWNER, *key, *others) if name not in others or name in known
     }
@@ -142,7 +142,7 @@ def bind_new(table: Table, backend: Backend, rows: Mapping[Any, Mapping[Key, Row
 
 
 def load(connection: AnyConnection, table: Table, rows: NewRows) -> None:
-    """Insert many new rows at once, in the caller's transaction: on PostgreSQL by ``COPY``."""
+    """Insert many new rows at once, in the caller's transaction; on PostgreSQL with ``COPY``."""
     if not rows.bound:
         return
     kinds = kinds_of(table)
@@ -158,18 +158,18 @@ def load(connection: AnyConnection, table: Table, rows: NewRows) -> None:
 
 
 def insert(backend: Backend, table: Table, rows: Sequence[Row]) -> Bound:
-    """Return the statement that inserts rows with every column of the table."""
+    """Return the statement that inserts rows with values for every column of the table."""
     return _insert(table, tuple(table.columns.keys()), backend).of(rows)
 
 
 def upsert(backend: Backend, table: Table, columns: tuple[str, ...], rows: Sequence[Row]) -> Bound:
-    """Return the statement that inserts rows, or sets ``columns`` of those whose key is there.
+    """Return the statement that inserts rows, or sets ``columns`` of rows whose key exists.
 
     Args:
-        backend: Of the database that it is for.
+        backend: The backend of the target database.
         table: The generation's table.
-        columns: What every row holds beside the key; nothing is changed if there are none.
-        rows: By column, the key's included.
+        columns: The columns of every row other than the key; if empty, existing rows are unchanged.
+        rows: Rows as values by column, including the key's.
     """
     return _upsert(table, columns, backend).of(rows)
 
@@ -186,12 +186,12 @@ def patch(
     """Return the statement that sets columns of a conversation's rows.
 
     Args:
-        backend: Of the database that it is for.
+        backend: The backend of the target database.
         table: The generation's table.
         owner: The conversation's id.
-        within: The column that decides which rows, and its lowest and highest value.
-        values: What to set, by column.
-        only: A column of texts, and the value that it must have.
+        within: The column that selects the rows, and its lowest and highest value.
+        values: The values to set, by column.
+        only: A text column, and the value that it must have.
     """
     column, first, last = within
     checked = None if only is None else (only[0], only[1] is None)
@@ -218,13 +218,13 @@ def columns_of(
 
 
 def _convert_texts(convert: Convert, column: list[Any]) -> list[Any]:
-    """Convert texts; nearly always all of them are stored as they are, which one look tells."""
+    """Convert texts; usually none needs conversion, which a check of all at once shows."""
     together = "".join(filter(None, column))
     return column if convert(together) == together else _convert_each(convert, column)
 
 
 def _convert_distinct(convert: Convert, column: list[Any]) -> list[Any]:
-    """Convert values of which many are equal: what is appended together has one time."""
+    """Convert values, many of which are equal: events of one append have the same time."""
     known = {value: convert(value) for value in set(column) if value is not None}
     return [known.get(value) for value in column]
 
@@ -248,7 +248,7 @@ _CONVERT_ALL: dict[type[TypeEngine[Any]], ConvertAll] = {
 
 @lru_cache(maxsize=256)
 def _key_and_others(table: Table) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns of the key, without the owner's, and the other ones."""
+    """Return the key's columns, without the conversation's id, and all other columns."""
     key = tuple(column.name for column in table.primary_key if column.name != _OWNER)
     return key, tuple(name for name in table.columns.keys() if name not in (_OWNER, *key))
 

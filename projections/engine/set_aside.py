@@ -1,8 +1,8 @@
-"""Conversations set aside: what could not be folded, noted so that the rest goes on without it.
+"""Conversations set aside: those that could not be folded are noted, and all others continue.
 
-The table ``projection_failures`` is made by the projections' set-up, is disposable, and loses what
-it knows of a conversation when that is erased: an error's text may quote a payload. A note counts
-only while the generation has not folded its version; so whoever catches up needs no look at it.
+The projections' set-up creates the table ``projection_failures``. It is disposable, and erasing a
+conversation deletes its notes, because an error's text may quote a payload. A note is valid only
+while the generation has not folded its version, so a catch-up need not read the table.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ TABLE = Table(
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A conversation that a generation cannot fold: at which version, since when, and why."""
+    """A conversation that a generation cannot fold: the version, the time, and the error."""
 
     conversation_id: UUID
     projection: str
@@ -74,22 +74,21 @@ class Failure:
 
 
 def create(connection: Connection) -> None:
-    """Create the table where it is missing, in the caller's transaction."""
+    """Create the table if it does not exist, in the caller's transaction."""
     TABLE.create(connection, checkfirst=True)
 
 
 def is_there(connection: Connection) -> bool:
-    """Whether the table exists: a replica may follow a primary that has not made it."""
+    """Whether the table exists: a replica's primary may not have created it."""
     return has_table(connection, TABLE.name)
 
 
 def catch_up_or_set_aside(
     begin: Begin[Connection], generations: Sequence[Generation], conversation_id: UUID
 ) -> list[Failure]:
-    """Catch up each generation by itself; note, and return, where that fails.
+    """Catch up each generation by itself; note and return the failures.
 
-    What comes before the piece that fails is kept. A generation that could be caught up loses its
-    note.
+    Pieces before the failing one are kept. If a generation can be caught up, its note is deleted.
     """
     tried = (_tried(begin, each, conversation_id) for each in generations)
     return [failure for failure in tried if failure is not None]
@@ -123,11 +122,11 @@ def _tried(
 def noted(
     connection: Connection, generations: Iterable[Generation | None] | None = None
 ) -> list[Failure]:
-    """Return what is set aside, by projection and conversation; nothing without the table.
+    """Return what is set aside, ordered by projection and conversation; empty without the table.
 
     Args:
-        connection: Where to look.
-        generations: Only what is missing in these; None among them is passed over.
+        connection: The connection to read from.
+        generations: Only failures of these generations; None entries are skipped.
     """
     if not is_there(connection):
         return []
@@ -141,12 +140,12 @@ def noted(
 
 
 def forget(connection: Connection) -> None:
-    """Delete the notes that count no more, in the caller's transaction."""
+    """Delete the notes that are no longer valid, in the caller's transaction."""
     connection.execute(delete(TABLE).where(_outdated(connection)))
 
 
 def _outdated(connection: Connection) -> ColumnElement[bool]:
-    """Whether a note's version has been folded since, or its generation is gone."""
+    """Whether a note's version has been folded since, or its generation no longer exists."""
     tables = metadata_for(connection.dialect.name).tables
     reached, registry = tables["projection_heads"], tables["projections"]
     folded = exists().where(
@@ -168,7 +167,7 @@ def _outdated(connection: Connection) -> ColumnElement[bool]:
 def _named(
     connection: Connection, error: Exception, generation: Generation, conversation_id: UUID
 ) -> ProjectionFailed:
-    """Return an error with its conversation and version; without one, the first not yet folded."""
+    """Return an error with its conversation and version, by default the first unfolded version."""
     if isinstance(error, ProjectionFailed):
         return error
     version = heads.reached(connection, generation, conversation_id) + 1
@@ -185,7 +184,7 @@ def _failure(error: ProjectionFailed, generation: Generation) -> Failure:
         conversation_id=str(error.conversation_id),
         projection=error.projection,
         version=error.version,
-        # Its text may quote a payload, which is nothing for a log.
+        # Only the class: the error's text may quote a payload, which must not be logged.
         error=type(cause).__name__,
     )
     return Failure(

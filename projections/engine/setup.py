@@ -1,4 +1,4 @@
-"""Making projections usable on a store: tables, registry rows, stable views, once per version."""
+"""Installing projections in a store: tables, registry rows, stable views, once per version."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from projections.tokens import counts
 
 __all__ = ["install_all", "register"]
 
-# Where the tables that all share have been seen: they are never dropped, and an idle worker asks
+# Engines on which the shared tables were found. They are never dropped, and an idle worker checks
 # often.
 _SHARED: WeakSet[Engine] = WeakSet()
 
 
 def install_all(store: EventStore, projections: Sequence[Projection]) -> None:
-    """Give each projection a live generation for this code's version, and the shared tables.
+    """Create a live generation for this code's version of each projection, and the shared tables.
 
-    One transaction under the schema lock; nothing is written when all are there.
+    Uses one transaction under the schema lock; writes nothing if everything exists.
 
     Raises:
-        TablesTaken: Tables or views of a product's own have the names of a projection's.
+        TablesTaken: The product already has tables or views with the names of a projection's.
     """
     with store.reading() as connection:
         live = find_all_live(connection, projections)
@@ -54,17 +54,17 @@ def install_all(store: EventStore, projections: Sequence[Projection]) -> None:
 
 
 def _restored(connection: Connection, names: Collection[str]) -> set[str]:
-    """Return which of these are a projection's views, left by a dump without its registry rows."""
+    """Return which names are a projection's views, restored by a dump without the registry rows."""
     inspector = inspect(connection)
     tables = {table.rpartition("_g")[0] for table in inspector.get_table_names()}
     return {*names} & {*inspector.get_view_names()} & tables
 
 
 def register(connection: Connection, names: Sequence[str]) -> None:
-    """Name tables that were just made to whoever erases; give others the rights that they have.
+    """Register newly created tables for erasure, and grant others the same rights as elsewhere.
 
-    An erasure deletes rows from them in this order. In the caller's transaction, under the schema
-    lock.
+    An erasure deletes rows from them in this order. Runs in the caller's transaction, under the
+    schema lock.
     """
     table = metadata_for(connection.dialect.name).tables["shared_tables"]
     known = {*connection.execute(select(table.c.name)).scalars()}

@@ -1,8 +1,8 @@
 """The tables of a generation: built from a projection's declaration, created and dropped by code.
 
-A table is called ``<name>_g<generation>``; the stable SQL view ``<name>`` shows the generation
-that is live. Both are disposable, and no migration knows of them. Generation 0 stands in memory,
-without the tables of the store beside it.
+A table is named ``<name>_g<generation>``; the stable SQL view ``<name>`` shows the live generation.
+Both are disposable, and migrations do not touch them. Generation 0 is in memory, in a database
+without the store's own tables.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def table_name(name: str, generation: int) -> str:
 
 
 def tables_of(projection: Projection, generation: int) -> Mapping[str, Table]:
-    """Return the generation's tables, by the stable name of each."""
+    """Return the generation's tables by their stable names."""
     return _build(tuple(projection.tables), generation)
 
 
@@ -146,31 +146,31 @@ def _type(column: ReadColumn, indexed: bool) -> type[TypeEngine[Any]]:
 
 
 def storage_of(table: Table) -> Storage | None:
-    """Return how the table keeps its rows; None if as they are, which in memory it always does."""
+    """Return how the table stores its rows; None if unchanged, as always in memory."""
     storage: Storage | None = table.info[_STORAGE]
     return storage
 
 
 def kinds_of(table: Table) -> Mapping[str, type[TypeEngine[Any]]]:
-    """Return the types of a table's columns by their names, at less than SQLAlchemy takes."""
+    """Return the types of a table's columns by name; faster than asking SQLAlchemy."""
     kinds: Mapping[str, type[TypeEngine[Any]]] = table.info[_KINDS]
     return kinds
 
 
 def marked(table: Table, dialect: str) -> Marked | None:
-    """Return what many new rows of the table are marked with when they are written at once."""
+    """Return how new rows of the table are marked when many are written at once."""
     attached: Attachments | None = table.info[_ATTACHED]
     return None if attached is None else attached.marked(table.name, dialect)
 
 
 def stored(table: Table, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what is written into the table of a row that sets these columns."""
+    """Return the values to write into the table for a row that sets these columns."""
     storage = storage_of(table)
     return values if storage is None else storage.stored(values)
 
 
 def shown(table: Table, dialect: str) -> Select[Any]:
-    """Return the query for all rows of the table, whole, on ``sqlite`` or ``postgresql``."""
+    """Return the query for all complete rows of the table, on ``sqlite`` or ``postgresql``."""
     storage = storage_of(table)
     if storage is None:
         return select(table)
@@ -204,17 +204,17 @@ def create(connection: Connection, projection: Projection, generation: int) -> N
 
 
 def begin_filling(connection: Connection, projection: Projection, generation: int) -> None:
-    """Make the generation's new tables ready for being filled at once, before they are read."""
+    """Prepare the generation's new tables for being filled at once, before anyone reads them."""
     for filling in _fillings(connection, projection, generation):
         for statement in filling.begin:
             connection.exec_driver_sql(statement)
 
 
 def end_filling(connection: Connection, projection: Projection, generation: int) -> None:
-    """Make a generation that was filled at once ready for readers, in the caller's transaction.
+    """Prepare a generation that was filled at once for readers, in the caller's transaction.
 
-    PostgreSQL's planner is told of it: until its own daemon comes by, it would plan for tables
-    that are nearly empty.
+    Analyses the tables: until autovacuum does so, PostgreSQL's planner would assume that they are
+    nearly empty.
     """
     for filling in _fillings(connection, projection, generation):
         for statement in filling.end:
@@ -235,7 +235,7 @@ def _fillings(connection: Connection, projection: Projection, generation: int) -
 def drop(connection: Connection, name: str) -> None:
     """Drop a table of a generation that is no longer live, in the caller's transaction.
 
-    With it goes what was attached to it.
+    Its attachments are dropped too.
     """
     quote = connection.dialect.identifier_preparer.quote_identifier
     beside = quote(f"{name}_beside")
@@ -247,8 +247,8 @@ def drop(connection: Connection, name: str) -> None:
 def point_views(connection: Connection, projection: Projection, generation: int) -> None:
     """Make the stable views show a generation, in the caller's transaction.
 
-    On PostgreSQL a view keeps its grants, and what others have built on it, unless its columns
-    have changed.
+    On PostgreSQL a view keeps its grants and its dependent objects, unless its columns have
+    changed.
     """
     quote = connection.dialect.identifier_preparer.quote_identifier
     views = tables_of(projection, generation)
@@ -258,7 +258,7 @@ def point_views(connection: Connection, projection: Projection, generation: int)
 
 
 def _query(connection: Connection, table: Table) -> str:
-    """Return `shown` as SQL in which columns keep the types that they have in the table."""
+    """Return `shown` as SQL text in which columns keep the table's types."""
     quote = connection.dialect.identifier_preparer.quote_identifier
     own, source = quote(table.name), quote(table.name)
     special: Mapping[str, str] = {}
@@ -284,10 +284,10 @@ _OWNER = "SELECT tenant_id, user_id FROM conversations WHERE conversation_id = n
 
 @dataclass(frozen=True, slots=True)
 class OwnerColumns:
-    """Rows that know their tenant and user.
+    """Columns with the tenant and user of each row.
 
     Attributes:
-        indexes: Lists of columns, each indexed as it stands, for reading across conversations.
+        indexes: Lists of columns, each indexed as given, for reading across conversations.
     """
 
     indexes: tuple[tuple[str, ...], ...]
@@ -304,7 +304,7 @@ class OwnerColumns:
         )
 
     def marked(self, table: str, dialect: str) -> None:
-        """Rows that come together are filled as any others."""
+        """Return None: rows written together are filled like any others."""
 
     def filling(self, table: str, dialect: str) -> None:
-        """Nothing is done around a rebuild."""
+        """Return None: a rebuild needs no extra statements."""

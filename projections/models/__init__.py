@@ -1,1 +1,1 @@
-"""The read models, one a file; they know nothing of each other."""
+"""The read models, one per file; they do not depend on each other."""

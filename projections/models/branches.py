@@ -1,8 +1,8 @@
 """The branches of a conversation: where there are alternatives, and which one is active.
 
 An edit, a regeneration or a rewind leaves an alternative behind, and the next turn begins another.
-The table has a row for each of them, so that a conversation that never branches has none. The
-timeline's fold keeps it, since it is shown with the timeline.
+The table has one row per alternative, so a conversation that never branches has no rows. The
+timeline's fold maintains the table, because it is shown together with the timeline.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 Range = tuple[int, int]
-"""Versions from the first to the second, both included."""
+"""Versions from the first to the second, both inclusive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +35,14 @@ class BranchRow(Row):
     """An alternative.
 
     Attributes:
-        version: Its first version, by which it is named.
-        after: The version that it follows, as those beside it do; 0 at the beginning.
-        kind: ``message`` or ``answer``: what it is an alternative of.
+        version: Its first version, which identifies it.
+        after: The version that it and its siblings follow; 0 at the beginning.
+        kind: What it is an alternative to: ``message`` or ``answer``.
         turn: The number of its first turn.
-        active: Whether it was chosen among those beside it.
-        left_version: When it was left last, if it was.
-        versions: The first and last versions of what comes back with it; empty until it was left.
+        active: Whether it is the one chosen among its siblings.
+        left_version: The version at which it was last left, if ever.
+        versions: First and last versions of the ranges that are restored with it; empty until it is
+            left.
     """
 
     version: int
@@ -58,12 +59,12 @@ BRANCHES = ReadTable("timeline_branches", ("version",), folding.columns_of(Branc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """One of several ways in which a conversation goes on.
+    """One of several continuations of a conversation.
 
     Attributes:
-        version: Its first version, by which `Conversation.switch_branch` names it.
-        turn: The number of its first turn: items of the timeline have it, too.
-        active: Whether it is the one that is shown.
+        version: Its first version, the argument of `Conversation.switch_branch`.
+        turn: The number of its first turn, which timeline items have too.
+        active: Whether it is the one shown.
     """
 
     version: int
@@ -73,13 +74,12 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchPoint:
-    """A place of the active branch at which there are alternatives.
+    """A place on the active branch that has alternatives.
 
     Attributes:
-        after: The version that all of them follow; of answers, that of the message.
-        kind: ``message``, where it was said in other words; ``answer``, where it was answered
-            again.
-        alternatives: In the order in which they came. None is active after a rewind.
+        after: The version that all of them follow; for answers, that of the message.
+        kind: ``message`` if the message was edited; ``answer`` if the answer was regenerated.
+        alternatives: In order of creation. After a rewind, none of them is active.
     """
 
     after: int
@@ -88,7 +88,7 @@ class BranchPoint:
 
 
 def begin(draft: Draft) -> None:
-    """Let a turn be the alternative to what was left before it."""
+    """Make a turn the alternative to the branch that was left before it."""
     fork = draft.state["fork"]
     if fork is not None:
         event = draft.event
@@ -98,7 +98,7 @@ def begin(draft: Draft) -> None:
 
 
 def change(draft: Draft, switched: BranchSwitch) -> None:
-    """Note which alternative is left, and which one is gone back to."""
+    """Record which alternative is left, and which one becomes active again."""
     fork = {"after": switched.after, "kind": switched.kind}
     if switched.left is not None:
         values: dict[str, Any] = {"active": False, "left_version": draft.event.version}
@@ -111,13 +111,13 @@ def change(draft: Draft, switched: BranchSwitch) -> None:
 
 
 def inactive_ranges(rows: Iterable[BranchRow]) -> list[Range]:
-    """Return the versions that are on no active branch, in ranges that are apart and in order."""
+    """Return the versions on inactive branches, as disjoint ranges in order."""
     left = (row.versions or () for row in rows if not row.active)
     return folding.joined((first, last) for ranges in left for first, last in ranges)
 
 
 def points_of(rows: Sequence[BranchRow]) -> list[BranchPoint]:
-    """Return where on the active branch there are alternatives, in their order."""
+    """Return the places on the active branch that have alternatives, in order."""
     inactive = inactive_ranges(rows)
     points: dict[int, list[BranchRow]] = {}
     for row in sorted(rows, key=lambda row: row.version):
@@ -133,6 +133,6 @@ def points_of(rows: Sequence[BranchRow]) -> list[BranchPoint]:
             ),
         )
         for after, beside in sorted(points.items())
-        # One that was left and gone back to has no other beside it.
+        # An alternative that was left and returned to may have no sibling.
         if len(beside) > 1 or not beside[0].active
     ]

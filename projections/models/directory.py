@@ -1,8 +1,8 @@
-"""The directory: one row a conversation, with what a list of conversations shows.
+"""The directory: one row per conversation, with the data that a list of conversations shows.
 
-Events count by their type, so an erased or unreadable one counts too; texts come only from what
-can be read, and the last message is the last that was not withdrawn. Tenant and user stand beside
-the columns (`projections.engine.tables`), so that one user's list is read from an index.
+Events are counted by type, so erased and unreadable events count too. Texts come only from readable
+events, and the last message is the last one that was not withdrawn. Tenant and user are extra
+columns (`projections.engine.tables`), so that one user's list is read from an index.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ ConversationStatus = Literal["open", "archived", "destroyed", "erased"]
 
 
 TITLE_CHARS = 80
-_TITLED = -1  # by a title of its own; else the version of the message that gave it, or 0
-_ASIDE = 32  # messages of branches that are not active, which a state remembers
-_RECENT = 8  # messages that a state remembers, of which a retraction may withdraw the last ones
+_TITLED = -1  # has an explicit title; else the version of the message that gave it, or 0
+_ASIDE = 32  # messages of inactive branches that a state remembers
+_RECENT = 8  # latest messages that a state remembers, because a retraction may withdraw some
 
 _TABLE = "directory"
 _COUNTS = (
@@ -87,18 +87,19 @@ class DirectoryEntry(Row):
     """A conversation in the list.
 
     Attributes:
-        title: As the conversation was titled, else the start of the first user message.
-        status: ``open``, ``archived``, ``destroyed`` or ``erased``; open again with a message.
-        last_activity_at: Time of the latest event, erasures excepted.
-        message_count: User messages, assistant messages and tool results.
-        tool_call_count: Calls that the model asked for.
-        error_count: Failed model calls and failed tool results.
+        title: The conversation's title, or else the start of the first user message.
+        status: ``open``, ``archived``, ``destroyed`` or ``erased``; a message after an erasure
+            opens it again.
+        last_activity_at: Time of the latest event, except erasures.
+        message_count: Number of user messages, assistant messages and tool results.
+        tool_call_count: Number of calls that the model requested.
+        error_count: Number of failed model calls and failed tool results.
         last_user_text: The start of the latest user message, on one line.
-        last_message_text: The start of the latest message of a user or the model, on one line.
+        last_message_text: The start of the latest message by a user or the model, on one line.
         last_message_role: ``user`` or ``assistant``.
-        last_message_version: Its version: above what somebody has seen, it is unread.
+        last_message_version: Its version; if a reader has only seen lower versions, it is unread.
         parent_conversation_id: The conversation that this one was opened or forked from.
-        metadata: What the product keeps with it, a JSON object.
+        metadata: The product's data on the conversation, a JSON object.
     """
 
     title: str | None = None
@@ -153,7 +154,7 @@ class DirectoryProjection:
         if marks := folding.mode_marks(state, event):
             after |= marks
             values["mode"] = marks["mode"]
-        # ISO texts of one zone are in the order of their times.
+        # ISO texts in one time zone sort by time.
         active = folding.moment_text(moment)
         if state["active"] is None or (event.type not in _NO_ACTIVITY and active > state["active"]):
             after["active"], values["last_activity_at"] = active, moment
@@ -163,7 +164,7 @@ class DirectoryProjection:
 
 
 def _counts(state: State, event: RecordedEvent) -> dict[str, Any]:
-    """Return the counts that an event raises by its type and its turn."""
+    """Return the counts that an event's type and turn increase."""
     kind = event.type
     counts = {"event_count": state["event_count"] + 1}
     for name in _COUNTED_AS.get(kind, ()):
@@ -175,7 +176,7 @@ def _counts(state: State, event: RecordedEvent) -> dict[str, Any]:
 
 
 def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> None:
-    """Set in the state and the row what the payload tells."""
+    """Update the state and the row from the payload."""
     match event.data:
         case AssistantMessage() as answer:
             if answer.tool_calls:
@@ -232,7 +233,7 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
 
 
 def _say(after: State, event: RecordedEvent, values: dict[str, Any], role: str, text: str) -> None:
-    """Make a message the last one, unless it says nothing."""
+    """Make a message the last one, unless it is empty."""
     if preview := folding.one_line(text, PREVIEW_CHARS):
         after["recent"] = [*after["recent"][1 - _RECENT :], [event.version, role, preview]]
         _show_last(after, values)
@@ -244,13 +245,13 @@ def _withdraw(after: State, values: dict[str, Any], gone: Sequence[tuple[int, in
     after["recent"] = [said for said in after["recent"] if not folding.within(gone, said[0])]
     _show_last(after, values)
     if folding.within(gone, after["titled"]):
-        after["titled"] = 0  # The message that comes in its place gives the title.
+        after["titled"] = 0  # The message that replaces it gives the title.
 
 
 def _switch(
     after: State, values: dict[str, Any], event: RecordedEvent, switched: BranchSwitch
 ) -> None:
-    """Show what the active branch says last, and its title."""
+    """Show the active branch's last message and its title."""
     said = after["recent"]
     gone = folding.before(switched.withdrawn, event)
     back = folding.before(switched.restored, event)

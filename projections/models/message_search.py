@@ -1,10 +1,10 @@
-"""Search: the words of every message, in an index that the database keeps beside the rows.
+"""Search: the words of every message, in an index that the database maintains next to the rows.
 
-A row is a message, or a piece of a long one. The fold gives its words; a trigger of the table hands
-them to the index: FTS5 on SQLite, a ``tsvector`` with a GIN index on PostgreSQL. With them goes
-whose the conversation is, so that a search of one user's messages touches no one else's. What was
-withdrawn has no words. An erasure deletes the rows and, on SQLite, has the index written anew:
-nothing of the words is left in it then.
+A row is a message, or a piece of a long one. The fold produces its words; a trigger on the table
+passes them to the index: FTS5 on SQLite, a ``tsvector`` with a GIN index on PostgreSQL. The index
+also has the conversation's owner, so that a search of one user's messages touches no one else's.
+Withdrawn messages have no words. An erasure deletes the rows and, on SQLite, rewrites the index, so
+that none of the words remain in it.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _OWNER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRow(Row):
-    """A message, or a piece of one, as it is searched.
+    """The searchable form of a message, or of a piece of one.
 
     Attributes:
-        version: Of the message.
-        piece: Which piece of a long message this is, from 0.
-        role: ``user``, ``assistant`` or, of a conversation's title, ``title``.
-        said_at: When it was said.
-        words: Its words as the index has them; NULL once the message was withdrawn.
-        inactive: Whether it stands on a branch that is not the active one: then it is not found.
+        version: The message's version.
+        piece: 0-based index of the piece of a long message.
+        role: ``user``, ``assistant`` or, for a conversation's title, ``title``.
+        said_at: Time of the message.
+        words: Its words as the index has them; NULL once the message is withdrawn.
+        inactive: Whether it is on an inactive branch; if so, it is not found.
     """
 
     version: int
@@ -61,31 +61,32 @@ class SearchRow(Row):
 
 @dataclass(frozen=True, slots=True)
 class WordIndex:
-    """The index of the words, kept by triggers, and the owner's marks in it."""
+    """The index of the words and their owner, maintained by triggers."""
 
     def made(self, table: str, dialect: str) -> Sequence[str]:
-        """Return the SQL that makes the index and the triggers."""
+        """Return the SQL that creates the index and the triggers."""
         return _INDEXES[dialect].made(table)
 
     def marked(self, table: str, dialect: str) -> Marked | None:
-        """Return how SQLite indexes many new rows by one statement.
+        """Return how SQLite indexes many new rows in one statement.
 
-        FTS5 writes what it holds in memory before each statement that a trigger is part of: row by
-        row it takes eight times as long.
+        FTS5 flushes its memory before each statement that fires a trigger: row by row, indexing
+        takes eight times as long.
         """
         return _INDEXES[dialect].marked(table)
 
     def filling(self, table: str, dialect: str) -> Filling | None:
-        """Return how PostgreSQL indexes the rows of a rebuild: all at once, when they are there.
+        """Return how PostgreSQL indexes the rows of a rebuild: all at once, after all are inserted.
 
-        Word by word took thirteen times as long; in lists a third more, of half as much again.
+        Word by word took thirteen times as long. With pending lists it took a third longer, and
+        rows and index took up half as much space again.
         """
         return _INDEXES[dialect].filling(table)
 
 
 def _sqlite(table: str) -> Sequence[str]:
     index = f"{table}_beside"
-    # Of a number of its own: VACUUM may change the numbers that SQLite gives to rows.
+    # Rows have their own number, because VACUUM may change SQLite's rowids.
     number = f"UPDATE {table} SET doc = (SELECT coalesce(max(doc), 0) + 1 FROM {table})"  # noqa: S608 - names of tables
     add = (
         f"INSERT INTO {index} (rowid, words, owner) SELECT doc, words, {_OWNER.format(row='new')} "  # noqa: S608 - likewise
@@ -117,7 +118,7 @@ def _sqlite(table: str) -> Sequence[str]:
 @cache
 def _together(table: str) -> Marked:
     new = f"FROM {table} WHERE doc = 0"
-    # What SQLite gives to rows of one statement follows each other; it is only read here.
+    # SQLite gives consecutive rowids to the rows of one statement; here they are only read.
     number = (
         f"UPDATE {table} SET doc = rowid + (SELECT max(doc) FROM {table}) "  # noqa: S608 - names of tables
         f"- (SELECT min(rowid) {new}) + 1 WHERE doc = 0"
@@ -131,7 +132,7 @@ def _together(table: str) -> Marked:
 
 
 def _postgresql(table: str) -> Sequence[str]:
-    # The server's own parser knows no script without blanks, and differs by its locale.
+    # PostgreSQL's parser cannot split scripts without spaces, and depends on the locale.
     tokens = (
         "coalesce((SELECT string_agg('''' || word || ''':' || least(place, 16383), ' ') "
         "FROM unnest(string_to_array(new.words, ' ')) WITH ORDINALITY AS said (word, place) "
@@ -161,7 +162,7 @@ def _postgresql(table: str) -> Sequence[str]:
 
 
 def _gin(table: str) -> str:
-    # Without a list of what is to be indexed later, which every search would go through.
+    # Without a pending list (fastupdate), which every search would have to scan.
     return (
         f"CREATE INDEX IF NOT EXISTS ix_{table}_tokens ON {table} "
         "USING gin (tokens) WITH (fastupdate = off)"
@@ -173,12 +174,12 @@ def _indexed_last(table: str) -> Filling:
 
 
 def _nothing(_: str) -> None:
-    """It needs none of it."""
+    """Return nothing: the database needs no such step."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """How a database makes the index, writes many new rows, and fills it for a rebuild."""
+    """How a database creates the index, writes many new rows, and fills it in a rebuild."""
 
     made: Callable[[str], Sequence[str]]
     marked: Callable[[str], Marked | None] = _nothing
@@ -192,7 +193,7 @@ _INDEXES = {
 
 
 def searched_text(event: RecordedEvent) -> tuple[str, str] | None:
-    """Return the role and the text under which an event is found; None if it is not searched."""
+    """Return an event's role and its searchable text; None if the event is not searched."""
     match event.data:
         case UserMessage() as message:
             text = folding.text_of(message.parts) or folding.sections_text(message.sections)
@@ -226,7 +227,7 @@ class SearchProjection:
         return {"withdrawn": []}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
-        """Return the state after the event, and the rows of what it says."""
+        """Return the state after the event, and the rows of its text."""
         return folding.run(_HANDLERS, state, event)
 
 

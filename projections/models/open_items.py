@@ -1,7 +1,7 @@
-"""What is open in a conversation, as `Views.open_work` returns it.
+"""The open work of a conversation, as `Views.open_work` returns it.
 
-Values made from the row that `projections.models.open_work` keeps; nothing here knows of events or
-tables.
+The values come from the row that `projections.models.open_work` keeps. This module does not depend
+on the fold or its table.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Open:
-    """Something that was begun.
+    """Something that has begun and not ended.
 
     Attributes:
         version: Version of the event that began it.
-        began_at: When that happened.
+        began_at: Time of that event.
         meta: Where it belongs: turn, step, session, run; and whether it is part of the context.
     """
 
@@ -42,14 +42,14 @@ class _Open:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any], **values: Any) -> Self:
-        """Make one from its JSON object in the table; ``values`` replace what it holds."""
+        """Create one from its JSON object in the table; ``values`` override the object's."""
         began = datetime.fromisoformat(entry["began_at"])
         return cls(**{**entry, "began_at": began, "meta": Meta(**entry["meta"]), **values})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenModelCall(_Open):
-    """A model call without an end, and all that it has streamed."""
+    """A model call without an end, and everything that it has streamed."""
 
     llm_call_id: str
     attempt: int
@@ -62,10 +62,10 @@ class OpenModelCall(_Open):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenToolCall(_Open):
-    """A tool call without a result; ``started_at`` is set once it was about to be executed.
+    """A tool call without a result; ``started_at`` is set right before the call is executed.
 
-    ``elsewhere`` says that whoever runs it does not tell the recorder when; ``awaited``, that its
-    turn was replaced, and that a task brings the result.
+    ``elsewhere`` means that the tool runs outside the recorder, which does not learn when.
+    ``awaited`` means that its turn was replaced and that a task delivers the result.
     """
 
     call_id: str
@@ -104,7 +104,7 @@ class OpenSession(_Open):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRunStep(_Open):
-    """The node of a run that was begun last and has not ended; a run goes on after a crash."""
+    """The node that a run began last and has not ended; a run continues after a crash."""
 
     run_id: str
     node_id: str
@@ -112,7 +112,7 @@ class OpenRunStep(_Open):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTask(_Open):
-    """A task of a scheduler that stands in the queue or runs; it goes on after a crash."""
+    """A scheduler's task that is queued or running; it continues after a crash."""
 
     task_id: str
     target_conversation_id: str | None
@@ -122,11 +122,11 @@ class OpenTask(_Open):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenWork:
-    """What is open in a conversation after the event ``last_version``, oldest first.
+    """The open work of a conversation after the event ``last_version``, oldest first.
 
-    ``last_event_at`` is the time of that event: the last that is known of whoever wrote it.
-    ``tasks`` are those of the queue that the conversation holds, 256 at most, to be gone on with by
-    a `Scheduler`. ``destroyed`` says that the conversation has ended and takes no turns.
+    ``last_event_at`` is the time of that event, and so the last sign of life of its writer.
+    ``tasks`` are the tasks in the conversation's queue, at most 256, for a `Scheduler` to resume.
+    ``destroyed`` means that the conversation has ended and accepts no turns.
     """
 
     conversation_id: UUID
@@ -142,7 +142,7 @@ class OpenWork:
 
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> Self:
-        """Make one from a row of the table."""
+        """Create one from a row of the table."""
         turn, session, step = row["turn"], row["session"], row["run_step"]
         return cls(
             conversation_id=row["conversation_id"],
@@ -161,14 +161,14 @@ class OpenWork:
     def open_count(self) -> int:
         """How many model calls, tool calls and turns are open.
 
-        An idle session is not open work, nor is a call whose result a task brings.
+        Neither an idle session nor a call whose result a task delivers is open work.
         """
         calls = sum(not call.awaited for call in self.tool_calls)
         return len(self.model_calls) + calls + (self.turn is not None)
 
     @property
     def any(self) -> bool:
-        """Whether there is something to seal: open work, or a session that was not closed."""
+        """Whether there is anything to seal: open work or a session that was not closed."""
         return self.open_count > 0 or self.session is not None
 
 

@@ -1,4 +1,4 @@
-"""What the fold of open work holds of each thing that has begun, tasks of a queue among them."""
+"""The entries that the fold of open work keeps for everything that has begun, including tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLACE = ("session_id", "turn", "step", "mode", "run_id", "workflow_id", "agent_
 
 
 def belongs(entry: dict[str, Any] | None, event: RecordedEvent, name: str) -> bool:
-    """Whether this turn or session is open, and the event names no other."""
+    """Whether this turn or session is open and the event does not name another one."""
     if entry is None:
         return False
     named = getattr(event.meta, name)
@@ -22,7 +22,7 @@ def belongs(entry: dict[str, Any] | None, event: RecordedEvent, name: str) -> bo
 
 
 def begun(draft: Draft, **values: Any) -> dict[str, Any]:
-    """Return what every open thing holds: which event began it, when, and where it belongs."""
+    """Return the values of every entry: which event began it, when, and where it belongs."""
     event = draft.event
     told = vars(event.meta)
     meta = {name: value for name in _PLACE if (value := told[name]) is not None}

@@ -1,22 +1,22 @@
 """Open work: model calls, tool calls, turns and runs that have begun and not ended.
 
-It is what a crash would leave behind. One row a conversation, so that recovery costs what is open
-and not what was said. Where facts contradict each other:
+This is what a crash would leave behind. There is one row per conversation, so the cost of recovery
+depends on what is open and not on the length of the conversation. Rules for ambiguous events:
 
-- A model call is open from its request or first chunk to its message or error of the same id; a
-  request that repeats the id of an open or failed call begins it anew, and one that comes after the
-  answer opens nothing. A message or an error without an id ends no call.
-- A tool call is open from its assistant message, or from its execution if nobody asked for it, to
-  its first result. ``not_started`` and ``outcome_unknown`` are results; executing the call again
-  after one of them opens it again.
-- A call that was begun in a turn that was replaced is awaited: a task brings its result, so it is
-  no loose end of a process.
+- A model call is open from its request or first chunk until a message or an error with the same id.
+  A request that repeats the id of an open or failed call starts the call over; one that comes after
+  the answer opens nothing. A message or an error without an id ends no call.
+- A tool call is open from its assistant message (or from its execution, if no message requested it)
+  to its first result. ``not_started`` and ``outcome_unknown`` are results; executing the call again
+  after one of them reopens it.
+- A call that was started in a turn that was replaced is awaited: a task delivers its result, so no
+  process needs to finish it.
 - Retracting an assistant message or a model call's first event withdraws what it left open.
   Retracting anything else closes nothing.
-- There is one open turn and one open session: a start takes the place of an older one, an end that
-  names another turn or session ends nothing.
-- Of erased events only the type is known: starts and ends of turns and sessions still count, an
-  answer ends the model call begun last, a result the tool call that has been open longest.
+- At most one turn and one session are open: a start replaces an older one, and an end that names
+  another turn or session ends nothing.
+- For erased events only the type is known: starts and ends of turns and sessions still count, an
+  answer ends the model call begun last, and a result ends the tool call that has been open longest.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _TABLE = "open_work"
 _WITHDRAWN = "withdrawn"
 _UNANSWERED = (None, *SEALS)
 _MEMORIES = (("calls", "answered"), ("awaited", "answered"), ("models", "ended"))
-"""What is open, and where it stands once it is closed; what is awaited is no longer counted."""
+"""Pairs of a memory of open calls and that of closed ones; awaited calls are not counted."""
 _TOKENS = (
     "prompt_tokens",
     "completion_tokens",
@@ -171,7 +171,7 @@ def _error(draft: Draft, error: LlmError) -> None:
 def _end_model_call(
     draft: Draft, own_id: str | None, outcome: str, usage: TokenUsage | None
 ) -> None:
-    """Close a model call, if it is open, and add its tokens to those of turn and session."""
+    """Close a model call, if it is open, and add its tokens to the turn's and the session's."""
     before = draft.get("ended", own_id)
     draft.drop("models", own_id)
     if own_id is not None and before != "ok":
@@ -203,7 +203,7 @@ def _execution(draft: Draft, call: ToolCall) -> None:
         "started_at": draft.now,
         "idempotency_key": call.idempotency_key,
         "idempotent": call.idempotent,
-        "name": call.name,  # The tool's own, which may not be the one on the wire.
+        "name": call.name,  # The tool's own name, which may differ from the one on the wire.
     }
     if draft.get("calls", own_id) is None and draft.get("awaited", own_id) is None:
         told = {**_asked(draft, call), **told}
@@ -329,7 +329,7 @@ def _ended(draft: Draft, end: ConversationEnd) -> None:
 
 
 def _fork(draft: Draft, _: ConversationFork | None) -> None:
-    # The parent's session and its tasks belong to another conversation.
+    # The parent's session and tasks belong to the parent.
     draft.set(session=None, destroyed=False, tasks={})
 
 

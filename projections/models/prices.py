@@ -1,8 +1,8 @@
-"""What a model call cost, by the price list of `genai_prices`, which is carried along.
+"""The cost of a model call, by the price list bundled with `genai_prices`.
 
-Most models cost a fixed sum for each token of a kind. Those sums are asked of the list once, as
-the price of a million tokens, since its own arithmetic takes longer than all folds of an event
-together. Prices with tiers, and whatever else is not so simple, are asked of it each time.
+Most models have a fixed price per token of each kind. These prices are fetched from the list once,
+per million tokens, because the list's own arithmetic takes longer than all folds of an event
+together. Tiered prices and other special cases are computed by the list each time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MILLION = 1_000_000
 
 
 class _Rates(NamedTuple):
-    """US dollars for a million tokens of each kind."""
+    """US dollars per million tokens of each kind."""
 
     prompt: Decimal
     cached: Decimal
@@ -36,9 +36,9 @@ class _Rates(NamedTuple):
 def cost_usd(
     usage: TokenUsage, provider: str | None, model: str | None, at: datetime
 ) -> float | None:
-    """Return what a call cost in US dollars by the bundled price list, at the prices of ``at``.
+    """Return a call's cost in US dollars by the bundled price list, at the prices of ``at``.
 
-    None when the list has no such provider or model, or the counts contradict each other (more
+    None if the list does not have the provider or model, or if the counts are contradictory (more
     cached tokens than prompt tokens): no cost is better than a wrong one.
     """
     found = None if not model else _model_prices(provider, model)
@@ -61,7 +61,7 @@ def cost_usd(
 
 
 _RATES: dict[int, tuple[ModelPrice, _Rates | None]] = {}
-"""By the identity of a price, which has no hash; as many as the list has prices."""
+"""Keyed by the id of a price object, which is not hashable; at most one entry per listed price."""
 
 
 def _rates(price: ModelPrice, seller: Provider, prices: ModelInfo, at: datetime) -> _Rates | None:
@@ -72,7 +72,7 @@ def _rates(price: ModelPrice, seller: Provider, prices: ModelInfo, at: datetime)
 
 
 def _asked(price: ModelPrice, seller: Provider, prices: ModelInfo, at: datetime) -> _Rates | None:
-    """Return what a million tokens of each kind cost; None if the price is not the sum of these."""
+    """Return the price per million tokens of each kind; None if the cost is not such a sum."""
     if any(isinstance(each, _tiered()) for each in vars(price).values()):
         return None
     usages = (

@@ -1,10 +1,10 @@
-"""Run mode's state: runs, their nodes and artifacts, and where the conversation stands.
+"""Run mode's state: runs, their nodes and artifacts, and the conversation's current state.
 
-The active run is the one whose directive later requests render: the one last begun or stepped
-through or, once none is open, the last that completed, which goes on under its post-run protocol.
-Nodes that are active when their run ends end as the run did. A call is open until its first
-result, be it a stand-in; executing it again after a stand-in opens it again. Retractions change
-nothing here: what was done in a run was done.
+The active run is the one whose directive later requests render: the run that was last begun or
+stepped through or, once none is open, the last completed run, under its post-run protocol. Nodes
+that are active when their run ends get the run's status. A call is open until its first result,
+even a stand-in; executing it again after a stand-in reopens it. Retractions change nothing here,
+because they do not undo the work of a run.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class NodeRow(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunArtifact(Row):
-    """A thing that a node produced; a newer one of the same name replaces it."""
+    """An artifact that a node produced; a newer one with the same name replaces it."""
 
     run_id: str
     node_id: str
@@ -95,7 +95,7 @@ class RunArtifact(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateRow(Row):
-    """Where a conversation stands; ``last_version`` is that of the last event that moved it."""
+    """A conversation's state; ``last_version`` is that of the last event that changed it."""
 
     mode: str | None = None
     active_run_id: str | None = None
@@ -121,7 +121,7 @@ class OpenCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState(StateRow):
-    """A conversation's state with all that belongs to it, oldest first."""
+    """A conversation's state with its runs, nodes, artifacts and open calls, oldest first."""
 
     runs: tuple[RunRow, ...] = ()
     nodes: tuple[NodeRow, ...] = ()
@@ -137,7 +137,7 @@ class RunState(StateRow):
         nodes: Iterable[Mapping[str, Any]] = (),
         artifacts: Iterable[Mapping[str, Any]] = (),
     ) -> Self:
-        """Make one from the rows of the four tables; without a state row, an empty one."""
+        """Create one from the rows of the four tables; without a state row, an empty one."""
         row = StateRow.from_row({**(state or {}), "conversation_id": conversation_id})
         own = {name: getattr(row, name) for name in StateRow.__dataclass_fields__}
         return cls(
@@ -150,7 +150,7 @@ class RunState(StateRow):
 
     @property
     def active_run(self) -> RunRow | None:
-        """The run whose directive later requests render, if there is one."""
+        """The run whose directive later requests render, or None."""
         return next((run for run in self.runs if run.run_id == self.active_run_id), None)
 
 
@@ -275,7 +275,7 @@ def _step_start(draft: Draft, start: RunStepStart) -> None:
     told = {"brief": start.brief, "context": start.context}
     values |= {name: text for name, text in told.items() if text is not None}
     draft.put("run_nodes", (run_id, start.node_id), values)
-    # The order of those that are active is that in which they were begun.
+    # Active nodes are ordered by when they began.
     active = {**_without(nodes["active"], start.node_id), start.node_id: True}
     draft.put("runs", (run_id,), {"status": "active", "active_node": start.node_id})
     visited = {**nodes["visits"], start.node_id: visits}
@@ -311,7 +311,7 @@ def _activate(draft: Draft, run_id: str, nodes: dict[str, Any]) -> None:
 
 
 def _active_node(draft: Draft, run_id: str | None) -> str | None:
-    """Return the node of an open run that was last begun and has not ended."""
+    """Return the node that an open run began last and has not ended, or None."""
     nodes = draft.get("runs", run_id) or _NO_NODES
     return next(reversed(nodes["active"]), None)
 

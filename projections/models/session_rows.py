@@ -1,8 +1,8 @@
-"""Sessions, turns and steps, a row each: how long, how many tokens, how each ended, the answer.
+"""Sessions, turns and steps, one row each: duration, tokens, how each ended, and the answer.
 
-A turn is known by its number within the conversation, a step by its number within the turn; events
-that tell neither, such as imported ones of other formats, have no rows here. The fold needs no
-memory but how many turns each open session has begun.
+A turn is identified by its number within the conversation, a step by its number within the turn.
+Events without these numbers, such as those imported from other formats, have no rows here. The
+fold's only state is how many turns each open session has begun.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from projections.engine.quoting import PLACE, QuotedText, place_of
 __all__ = ["SESSIONS", "SessionRow", "SessionsProjection", "StepRow", "TurnRow"]
 
 _BRIEF_CHARS = 100
-"""A text up to here is kept in the row; of a longer one the row names the event that has it."""
+"""A text of up to this length is kept in the row; for a longer one, the row names its event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +39,10 @@ class SessionRow(Row):
     """A session: a process that had the conversation open.
 
     Attributes:
-        status: ``open``, ``closed``, or ``interrupted`` where its process died.
-        model: The model that it was set up with, if that was told.
-        turns: Turns begun.
-        reason: Why it ended, if that was told.
+        status: ``open``, ``closed``, or ``interrupted`` if its process died.
+        model: The model that it was configured with, if known.
+        turns: Number of turns begun.
+        reason: Why it ended, if known.
         version: Version of its start.
         day: Day of its start in UTC, ``YYYY-MM-DD``.
     """
@@ -71,10 +71,10 @@ class TurnRow(Row):
 
     Attributes:
         turn: Its number within the conversation, from 1.
-        status: ``running``, or as its end says: ``ok``, ``error``, ``max_steps``, ...
+        status: ``running``, or the status of its end: ``ok``, ``error``, ``max_steps``, ...
         final_text: The answer to the user; NULL if there is none.
-        steps: Replies of the model.
-        tokens_reported: Whether the provider reported all tokens; some are estimates if not.
+        steps: Number of the model's replies.
+        tokens_reported: Whether the provider reported all tokens; if not, some are estimates.
         version: Version of its start.
     """
 
@@ -104,11 +104,11 @@ class StepRow(Row):
     Attributes:
         turn: The turn's number.
         step: Its number within the turn, from 0.
-        status: ``running``, ``ok`` or ``error``: as the last attempt ended.
-        text: The reply as it came; of a failed one, what had arrived.
-        tools: How many tools it asked for.
-        attempts: How often the model was asked.
-        version: Version of the first request, or of the reply where no request is known.
+        status: ``running``, ``ok`` or ``error``: the outcome of the last attempt.
+        text: The reply verbatim; for a failed one, the part that had arrived.
+        tools: How many tool calls it requested.
+        attempts: How often the model was called.
+        version: Version of the first request, or of the reply if no request is known.
     """
 
     turn: int
@@ -246,7 +246,7 @@ def _answered(draft: Draft, message: AssistantMessage) -> None:
         "ended_at": event.occurred_at,
         "duration_ms": message.duration_ms,
     }
-    if message.llm_call_id is None:  # nobody told of the request
+    if message.llm_call_id is None:  # the request was not recorded
         told |= _began(event) | {"session_id": event.meta.session_id, "version": event.version}
     draft.put("steps", key, told | _place(event, text) | _tokens(message.usage))
 
@@ -265,7 +265,7 @@ def _failed(draft: Draft, error: LlmError) -> None:
 
 
 def _final(message: AssistantMessage, text: str) -> str | None:
-    """Return the answer in a reply; the ReAct protocol tells where it stands."""
+    """Return the answer in a reply; in the ReAct protocol, the widget says where it is."""
     widget = (message.ui.widget if message.ui else None) or {}
     if widget.get("protocol") != "react":
         return text
@@ -311,4 +311,4 @@ _HANDLERS: dict[type, folding.Handler] = {
 }
 
 SESSIONS = SessionsProjection()
-"""Which sessions, turns and steps there were."""
+"""The projection of sessions, turns and steps."""

@@ -1,8 +1,8 @@
-"""Tasks: the queue of a scheduler, and what became of what stood in it (document 003).
+"""Tasks: a scheduler's queue and the outcome of each task (document 003).
 
-One row a task, in the conversation whose log holds the queue; what a task says and answers stands
-in its events alone. The fold remembers nothing, so that a queue may be as long as it likes. A fork
-has its parent's ended tasks; those that were open then stay the parent's.
+One row per task, in the conversation whose log holds the queue; a task's input and answer are only
+in its events. The fold keeps no state, so a queue can be arbitrarily long. A fork has its parent's
+ended tasks; tasks that were open at that point stay with the parent.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class TaskRow(Row):
     """A task of a scheduler.
 
     Attributes:
-        target_conversation_id: The conversation that it is for.
+        target_conversation_id: The conversation that the task is for.
         status: ``pending``, ``running``, ``complete``, ``failed`` or ``aborted``.
         reason: Why it was aborted: ``replaced`` or ``interrupted``.
-        depth: How many tasks have enqueued one another down to this one.
-        closes_call_id: The call of that conversation whose result it brings.
-        enqueued_version: Version of the event that holds what it says.
-        end_version: Version of the event that holds what it answered.
+        depth: Length of the chain of tasks that enqueued one another, down to this one.
+        closes_call_id: The call whose result the task delivers.
+        enqueued_version: Version of the event with the task's input.
+        end_version: Version of the event with the task's answer.
     """
 
     task_id: str
@@ -72,7 +72,7 @@ class TasksProjection:
     )
 
     def initial(self) -> State:
-        """Return the state of an empty conversation, which is that of every other."""
+        """Return the state, which is the same for every conversation."""
         return {}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:

@@ -1,9 +1,9 @@
-"""The timeline: what a user interface shows of a conversation, in reading order.
+"""The timeline: the items that a user interface shows for a conversation, in reading order.
 
-An answer is one item, from its first streamed piece to the message or the error that ends it; so
-is a tool call with its execution and result, and everything that has a start and an end. The first
-real result of a call stays, and replaces a stand-in; pieces that come after the end of their
-answer are ignored. An erased event leaves an item that tells of it, without content.
+An answer is one item, from its first streamed piece to the message or error that ends it. So is a
+tool call with its execution and result, and everything else with a start and an end. The first real
+result of a call stays, and replaces a stand-in. Pieces that arrive after the end of their answer
+are ignored. An erased event leaves an item without content.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TimelineProjection:
             TABLE,
             ("version", "part"),
             (*folding.columns_of(TimelineItem), *PLACE),
-            # The first serves those who ask for news, the second a retraction.
+            # The first is for reading later changes, the second for retractions.
             indexes=(("end_version",), ("message_version",)),
             storage=QuotedTexts(),
         ),
@@ -90,7 +90,7 @@ class TimelineProjection:
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and what it changes in the table."""
         if event.data is not None and is_own(event.type):
-            # By its type alone: what a fold answers must not depend on what is registered.
+            # By type alone: a fold's result must not depend on which types are registered.
             return folding.run({type(event.data): _own}, state, event)
         return folding.run(_HANDLERS, state, event)
 
@@ -99,14 +99,14 @@ def _user(draft: Draft, message: UserMessage) -> None:
     text = folding.text_of(message.parts) or folding.sections_text(message.sections)
     told: dict[str, Any] = {"text": text, "name": message.name, **shown_as(message.ui)}
     point(draft, "user", role="user", **told)
-    branches.begin(draft)  # no event begins the turns of transcripts
+    branches.begin(draft)  # turns of imported transcripts have no start event
 
 
 def _assistant(draft: Draft, message: AssistantMessage) -> None:
     timeline_items.HANDLERS[AssistantMessage](draft, message)
     fork = draft.state["fork"]
     if fork is not None and fork["kind"] == "answer":
-        branches.begin(draft)  # nor what a transcript's user got for another answer
+        branches.begin(draft)  # nor do regenerated answers in transcripts
 
 
 def _conversation_start(draft: Draft, start: ConversationStart) -> None:
@@ -123,7 +123,7 @@ def _conversation_fork(draft: Draft, fork: ConversationFork) -> None:
 
 def _conversation_update(draft: Draft, update: ConversationUpdate) -> None:
     if update.title is None and update.archived is None:
-        return  # Metadata are for lists.
+        return  # Metadata is shown in lists only.
     told = {None: None, True: "archived", False: "unarchived"}[update.archived]
     point(draft, "conversation", title=update.title, text=told, collapsed=True)
 
@@ -241,7 +241,7 @@ def _switch(draft: Draft, switched: BranchSwitch) -> None:
 
 
 def _forget(draft: Draft, first: int, last: int) -> None:
-    """Keep what comes later from bringing a withdrawn item back."""
+    """Prevent later events from bringing a withdrawn item back."""
     for own_id, call in draft.state["calls"].items():
         if first <= call["message"] <= last:
             draft.drop("calls", own_id)

@@ -1,7 +1,7 @@
-"""The timeline as it grows: what each event adds to, appends to, changes in and withdraws from it.
+"""Changes to a timeline: the items and text that each event adds, changes or withdraws.
 
-A screen that holds the items of a version applies the updates since, in order, and holds what the
-timeline view would answer. A text that streams comes as what was appended to it.
+A screen that has the items of a version applies the later updates, in order, and then shows the
+same items as the timeline view. For a streaming text, an update contains the appended part.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ItemAdded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextAppended:
-    """More of the text of the item at a version and part; it is still streaming."""
+    """Text to append to the item at a version and part, which is still streaming."""
 
     version: int
     part: int
@@ -53,7 +53,7 @@ class TextAppended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemChanged:
-    """New values of an item's attributes, by name; those that are not named stay as they are."""
+    """New values of an item's attributes, by name; all other attributes are unchanged."""
 
     version: int
     part: int
@@ -63,7 +63,7 @@ class ItemChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemsWithdrawn:
-    """Items were withdrawn: those whose ``message_version`` lies in the range, ends included."""
+    """Items were withdrawn: those whose ``message_version`` is in the range, inclusive."""
 
     first: int
     last: int
@@ -72,7 +72,7 @@ class ItemsWithdrawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemsLeft:
-    """Items are no longer on the active branch: remove those whose ``message_version`` is there."""
+    """Items left the active branch: remove those whose ``message_version`` is in the range."""
 
     first: int
     last: int
@@ -81,7 +81,7 @@ class ItemsLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineReset:
-    """The whole timeline anew, in place of what was there: after an erasure or another branch."""
+    """The whole timeline, replacing all items: sent after an erasure or a return to a branch."""
 
     items: tuple[TimelineItem, ...]
     kind: Literal["reset"] = "reset"
@@ -92,12 +92,12 @@ TimelineChange = ItemAdded | TextAppended | ItemChanged | ItemsWithdrawn | Items
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineUpdate:
-    """What the events up to a version have changed in a timeline, in order.
+    """The changes that the events up to a version made to a timeline, in order.
 
     Attributes:
-        version: Of the last of these events; follow on after it, also in another process. It is
-            what a server-sent event has for its id.
-        changes: What has changed; none in a heartbeat.
+        version: The version of the last of these events; continue following after it, in this or
+            another process. It is the id of a server-sent event.
+        changes: The changes; empty in a heartbeat.
     """
 
     version: int
@@ -140,7 +140,7 @@ def _apply(held: dict[Key, TimelineItem], change: TimelineChange, version: int) 
 
 
 def texts_of(state: State) -> dict[Key, str]:
-    """Return the texts that stream, as the timeline's state holds them, by version and part."""
+    """Return the streaming texts in the timeline's state, by version and part."""
     return {
         (place[0], place[1]): call["texts"][slot]
         for call in state["llm"].values()
@@ -152,12 +152,12 @@ def texts_of(state: State) -> dict[Key, str]:
 def changes_of(
     event: RecordedEvent, before: State, changes: Sequence[Change]
 ) -> Iterator[TimelineChange]:
-    """Yield what an event changes for a screen.
+    """Yield an event's changes to the items on a screen.
 
     Args:
         event: The event.
-        before: The state of the timeline's fold before it.
-        changes: What the fold has answered.
+        before: The state of the timeline's fold before the event.
+        changes: The changes that the fold returned.
     """
     texts = texts_of(before)
     added: set[Key] = set()
@@ -194,7 +194,7 @@ def _of_item(key: Key, put: Put, was: str | None, version: int) -> Iterator[Time
 
 
 def item_changes(items: Iterable[TimelineItem], after: int) -> Iterator[TimelineChange]:
-    """Yield what makes a timeline of a version have these items, which have changed since then."""
+    """Yield the changes that bring a timeline from version ``after`` to these changed items."""
     for item in items:
         if item.version > after:
             yield ItemAdded(item=item)

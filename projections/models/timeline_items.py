@@ -1,11 +1,11 @@
-"""The timeline's items: their table, their texts, and those of models and tools.
+"""The timeline's items: their table, their texts, and the items of models and tools.
 
-Most items show the text of one event as it stands there. If it is longer than its preview, the
-table keeps no copy: the row quotes the event (see `projections.engine.quoting`). A text that is
-streaming, was put together, or lies in a blob stands in the row.
+Most items show the text of one event verbatim. If the text is longer than its preview, the table
+keeps no copy: the row quotes the event (see `projections.engine.quoting`). A text that is
+streaming, was assembled from several parts, or is in a blob is stored in the row.
 
-Here are the changes that begin, grow and end any item, and the items of what a model answers and of
-what tools do; `projections.models.timeline` makes all others.
+This module has the changes that begin, extend and end any item, and the items of model answers and
+tool calls; `projections.models.timeline` creates all other items.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ _FIRST_TOOL = 2  # part; 0 is the reasoning of an answer, 1 its text
 
 @dataclass(frozen=True, slots=True)
 class QuotedTexts(QuotedText):
-    """Rows without the texts that events have, and without previews that only repeat a start."""
+    """Storage of rows without texts that events have, and without previews that equal a start."""
 
     def stored(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the values as they are written."""
+        """Return the values to write."""
         text = values.get("text")
         if text is None:
             return values
@@ -68,14 +68,14 @@ class QuotedTexts(QuotedText):
         return QuotedText.stored(self, kept)
 
     def shown(self, table: str, dialect: str) -> Mapping[str, str]:
-        """Return the SQL of text and preview."""
+        """Return the SQL expressions of text and preview."""
         text = QuotedText.shown(self, table, dialect)
         preview = _PREVIEW.format(table=table, limit=PREVIEW_CHARS, **text)
         return {**text, "preview": preview}
 
 
 def text_columns(event: RecordedEvent, text: str | None) -> dict[str, Any]:
-    """Return what a row sets with a text: itself, its preview, and where the event has it."""
+    """Return the columns of a text: the text, its preview, and its place in the event."""
     preview = None if text is None else one_line(text)
     place = place_of(event, text, longer_than=PREVIEW_CHARS)
     return {"text": text, "preview": preview, **place}
@@ -87,23 +87,25 @@ class TimelineItem(Row):
 
     Attributes:
         version: Version of the event that began the item.
-        part: Place among the items that the event began, from 0.
+        part: 0-based index among the items that the event began.
         kind: conversation, session, turn, user, assistant, reasoning, tool, error, system,
             summary, note, mode, run, step, task, retraction, branch, erasure, erased or unknown.
-        status: complete, streaming, failed, cancelled, interrupted, withdrawn; of a tool call
-            pending, running or the result's; running, then its own status, of what has an end.
+        status: complete, streaming, failed, cancelled, interrupted or withdrawn. For a tool call:
+            pending, running or the result's status. For an item with an end: running, then the
+            status of its end.
         preview: The start of ``text``, on one line.
-        collapsed: Whether it is shown folded by default: tool output and internals, unless the
-            product said otherwise.
-        part_type: What the product calls this kind of message, for its user interface.
-        widget: What the product's user interface shows with it.
-        name: Of a tool call, the tool; of a user message, the participant.
-        arguments: Of a tool call, parsed, or the model's text where it is not a JSON object.
-        alias: The path under which the whole of a shortened result may be asked for.
-        extra: What the product keeps with the event that began the item.
-        message_version: The version that a retraction has to name to withdraw the item.
-        end_version: Version of the latest event that changed the item, to ask for news.
-        inactive: Whether it stands on a branch that is not the active one.
+        collapsed: Whether it is shown collapsed by default: tool output and internals, unless the
+            product sets it otherwise.
+        part_type: The product's name for this kind of message, for its user interface.
+        widget: The product's data for its user interface.
+        name: The tool of a tool call; the participant of a user message.
+        arguments: The parsed arguments of a tool call, or the model's text if it is not a JSON
+            object.
+        alias: The path that returns the whole of a shortened result.
+        extra: The product's data on the event that began the item.
+        message_version: The version that a retraction must name to withdraw the item.
+        end_version: Version of the latest event that changed the item; use it to get later changes.
+        inactive: Whether the item is on an inactive branch.
     """
 
     version: int
@@ -139,7 +141,7 @@ class TimelineItem(Row):
 
 
 def begin(draft: Draft, at: list[int], kind: str, status: str, values: Mapping[str, Any]) -> None:
-    """Begin an item at a version and part; it shows as of the event's own time."""
+    """Begin an item at a version and part, started at the event's time."""
     event = draft.event
     row = folding.where(event)
     row["kind"] = kind
@@ -154,7 +156,7 @@ def begin(draft: Draft, at: list[int], kind: str, status: str, values: Mapping[s
 
 
 def change(draft: Draft, at: list[int], values: Mapping[str, Any]) -> None:
-    """Change an item; a text brings its preview, and the place where the event has it."""
+    """Change an item; a new text also sets its preview and its place in the event."""
     _put(draft, at, dict(values))
 
 
@@ -166,19 +168,19 @@ def _put(draft: Draft, at: list[int], values: dict[str, Any]) -> None:
 
 
 def shown_as(ui: Ui | None) -> dict[str, Any]:
-    """Return the columns that a product's own wishes set; what it left open is not among them."""
+    """Return the columns that the product's UI settings set; unset ones are left out."""
     told = {} if ui is None else vars(ui)
     return {name: value for name, value in told.items() if value is not None}
 
 
 def point(draft: Draft, kind: str, status: str = "complete", **values: Any) -> None:
-    """Add an item for an event that stands alone."""
+    """Add an item for a single event, complete by itself."""
     ended = {"ended_at": draft.event.occurred_at}
     begin(draft, [draft.event.version, 0], kind, status, ended | values)
 
 
 def open_span(draft: Draft, kind: str, own_id: object, **values: Any) -> None:
-    """Begin an item that a later event ends, known by its kind and its own id."""
+    """Begin an item that a later event ends; its kind and its own id identify it."""
     at = [draft.event.version, 0]
     draft.keep("spans", f"{kind}:{own_id}", {"at": at, "started": draft.now})
     begin(draft, at, kind, values.pop("status", "running"), values)
@@ -187,7 +189,7 @@ def open_span(draft: Draft, kind: str, own_id: object, **values: Any) -> None:
 def close_span(
     draft: Draft, kind: str, own_id: object, status: str, duration: int | None = None, **told: Any
 ) -> None:
-    """End such an item; an end without a beginning makes an item of its own."""
+    """End such an item; an end without a start creates its own item."""
     event = draft.event
     span = draft.drop("spans", f"{kind}:{own_id}")
     if duration is None:

@@ -1,9 +1,9 @@
-"""The audit table: every tool call, with who asked for it, with what, and what came of it.
+"""The audit table: every tool call, with its requester, its arguments and its outcome.
 
-A call is found by our own id, in whatever order its events come. The first real result stays; a
-duplicate is known among the last `folding.CLOSED_LIMIT` answered calls, and an older one replaces
-what was there. ``not_started`` and ``outcome_unknown`` give way to a real result, and never the
-other way round. A result or an execution without a request makes a row of its own.
+A call is identified by our own id, whatever the order of its events. The first real result stays:
+a duplicate is recognized among the last `folding.CLOSED_LIMIT` answered calls, while one of an
+older call replaces the result. A real result replaces ``not_started`` and ``outcome_unknown``,
+never the other way round. A result or an execution without a request gets its own row.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class ToolCallRow(Row):
 
     Attributes:
         call_id: Our own id of the call, ``<call_version>.<call_index>``.
-        call_version: Version of the assistant message that asked for it, if it is known.
-        call_index: Place among the calls of that message, from 0.
-        arguments_text: What the model wrote; ``arguments`` is its parsed form.
+        call_version: Version of the assistant message that requested it, if known.
+        call_index: 0-based index among the calls of that message.
+        arguments_text: The model's text; ``arguments`` is its parsed form.
         status: ``requested``, ``running``, or the status of the result.
-        duration_ms: As the result tells, else from ``started_at`` to the result's time.
-        result_text: The result as text; of one that is in a blob, the start.
-        result_size_chars: Length of the whole text; NULL when it is in a blob.
-        result_size_bytes: Size of the whole in UTF-8.
-        requested_version: Version of the first event that told of the call.
+        duration_ms: As the result says, otherwise from ``started_at`` to the result's time.
+        result_text: The result as text; for a result in a blob, its start.
+        result_size_chars: Length of the whole text; NULL if it is in a blob.
+        result_size_bytes: Size of the whole result in UTF-8.
+        requested_version: Version of the call's first event.
         day: Day of the request in UTC, ``YYYY-MM-DD``.
         withdrawn: Whether the request was retracted from the context.
-        inactive: Whether it stands on a branch that is not the active one.
+        inactive: Whether it is on an inactive branch.
     """
 
     call_id: str
@@ -105,7 +105,7 @@ class ToolCallsProjection:
     )
 
     def initial(self) -> State:
-        """Return the state of an empty conversation: no call is open, none answered."""
+        """Return the state of an empty conversation: no open or answered calls."""
         return {"open": {}, "answered": {}, "withdrawn": []}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
@@ -140,7 +140,7 @@ def _request(draft: Draft, message: AssistantMessage, index: int, request: ToolC
 def _execution(draft: Draft, call: ToolCall) -> None:
     event = draft.event
     values: dict[str, Any] = {"started_at": event.occurred_at, "started_version": event.version}
-    values["name"] = call.name  # The tool's own, which may not be the one on the wire.
+    values["name"] = call.name  # The tool's own name, which may differ from the one on the wire.
     if call.idempotency_key is not None:
         values["idempotency_key"] = call.idempotency_key
     if draft.get("answered", call.call_id) is None:

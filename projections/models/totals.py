@@ -1,4 +1,4 @@
-"""Usage added up: ``usage_by_call`` grouped by what a question asks for."""
+"""Usage totals: ``usage_by_call`` grouped by model, day, conversation and so on."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ UsageBy = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageTotal:
-    """Sums over the model calls of one group; ``key`` is None for calls that have no such value.
+    """Sums over the model calls of one group; ``key`` is None for calls without a value.
 
-    Turns and steps are told apart by conversation: their keys are ``<conversation>/<turn>`` and
-    ``<conversation>/<turn>/<step>``. Tokens are as reported, estimates stand apart; a sum is
-    None where no call of the group has a value. ``latency_ms_avg`` is over calls that ended.
+    The keys of turns, steps and calls include the conversation: ``<conversation>/<turn>``,
+    ``<conversation>/<turn>/<step>`` and ``<conversation>/<call>``. Token sums are reported tokens;
+    estimates are summed separately. A sum is None if no call of the group has a value.
+    ``latency_ms_avg`` covers calls that ended.
 
-    The ``compared`` ones are those of which both is known, what was estimated before sending and
-    what was reported; ``estimate_error_percent`` is how much more was estimated, in percent of
-    what was reported.
+    The ``compared`` fields cover calls with both an estimate from before sending and a reported
+    count. ``estimate_error_percent`` is by how much the estimates exceed the reported tokens, in
+    percent of the reported tokens.
     """
 
     key: str | None
@@ -75,15 +76,16 @@ def usage_totals(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[UsageTotal]:
-    """Return the totals, those with most tokens first, in the caller's transaction.
+    """Return the totals, most tokens first, in the caller's transaction.
 
-    ``since`` is included, ``until`` is not; a call belongs to the moment at which it began.
+    ``since`` is inclusive, ``until`` is exclusive; both apply to the time at which a call began.
 
     Raises:
         ValueError: ``by`` is not one of `UsageBy`.
     """
     if by not in get_args(UsageBy):
-        raise ValueError(f"usage cannot be grouped by {by!r}: choose from {get_args(UsageBy)}")
+        choices = ", ".join(get_args(UsageBy))
+        raise ValueError(f"usage cannot be grouped by {by!r}: choose from {choices}")
     streams = metadata_for(connection.dialect.name).tables["conversations"]
     columns = {
         "model": [table.c.model],
@@ -117,7 +119,7 @@ def usage_totals(
     if conversation_id is not None:
         query = query.where(table.c.conversation_id == conversation_id)
     if since is not None:
-        # The day alone is indexed.
+        # Only the day is indexed.
         query = query.where(table.c.day >= day_of(since), table.c.started_at >= since)
     if until is not None:
         query = query.where(table.c.day <= day_of(until), table.c.started_at < until)
@@ -125,7 +127,7 @@ def usage_totals(
 
 
 def _compared(table: Table) -> list[ColumnElement[Any]]:
-    """Return how many calls have both figures, and the sums of each over these."""
+    """Return the number of calls with both counts, and the sum of each count over these calls."""
     estimated, reported = table.c.estimated_prompt_tokens, table.c.prompt_tokens
     both = and_(estimated > 0, reported > 0)
     return [
@@ -138,7 +140,7 @@ def _compared(table: Table) -> list[ColumnElement[Any]]:
 def _total(row: Any, keys: int) -> UsageTotal:
     parts = row[:keys]
     key = None if all(part is None for part in parts) else "/".join(map(str, parts))
-    # PostgreSQL adds integers up to Decimal.
+    # PostgreSQL sums integers to Decimal.
     numbers = [None if value is None else float(value) for value in row[keys:]]
     names = [field.name for field in fields(UsageTotal)][1:-1]
     values: dict[str, Any] = {

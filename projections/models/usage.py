@@ -1,9 +1,9 @@
 """Tokens, cost, latency and outcome of every model call: one row each.
 
-What the provider reported and what was estimated stand in columns of their own, and cost comes
-from reported tokens only. A row belongs to an ``llm_call_id``; a message or an error without one
-gets ``v<version>``. The first answer stays, and replaces an error; a new request under the id of
-an ended call begins the row again. Ended calls are known among the last `folding.CLOSED_LIMIT`.
+Reported and estimated tokens have separate columns, and cost is computed from reported tokens only.
+A row belongs to an ``llm_call_id``; a message or an error without one gets ``v<version>``. The
+first answer stays, and replaces an error. A new request with the id of a failed call starts the row
+over. The fold remembers the last `folding.CLOSED_LIMIT` ended calls.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _AS_BILLED = (
     "started_at",
     "ended_at",
 )
-"""The columns that a bill has under the same names."""
+"""The columns that have the same names in a bill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +64,12 @@ class UsageRow(Row):
 
     Attributes:
         status: ``started``, ``ok``, or the kind of the error.
-        estimated_prompt_tokens: Counted before the request was sent, or told by the writer.
-        estimated_completion_tokens: Counted from the answer; only when no usage was reported.
-        prompt_tokens: As reported, cached ones included; like all that follow, NULL if it was not.
-        completion_tokens: As reported, reasoning included.
-        cost_usd: By the price list at the time of the answer; NULL if it has no such model.
+        estimated_prompt_tokens: Counted before the request was sent, or supplied by the writer.
+        estimated_completion_tokens: Counted from the answer; only if no usage was reported.
+        prompt_tokens: As reported, including cached tokens. Like all following counts, NULL if not
+            reported.
+        completion_tokens: As reported, including reasoning.
+        cost_usd: By the price list at the time of the answer; NULL if it does not list the model.
         latency_ms: From the request to the end of the answer.
         first_token_ms: From the request to the first piece of the answer.
         version: Version of the first event of the call; ``end_version`` that of its last.
@@ -124,13 +125,13 @@ class UsageProjection:
     )
 
     def initial(self) -> State:
-        """Return the state of an empty conversation: no call is open, none ended."""
+        """Return the state of an empty conversation: no open or ended calls."""
         return {"open": {}, "ended": {}}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and what it changes in the table.
 
-        A fork's rows are of its own calls: those that it shares are its parent's.
+        A fork has rows for its own calls only; shared calls belong to its parent.
         """
         after, changes = folding.run(_HANDLERS, state, event)
         return after, [] if event.inherited else changes
@@ -158,7 +159,7 @@ def _request(draft: Draft, request: LlmRequest) -> None:
 
 
 def _is_over(draft: Draft, own_id: str) -> bool:
-    """Whether a call has its answer, or is one of the parent's that a fork knows of."""
+    """Whether a call has its answer, or is a parent's call that a fork inherits."""
     ended, call = draft.get("ended", own_id), draft.get("open", own_id)
     if draft.event.inherited:
         return bool(ended == "ok")
@@ -180,7 +181,7 @@ def _chunk(draft: Draft, chunk: AssistantChunk) -> None:
 
 def _begin(draft: Draft, own_id: str, called: dict[str, str | None]) -> dict[str, Any]:
     event = draft.event
-    # Without a request the start is unknown, and a first piece tells no latency.
+    # Without a request the start is unknown, and the first piece gives no latency.
     started = draft.now if called else None
     call = {"started": started, "first": None, "called": called}
     draft.keep("open", own_id, {**call, _INHERITED: True} if event.inherited else call)
@@ -223,7 +224,7 @@ def _error(draft: Draft, error: LlmError) -> None:
 
 
 def _kept(draft: Draft, kept: KeptUsage) -> None:
-    """Write what an erasure has kept of calls, in place of what is left of their events."""
+    """Write the rows of calls that an erasure has kept, replacing what their events left."""
     for call in kept.calls:
         own_id, started = call.llm_call_id, call.status == "started"
         draft.drop("open", own_id)
@@ -261,7 +262,7 @@ def _end(
 
 
 def _called(invocation: Invocation | None, call: dict[str, Any] | None) -> dict[str, str | None]:
-    """Return provider, model and specification as far as they are known: the answer's first."""
+    """Return provider, model and specification, as far as known; the answer's take precedence."""
     called: dict[str, str | None] = dict(call["called"]) if call else {}
     if invocation is not None:
         told = {name: getattr(invocation, name) for name in ("provider", "model", "specification")}
@@ -292,7 +293,7 @@ def _tokens(
     if usage is None:
         return {}
     if not usage.reported:
-        # A zero of the writer's stands for what it did not count.
+        # A zero from the writer means that it did not count.
         told = {
             "estimated_prompt_tokens": usage.prompt_tokens,
             "estimated_completion_tokens": usage.completion_tokens,

@@ -1,9 +1,9 @@
-"""The words of a text, in any language, as an index keeps them; and where they stand in it.
+"""The words of a text, in any language, as an index stores them; and their places in the text.
 
-Letters, digits and their marks make words; case, width and the accents of European scripts do not
-count. Scripts without blanks between words (Chinese, Japanese, Korean, Thai and their like) are cut
-into pairs of characters, so that any part of a sentence is found there. Both databases get the same
-words, so that both find the same.
+Words consist of letters, digits and their marks; case, width and the accents of European scripts
+are ignored. Texts in scripts without spaces between words (Chinese, Japanese, Korean, Thai and
+others) are split into pairs of characters, so that any part of a sentence can be found. Both
+databases index the same words, and so find the same messages.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 __all__ = ["Snippet", "Term", "pieces_of", "snippet_of", "terms_of", "words_of"]
 
 PIECE_CHARS = 8_000
-_PIECES = 128  # of one message: what it says after a million characters is not found
-_LONGEST = 64  # characters of a word; longer ones are known by their beginning
+_PIECES = 128  # of one message: text after about a million characters is not found
+_LONGEST = 64  # characters of a word; longer words are cut
 _QUERY_CHARS = 1_000
 _TERMS = 32
 _SNIPPET_CHARS = 160
@@ -30,7 +30,7 @@ _DENSE = (
 )
 _UNIT = re.compile(rf"[{_DENSE}]+|[^ {_DENSE}]+")
 _IS_DENSE = re.compile(f"[{_DENSE}]")
-# For `bytes.translate`, of ASCII: small letters and digits, and blanks in place of all else.
+# For `bytes.translate`, for ASCII: lowercase letters and digits, and spaces for everything else.
 _PLAIN = bytes(ord(char.lower() if char.isalnum() else " ") for char in map(chr, range(128)))
 _PLAIN += bytes(128)
 _ACCENTS = re.compile("[\u0300-\u036f]")
@@ -39,7 +39,7 @@ _JOINERS = "\u200c\u200d\ufeff\u00ad"
 
 
 class _Blanks(dict[int, int]):
-    """Blanks in place of all that is in no word, for `str.translate`, which keeps every place."""
+    """For `str.translate`: a space for each character outside words, so that places stay."""
 
     def __missing__(self, code: int) -> int:
         kept = unicodedata.category(chr(code))[0] in "LNM" or chr(code) in _JOINERS
@@ -52,7 +52,7 @@ _BLANKS = _Blanks()
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What is looked for: words that follow each other, the last of which may only begin so."""
+    """A search term: consecutive words; with ``prefix``, the last is the beginning of a word."""
 
     words: tuple[str, ...]
     prefix: bool = False
@@ -60,14 +60,14 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A part of a text, and where in it the words stand that were found: start and end of each."""
+    """A part of a text, and the places of the matching words in it: start and end of each."""
 
     text: str
     marks: tuple[tuple[int, int], ...]
 
 
 def words_of(text: str) -> str:
-    """Return the words of a text in their order, with blanks between."""
+    """Return the words of a text, in order, separated by spaces."""
     if text.isascii():
         words = text.encode().translate(_PLAIN).decode().split()
         if max(map(len, words), default=0) > _LONGEST:
@@ -77,7 +77,7 @@ def words_of(text: str) -> str:
 
 
 def pieces_of(text: str) -> Iterator[str]:
-    """Yield a text in pieces that an index can hold, cut between words where there are blanks."""
+    """Yield a text in pieces that an index can hold, cut at spaces where possible."""
     start = 0
     for _ in range(_PIECES):
         end = start + PIECE_CHARS
@@ -90,16 +90,16 @@ def pieces_of(text: str) -> Iterator[str]:
 
 
 def terms_of(query: str) -> list[Term]:
-    """Return what a query asks for: words, "quoted phrases", and beginnings, as in ``be*``.
+    """Return a query's terms: words, "quoted phrases", and prefixes such as ``be*``.
 
-    Only the first 1,000 characters and 32 terms count. A query without any word asks for nothing.
+    Only the first 1,000 characters and 32 terms are used. A query without words has no terms.
     """
     terms: dict[Term, None] = {}
     for quoted, word in _QUOTED.findall(" ".join(query[:_QUERY_CHARS].split())):
         if quoted:
             _add(terms, quoted, prefix=False)
         else:
-            # What is written together belongs together: e-mail is a phrase.
+            # Words written without a space are a phrase: e-mail.
             _add(terms, word, prefix=word.endswith("*"))
     return list(terms)[:_TERMS]
 
@@ -110,7 +110,7 @@ def _add(terms: dict[Term, None], text: str, *, prefix: bool) -> None:
     for place, unit in enumerate(units):
         words += _words(unit, last=place + 1 < len(units))
     if words:
-        # One character of a script without blanks begins every pair that it stands in first.
+        # A single character of a script without spaces is the prefix of all pairs it begins.
         alone = len(words[-1]) == 1 and _IS_DENSE.match(words[-1]) is not None
         terms[Term(tuple(words), prefix or alone)] = None
 
@@ -120,10 +120,10 @@ def _units(text: str) -> Iterator[re.Match[str]]:
 
 
 def _words(unit: str, *, last: bool) -> list[str]:
-    """Return the words of a unit: itself or, in a script without blanks, its pairs.
+    """Return the words of a unit: the unit itself or, in a script without spaces, its pairs.
 
-    With ``last`` the last character stands alone once more, so that it is found by itself, and
-    what follows is known to follow.
+    With ``last``, the last character is added on its own, so that it can be found alone and so that
+    phrases can continue after it.
     """
     folded = _fold(unit)
     if not folded:
@@ -144,7 +144,7 @@ def _fold(unit: str) -> str:
 
 
 def snippet_of(text: str, terms: Sequence[Term]) -> Snippet:
-    """Return the part of a text in which most of the words stand that a query asks for."""
+    """Return the part of a text that contains most of the words of a query."""
     found = sorted({*_found(text, terms)})
     starts = [first for first, _ in found]
 
@@ -154,7 +154,7 @@ def snippet_of(text: str, terms: Sequence[Term]) -> Snippet:
     best = max(starts, key=within, default=0)
     start = max(0, min(best - _SNIPPET_CHARS // 4, len(text) - _SNIPPET_CHARS))
     if start:
-        # From the beginning of a word, where one is near.
+        # Start at the beginning of a word, if one is near.
         start = text.find(" ", start, best) + 1 or start
     end = start + _SNIPPET_CHARS
     marks = [(first - start, min(last, end) - start) for first, last in found]

@@ -1,8 +1,8 @@
 """Token counts of texts, messages and whole requests, always offline.
 
-OpenAI models are counted with the ranks that tiktoken uses, kept here as package data; every other
-model gets an estimate with a stated margin. Nothing in this package reads the network, tiktoken's
-plugin registry, or the database.
+OpenAI models are counted with tiktoken's ranks, which are bundled as package data. Every other
+model gets an estimate with a stated margin. Counting never reads the network or tiktoken's plugin
+registry; only `projections.tokens.counts` and `calibration` read the database.
 """
 
 from projections.tokens.requests import count_message, count_messages, count_tools

@@ -1,8 +1,9 @@
-"""How far the estimates of a model's prompt tokens were from what its provider reported.
+"""How far the estimates of a model's prompt tokens were from the provider's reported tokens.
 
-A request records what was counted before it was sent, its answer what was billed; the log so tells
-what a count of this model is worth. Only figures for people and reports come from here: what a
-request holds must follow from its own conversation, and never from what others have cost.
+A request records the tokens counted before it was sent, its answer the tokens billed. The log
+therefore shows how accurate the counts for a model are. This module only produces figures for
+people and reports: the content of a request must depend only on its own conversation, and never on
+the cost of others.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ __all__ = ["Calibration", "calibrate", "calibration_of"]
 
 LimitTo = Callable[[Select[Any], Any], Select[Any]]
 
-_FLOOR = 0.02  # providers add framing that no count foresees
-_DOUBT = 0.3  # what one call alone leaves open; it shrinks with their number
+_FLOOR = 0.02  # providers add framing that a count cannot foresee
+_DOUBT = 0.3  # uncertainty after a single call; it shrinks with their number
 _MOST_CALLS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What the reported usage of a model says about the estimates for it.
+    """How a model's reported usage compares with the estimates for it.
 
     Attributes:
-        model: The name that was asked for.
-        calls: Model calls whose estimate and report are both known.
-        factor: Reported tokens for one estimated; 1.0 without calls.
-        margin: Largest error to expect of a count times the factor, as a fraction; 0.0 without
-            calls, where the count's own margin stands.
+        model: The requested model name.
+        calls: Number of model calls whose estimated and reported tokens are both known.
+        factor: Reported tokens per estimated token; 1.0 without calls.
+        margin: Largest expected error of a count times the factor, as a fraction; 0.0 without
+            calls, in which case the count's own margin applies.
     """
 
     model: str
@@ -44,9 +45,9 @@ class Calibration:
     margin: float
 
     def apply(self, count: Count) -> Count:
-        """Return a count as this model's provider is likely to report it.
+        """Return the count that this model's provider is likely to report.
 
-        Without calls the count stays as it is; so does an exact one that the reports confirm.
+        Without calls the count is unchanged, as is an exact count that the reports confirm.
 
         >>> Calibration("claude", 40, 1.25, 0.05).apply(Count(100, exact=False, margin=0.5))
         Count(tokens=125, exact=False, margin=0.05)
@@ -57,11 +58,11 @@ class Calibration:
 
 
 def calibrate(model: str, calls: Iterable[tuple[int, int]]) -> Calibration:
-    """Return what calls say, each given as its estimated and its reported prompt tokens.
+    """Return the calibration from calls, each given as estimated and reported prompt tokens.
 
-    The factor is the ratio of the sums. The margin is the 95th percentile of what single calls
-    deviate from it, at least 2 %, and 30 % more divided by the number of calls. Calls without
-    tokens say nothing.
+    The factor is the ratio of the sums. The margin is the 95th percentile of the single calls'
+    deviations from it, at least 2 %, plus 30 % divided by the number of calls. Calls without tokens
+    are ignored.
     """
     known = [(estimated, reported) for estimated, reported in calls if estimated and reported]
     if not known:
@@ -83,18 +84,18 @@ def calibration_of(
     """Return the calibration of a model by its newest 1,000 calls, in the caller's transaction.
 
     Args:
-        connection: Where to read.
+        connection: The connection to read from.
         table: A generation's ``usage_by_call``.
-        model: Its name; calls that were answered by a dated version of it count as well.
+        model: The model's name; calls answered by a dated version of it count too.
         conversation_id: Only this conversation's calls.
-        limit_to: Adds a condition to the query, given the column of conversations.
+        limit_to: Adds a condition to the query; called with the query and its conversation column.
     """
     query = (
         select(table.c.estimated_prompt_tokens, table.c.prompt_tokens)
         .where(
             table.c.estimated_prompt_tokens > 0,
             table.c.prompt_tokens > 0,
-            # gpt-4o is answered by gpt-4o-2024-08-06, but gpt-4o-mini is another model.
+            # gpt-4o-2024-08-06 answers for gpt-4o, but gpt-4o-mini is a different model.
             or_(table.c.model == model, table.c.model.startswith(f"{model}-2", autoescape=True)),
         )
         .order_by(

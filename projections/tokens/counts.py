@@ -1,9 +1,9 @@
-"""Token counts that outlive the rows: a message is tokenized once for an encoding, and kept.
+"""Token counts that outlive the rows: a message is tokenized once per encoding, and stored.
 
 The table ``token_counts`` serves every generation of every projection, so that a rebuild counts
-nothing again. It holds digests, no text, is made by the projections' set-up, and loses what it
-knows of a conversation when that is erased. Folds and builders ask `count`; the engine decides by
-`TokenCounts.active` what answers. Without an active one a count is made and forgotten.
+nothing again. It holds digests and no text; the projections' set-up creates it, and erasing a
+conversation deletes its counts. Folds and builders call `count`; the engine chooses the
+`TokenCounts` that answers with `TokenCounts.active`. If none is active, a count is not stored.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ TABLE = Table(
     "token_counts",
     MetaData(),
     Column("conversation_id", Id, nullable=False),
-    # Of encoding and content together; see `TokenCounts`.
+    # The digest of encoding and content; see `TokenCounts`.
     Column("digest", Digest, nullable=False),
     Column("tokens", Integer, nullable=False),
     # NULL for an exact count.
@@ -74,9 +74,9 @@ TABLE = Table(
 )
 
 _VERSION = b"2"
-"""Raised when counting changes, so that what was counted before is not found any more."""
+"""Changed whenever counting changes, so that old counts are no longer found."""
 
-_MOST_LOADED = 50_000  # counts that are read ahead; beyond, each is looked up: about 10 MB
+_MOST_LOADED = 50_000  # counts that are read ahead, about 10 MB; others are looked up one by one
 _MOST_AT_ONCE = 500  # digests in one query
 
 _COLUMNS = {"conversation_id": "uuid", "digest": "uuid", "tokens": "int", "margin": "float8"}
@@ -87,11 +87,11 @@ _ACTIVE: ContextVar[TokenCounts | None] = ContextVar("token_counts", default=Non
 
 
 class TokenCounts:
-    """What is known of one conversation's counts, and what was counted since.
+    """The known token counts of one conversation, and the new ones.
 
-    A count is kept under a digest of 16 bytes, keyed with the conversation's id: equal texts of
-    two conversations have different ones. Kept are the counts of the plain encoding; an estimating
-    tokenizer's margin is added when they are read.
+    A count is stored under a 16-byte digest, keyed with the conversation's id: equal texts in two
+    conversations have different digests. The stored counts are those of the plain encoding; an
+    estimating tokenizer's margin is added when they are read.
     """
 
     def __init__(
@@ -99,56 +99,56 @@ class TokenCounts:
         conversation_id: UUID | None = None,
         connection: AnyConnection | None = None,
     ) -> None:
-        """Know nothing yet.
+        """Start without any counts.
 
         Args:
-            conversation_id: Whose counts they are; None for counts that are never stored.
-            connection: Where to look for what is not known; None if all that is asked for is new.
+            conversation_id: The conversation; None for counts that are never stored.
+            connection: Where to look up unknown counts; None if all messages are new.
         """
         self._conversation_id = conversation_id
         self._hashes: dict[str, blake2b] = {}
         self._known: dict[bytes, Count] = {}
         self._new: dict[bytes, Count] = {}
-        self._missed: set[bytes] = set()  # looked for in vain
+        self._missed: set[bytes] = set()  # looked up and not found
         self._connection = connection
         self._read_ahead = False
 
     def look_in(self, connection: AnyConnection | None) -> None:
-        """Look there for what is not known, or take it for new."""
+        """Look up unknown counts on this connection; with None, treat them as new."""
         self._connection = connection
         self._missed.clear()
 
     def go_on_in(self, connection: AnyConnection) -> None:
-        """Look there instead, in a later transaction, if there is something that is not known."""
+        """Continue on this connection, in a later transaction, unless all counts are known."""
         if self._connection is not None:
             self.look_in(connection)
 
     def read_ahead(self) -> None:
-        """Read all the conversation's counts when one is first missed: for a fold of all of it."""
+        """Read all of the conversation's counts at the first miss, for a fold of all events."""
         self._read_ahead = True
 
     @property
     def looks(self) -> bool:
-        """Whether what is not known is looked for."""
+        """Whether unknown counts are looked up."""
         return self._connection is not None
 
     @property
     def new(self) -> Mapping[bytes, Count]:
-        """What was counted and is not written yet, by digest; it grows while more is counted."""
+        """The counts that are not written yet, by digest; grows with each new count."""
         return self._new
 
     def know_new(self, counted: Mapping[bytes, Count]) -> None:
-        """Know what others have counted, and write it as well."""
+        """Add counts made elsewhere, and write them too."""
         self._new |= counted
 
     @property
     def has_new(self) -> bool:
-        """Whether something was counted that is not written yet."""
+        """Whether there are counts that are not written yet."""
         return bool(self._new)
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Answer what is counted within the block, in this thread or task."""
+        """Serve all counts within the block, in this thread or task."""
         token = _ACTIVE.set(self)
         try:
             yield
@@ -156,26 +156,27 @@ class TokenCounts:
             _ACTIVE.reset(token)
 
     def count(self, message: Message, tokenizer: Tokenizer, *, new: bool = False) -> Count:
-        """Return the tokens of one message within a request; one that is new is not looked up."""
+        """Return the token count of a message within a request; ``new`` skips the lookup."""
         return self._count(message, tokenizer, count_message, new=new)
 
     def count_text(self, text: str, tokenizer: Tokenizer) -> Count:
-        """Return the tokens of a text alone."""
+        """Return the token count of a text by itself."""
         return self._count(text, tokenizer, lambda text, plain: plain.count(text))
 
     def recall(self, messages: Sequence[Message], tokenizer: Tokenizer) -> None:
-        """Look for the counts of many messages at once; those that follow need no query."""
+        """Look up the counts of many messages at once; counting them then needs no query."""
         self._look_for([self._digest(message, tokenizer) for message in messages])
 
     def write(self, connection: AnyConnection) -> None:
-        """Write what is new, in the caller's transaction, and go on knowing it.
+        """Write the new counts, in the caller's transaction, and keep them in memory.
 
-        The caller holds the erasure's lock, and has read what was counted under it.
+        The caller must hold the erasure lock, and must have checked under it that nothing counted
+        here was erased.
         """
         write_all(connection, [self])
 
     def bind(self, backend: Backend) -> BoundCounts:
-        """Return what is new as it is written, before the transaction that writes."""
+        """Return the statement for the new counts, before the write transaction."""
         return BoundCounts.of(backend, [self])
 
     def _written(self) -> None:
@@ -223,7 +224,7 @@ class TokenCounts:
             self._read_ahead = False
             found = self._read(self._connection, "LIMIT {}", [_MOST_LOADED])
             if found < _MOST_LOADED:
-                # Everything is known now, so that what is missing is new.
+                # Everything is known now, so missing counts are new.
                 self._connection = None
                 return
         lacking = [each for each in dict.fromkeys(digests) if self._find(each) is None]
@@ -236,7 +237,7 @@ class TokenCounts:
             self._read(self._connection, f"AND digest IN ({marks})", some)
 
     def _read(self, connection: AnyConnection, rest: str, values: Sequence[Any]) -> int:
-        """Read counts into what is known; in ``rest`` a pair of braces stands for each value."""
+        """Read counts into memory; in ``rest``, a pair of braces stands for each value."""
         if self._conversation_id is None:
             return 0
         backend = backend_of(connection)
@@ -260,9 +261,9 @@ _OF_SEVERAL = Statement(
 
 
 def known_of(connection: AnyConnection, ids: Sequence[UUID]) -> dict[UUID, TokenCounts]:
-    """Return what is known of many conversations, for folds of all of them, from one query.
+    """Return the counts of many conversations, for folding all of them, from one query.
 
-    Where that is too much to be held at once, each reads its own when it is asked.
+    If they are too many to hold at once, each conversation reads its own when needed.
     """
     several = {each: TokenCounts(each, connection) for each in ids}
     backend = backend_of(connection)
@@ -277,14 +278,14 @@ def known_of(connection: AnyConnection, ids: Sequence[UUID]) -> dict[UUID, Token
 
 @dataclass(frozen=True, slots=True)
 class BoundCounts:
-    """What is new of several conversations, as the driver takes it."""
+    """The new counts of several conversations, in the driver's form."""
 
     several: Sequence[TokenCounts]
     _statement: Bound | None
 
     @classmethod
     def of(cls, backend: Backend, several: Sequence[TokenCounts]) -> BoundCounts:
-        """Bind what is new."""
+        """Bind the new counts."""
         rows = [
             (owner, digest, count.tokens, None if count.exact else count.margin)
             for each in several
@@ -294,12 +295,12 @@ class BoundCounts:
         ]
         if not rows:
             return cls(several, None)
-        # In one order everywhere, so that two writers cannot wait for each other.
+        # The same order everywhere, so that two writers cannot deadlock.
         rows.sort()
         return cls(several, backend.insert(TABLE.name, _COLUMNS, rows))
 
     def write(self, connection: AnyConnection) -> None:
-        """Write them, as `TokenCounts.write` does."""
+        """Write the counts, as `TokenCounts.write` does."""
         if self._statement is not None:
             self._statement.run(connection)
         for known in self.several:
@@ -307,14 +308,14 @@ class BoundCounts:
 
 
 def write_all(connection: AnyConnection, several: Sequence[TokenCounts]) -> None:
-    """Write what is new of several conversations at once; see `TokenCounts.write`."""
+    """Write the new counts of several conversations at once; see `TokenCounts.write`."""
     BoundCounts.of(backend_of(connection), several).write(connection)
 
 
 def count(message: Message, tokenizer: Tokenizer, *, new: bool = False) -> Count:
-    """Return the tokens of a message; what is active remembers them.
+    """Return the token count of a message; the active `TokenCounts` remembers it.
 
-    With ``new`` nobody can have counted it before, so that it is not looked up.
+    ``new`` means that the message cannot have been counted before, so it is not looked up.
     """
     active = _ACTIVE.get()
     if active is None:
@@ -323,42 +324,42 @@ def count(message: Message, tokenizer: Tokenizer, *, new: bool = False) -> Count
 
 
 def count_all(messages: Sequence[Message], tokenizer: Tokenizer) -> list[Count]:
-    """Return the tokens of each message; what is active looks for all of them in one query."""
+    """Return the token count of each message; the active `TokenCounts` uses a single query."""
     if len(messages) > 1:
         recall(messages, tokenizer)
     return [count(message, tokenizer) for message in messages]
 
 
 def recall(messages: Sequence[Message], tokenizer: Tokenizer) -> None:
-    """Have what is active look for the counts of all these messages in one query."""
+    """Make the active `TokenCounts` look up all these messages in one query."""
     active = _ACTIVE.get()
     if active is not None:
         active.recall(messages, tokenizer)
 
 
 def count_text(text: str, tokenizer: Tokenizer) -> Count:
-    """Return the tokens of a text alone; what is active remembers them."""
+    """Return the token count of a text by itself; the active `TokenCounts` remembers it."""
     active = _ACTIVE.get()
     return tokenizer.count(text) if active is None else active.count_text(text, tokenizer)
 
 
 def create(connection: Connection) -> None:
-    """Create the table where it is missing, in the caller's transaction."""
+    """Create the table if it does not exist, in the caller's transaction."""
     TABLE.create(connection, checkfirst=True)
 
 
 def is_there(connection: AnyConnection) -> bool:
-    """Whether the table exists: a replica may follow a primary that has not made it."""
+    """Whether the table exists: a replica's primary may not have created it."""
     return has_table(connection, TABLE.name)
 
 
 def canonical(content: Any) -> bytes:
-    """Return what a digest is made of: equal messages give equal bytes, and others do not.
+    """Return the bytes to hash: equal messages give equal bytes, different messages do not.
 
-    Below a message's own keys the order counts: a parser and the database keep it.
+    Below a message's top-level keys the order matters; parsers and the database preserve it.
     """
     try:
-        # No two keys are equal, so that no two values are compared.
+        # Keys are unique, so values are never compared.
         return to_json(sorted(content.items()) if isinstance(content, dict) else content)
     except PydanticSerializationError:  # lone surrogates, or something that is not JSON
         return _sorted(content).encode("ascii")

@@ -1,7 +1,7 @@
 """The merge ranks of the bundled encodings, and the tiktoken encodings built from them.
 
-tiktoken downloads its ranks, and its registry breaks when a plugin brings an encoding of the same
-name; so encodings are built here directly, from package data, the first time that each is used.
+tiktoken downloads its ranks, and its registry breaks if a plugin provides an encoding with the same
+name. Encodings are therefore built here, from package data, at their first use.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import tiktoken
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """What an encoding is made of, besides its ranks.
+    """The parts of an encoding other than its ranks.
 
     Attributes:
-        packed_sha256: Digest of the packed file, checked whenever it is loaded.
-        text_sha256: Digest of the ``.tiktoken`` text, the one that tiktoken itself checks.
+        packed_sha256: Digest of the packed file, checked at every load.
+        text_sha256: Digest of the ``.tiktoken`` text, which tiktoken itself checks.
         pattern: How text is split before merging, as in ``tiktoken_ext.openai_public``.
-        special_tokens: Control tokens; they never match in text that is counted.
+        special_tokens: Control tokens; they never match in counted text.
     """
 
     packed_sha256: str
@@ -73,22 +73,22 @@ def _unlock() -> None:
     _building = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):  # A thread of the parent's may have held it.
+if hasattr(os, "register_at_fork"):  # A thread of the parent may have held the lock.
     os.register_at_fork(after_in_child=_unlock)
 
 
 def pack(tokens: list[bytes]) -> bytes:
-    """Return the packed form of tokens that are listed by rank.
+    """Return the packed form of tokens, given in order of rank.
 
-    The form is xz over: how many tokens (4 bytes, little endian), the length of each token (one
-    byte each), and all tokens one after the other.
+    It is the xz compression of: the number of tokens (4 bytes, little endian), the length of each
+    token (one byte each), and all tokens concatenated.
     """
     body = len(tokens).to_bytes(4, "little") + bytes(map(len, tokens)) + b"".join(tokens)
     return lzma.compress(body, preset=9 | lzma.PRESET_EXTREME)
 
 
 def unpack(packed: bytes) -> list[bytes]:
-    """Return the tokens, listed by rank, of what ``pack`` has made."""
+    """Return the tokens, in order of rank, of a form that ``pack`` produced."""
     body = lzma.decompress(packed)
     start = 4 + int.from_bytes(body[:4], "little")
     offsets = accumulate(body[4:start], initial=start)
@@ -96,15 +96,15 @@ def unpack(packed: bytes) -> list[bytes]:
 
 
 def tokens_of(name: str) -> list[bytes]:
-    """Return the tokens of a bundled encoding, listed by rank.
+    """Return the tokens of a bundled encoding, in order of rank.
 
     Raises:
-        RuntimeError: The installed file is not the one that was released.
+        RuntimeError: The installed file differs from the released one.
     """
     file = resources.files("projections.tokens") / "data" / f"{name}.ranks.xz"
     packed = file.read_bytes()
     if hashlib.sha256(packed).hexdigest() != BUNDLED[name].packed_sha256:
-        raise RuntimeError(f"the ranks of {name} are damaged: install this package again")
+        raise RuntimeError(f"the ranks of {name} are damaged: reinstall this package")
     return unpack(packed)
 
 

@@ -1,13 +1,13 @@
-"""Counting whole requests: messages in a provider's framing, and declarations of tools.
+"""Counting whole requests: messages in a provider's framing, and tool declarations.
 
-Messages of OpenAI's chat format are counted as they are billed, by OpenAI's cookbook ("How to count
-tokens with tiktoken", 2024): three tokens a message, the tokens of its fields, one more for a name,
-three for the reply. How tool calls in history are written out for the model is not published; they
-are counted as observed, and inexact.
+Messages in OpenAI's chat format are counted as billed, according to OpenAI's cookbook ("How to
+count tokens with tiktoken", 2024): three tokens per message, the tokens of its fields, one more for
+a name, three for the reply. How tool calls in the history are rendered for the model is not
+published; they are counted as observed, and marked inexact.
 
-Declarations of tools reach the model as TypeScript. Their constants are the cookbook's too, which
-covers flat parameters with a type, a description and perhaps string values to choose from; anything
-beyond that is counted in the same way, level by level, and marked inexact.
+Tool declarations reach the model as TypeScript. Their constants are from the cookbook too. It
+covers flat parameters with a type, a description and optional string choices; anything else is
+counted in the same way, level by level, and marked inexact.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _ALL_FUNCTIONS = 12
 _MARGIN_BEYOND_COOKBOOK = 0.15
 _MARGIN_OF_BUILT_IN = 0.5
 _SCHEMAS = ("parameters", "input_schema", "inputSchema")  # OpenAI, Anthropic, MCP
-_DEEPEST = 32  # a schema may be of any depth; below this its JSON is counted as text
+_DEEPEST = 32  # schemas may be arbitrarily deep; below this level, their JSON is counted as text
 
 _ROLES = frozenset({"assistant", "developer", "function", "system", "tool", "user"})
 _MESSAGE = 3
 _NAME = 1
 _REPLY = 3
 
-_ONE_CALL = 5  # the recipient that stands in the header of a message with a call
+_ONE_CALL = 5  # the recipient in the header of a message with a call
 _SLACK_OF_ONE_CALL = 3
 _SLACK_OF_PARALLEL_CALLS = 6
 
-# A part that is not text. For an image: 85 tokens at low detail, otherwise those of 1024 x 1024
-# pixels in the gpt-4o family (85 + 4 tiles of 170; the real span is 1 to 8 tiles). OpenAI's
-# "Images and vision" guide, 2024. The size of the picture is not looked at.
+# Parts that are not text. An image counts 85 tokens at low detail, otherwise those of 1024 x 1024
+# pixels in the gpt-4o family (85 + 4 tiles of 170; the real range is 1 to 8 tiles). OpenAI's
+# "Images and vision" guide, 2024. The actual size of the image is not checked.
 _IMAGE_LOW = Count(85, exact=False, margin=0.9)
 _IMAGE = Count(765, exact=False, margin=0.9)
 _OTHER_PART = Count(1000, exact=False, margin=1.0)
@@ -52,14 +52,14 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
 def count_tools(tools: Iterable[Mapping[str, Any]], tokenizer: Tokenizer) -> Count:
-    """Return the tokens that the declarations of tools add to a request; none for no tools.
+    """Return the tokens that tool declarations add to a request; 0 without tools.
 
     Args:
-        tools: Declarations of OpenAI's chat format (``{"type": "function", "function": {...}}``),
-            of its Responses format, where name and parameters stand at the top, or of Anthropic's
-            (``input_schema``). The same function costs the same in each. Anything else is a tool
-            of the provider's own, and an estimate.
-        tokenizer: What to count with; see ``tokenizer_for``.
+        tools: Declarations in OpenAI's chat format (``{"type": "function", "function": {...}}``),
+            its Responses format, with name and parameters at the top level, or Anthropic's format
+            (``input_schema``). A function costs the same in each. Anything else is taken for a
+            provider's built-in tool, and estimated.
+        tokenizer: The tokenizer to count with; see ``tokenizer_for``.
     """
     counts = [_count_tool(tool, tokenizer.plain) for tool in tools]
     if not counts:
@@ -83,13 +83,13 @@ def _count_tool(tool: object, tokenizer: Tokenizer) -> Count:
 
 
 def _function(tool: object) -> Mapping[str, Any] | None:
-    """Return where a declaration has name and parameters; None if it declares no function."""
+    """Return the object with a declaration's name and parameters; None if it is not a function."""
     if not isinstance(tool, Mapping):
         return None
     function = tool.get("function", tool)
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         return None
-    # Anthropic calls functions "custom", as OpenAI calls tools that take free text.
+    # Anthropic's type for functions is "custom", which OpenAI uses for tools with free text input.
     kind = tool.get("type") or "function"
     return function if kind == "function" or "input_schema" in function else None
 
@@ -123,7 +123,7 @@ def _count_choices(choices: object, tokenizer: Tokenizer) -> Count:
 
 
 def _count_inner(schema: Mapping[str, Any], tokenizer: Tokenizer, depth: int) -> Count:
-    """Count what the cookbook does not cover: nested objects, array items, alternatives."""
+    """Count schemas that the cookbook does not cover: nested objects, array items, alternatives."""
     total = _count_properties(schema, tokenizer, depth)
     inner = [schema["items"]] if schema.get("items") else []
     for keyword in ("anyOf", "oneOf", "allOf"):
@@ -152,7 +152,7 @@ def _json(value: object) -> str:
 
 
 def count_messages(messages: Iterable[Mapping[str, Any]], tokenizer: Tokenizer) -> Count:
-    """Return the prompt tokens of a list of messages, with the three that start the reply."""
+    """Return the prompt tokens of a list of messages, including three that start the reply."""
     counts = (count_message(message, tokenizer) for message in messages)
     return sum(counts, tokenizer.widen(Count(_REPLY)))
 
@@ -160,12 +160,12 @@ def count_messages(messages: Iterable[Mapping[str, Any]], tokenizer: Tokenizer) 
 def count_message(message: Mapping[str, Any], tokenizer: Tokenizer) -> Count:
     """Return the tokens of one message within a request.
 
-    Counted are role, content, refusal, name and tool calls. ``tool_call_id`` and the ids of calls
-    are not: the model is not shown them. Fields of the wrong type are counted as their JSON.
+    Counts role, content, refusal, name and tool calls. ``tool_call_id`` and the ids of calls are
+    not counted, because the model does not see them. Fields of the wrong type are counted as JSON.
 
     Args:
-        message: One message of OpenAI's chat format; content is a string, None, or parts.
-        tokenizer: What to count with; see ``tokenizer_for``.
+        message: One message in OpenAI's chat format; content is a string, None, or parts.
+        tokenizer: The tokenizer to count with; see ``tokenizer_for``.
     """
     plain = tokenizer.plain
     role = message.get("role")
@@ -181,7 +181,7 @@ def count_message(message: Mapping[str, Any], tokenizer: Tokenizer) -> Count:
     return tokenizer.widen(total)
 
 
-@lru_cache(maxsize=32)  # Of every message, and of few words.
+@lru_cache(maxsize=32)  # Every message has a role, and there are few roles.
 def _count_role(role: str, tokenizer: Tokenizer) -> Count:
     return tokenizer.count(role)
 
@@ -214,7 +214,7 @@ def _count_part(part: object, tokenizer: Tokenizer) -> Count:
 
 
 def _calls_of(message: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return name and arguments of each call, also of the older single ``function_call``."""
+    """Return name and arguments of each call, including the legacy single ``function_call``."""
     calls = message.get("tool_calls")
     listed = list(calls) if isinstance(calls, list | tuple) else []
     if message.get("function_call"):
@@ -237,7 +237,7 @@ def _count_calls(calls: list[tuple[str, str]], tokenizer: Tokenizer) -> Count:
         name, arguments = calls[0]
         counted = Count(_ONE_CALL) + tokenizer.count(name) + tokenizer.count(arguments)
         return counted.loosened(_SLACK_OF_ONE_CALL)
-    # Several calls reach the model as one call of a wrapping tool, in JSON of ASCII only.
+    # Several calls reach the model as one call of a wrapper tool, in ASCII-only JSON.
     uses = ",".join(
         f'{{"recipient_name":"functions.{name}","parameters":{_escaped(arguments)}}}'
         for name, arguments in calls

@@ -1,11 +1,11 @@
-"""Counting texts for a model: how many tokens, and how far that number may be trusted.
+"""Counting texts for a model: the number of tokens, and how accurate that number is.
 
-The model's name leads to an encoding and, where that is a guess, to the error of the count.
+The model's name determines an encoding and, if the encoding is a guess, the margin of error.
 
-A text is counted whatever it holds and however long it is. tiktoken's pattern overflows on a run of
-about a million blanks, so long texts are cut: at places where both bundled encodings end a token
-for certain or, in a run without such a place, anywhere, which makes the count inexact. Only
-characters of long standing count as letters here, so that the answer does not depend on the Unicode
+Any text can be counted, whatever its content and length. tiktoken's pattern overflows on a run of
+about a million spaces, so long texts are split: at places where both bundled encodings certainly
+end a token or, in a run without such a place, anywhere, which makes the count inexact. Only
+long-established characters count as letters here, so that the result does not depend on the Unicode
 version of the pattern engine.
 """
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 ESTIMATING_ENCODING = "o200k_base"
 
-# The harmony encoding has the ranks and the pattern of o200k_base; only its control tokens are
-# more, and those never occur in counted text.
+# The harmony encoding has the ranks and the pattern of o200k_base. It only has more control tokens,
+# which never occur in counted text.
 _SAME_RANKS = {"o200k_harmony": "o200k_base"}
 
 _KNOWN = {*MODEL_TO_ENCODING.values(), *MODEL_PREFIX_TO_ENCODING.values()}
 
-# No offline tokenizer exists for current Claude models. They are reported to take 10 to 30 %
-# more tokens than o200k_base for prose and code, and the newest generation up to a third more
-# than the ones before. The rest stay nearer. Usage that a provider reports narrows both.
+# No offline tokenizer exists for current Claude models. They are reported to use 10 to 30 % more
+# tokens than o200k_base for prose and code, and the newest generation up to a third more than the
+# previous ones. Other models are closer. Usage reported by a provider narrows both margins.
 _MARGINS = {"claude": 0.5, "anthropic": 0.5}
 _MARGIN_OF_OTHERS = 0.3
 
-WINDOW = 2_048  # characters; a cut is looked for from here on
-HARD_LIMIT = 4_096  # characters; here a piece ends, wherever that is
+WINDOW = 2_048  # characters; the search for a cut starts here
+HARD_LIMIT = 4_096  # characters; a piece ends here at the latest
 _SLACK_OF_HARD_CUT = 4  # tokens
-_SLACK_OF_SURROGATE = 1  # tokens; what a provider makes of one is not known
+_SLACK_OF_SURROGATE = 1  # tokens; how providers handle a surrogate is unknown
 
 _LETTER = r"A-Za-z\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3"
 # No apostrophe: o200k_base keeps "'s" with its word. Marks also stay with their letter.
@@ -57,7 +57,7 @@ _LONE_SURROGATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A number of tokens, with the relative error that it may have.
+    """A number of tokens and its largest expected relative error.
 
     >>> Count(100) + Count(100, exact=False, margin=0.5)
     Count(tokens=200, exact=False, margin=0.25)
@@ -65,9 +65,9 @@ class Count:
     Count(tokens=7, exact=True, margin=0.0)
 
     Attributes:
-        tokens: The count, or the best estimate of it.
-        exact: Whether the provider is known to count the same number.
-        margin: Largest expected error as a fraction of ``tokens``; 0.0 when exact.
+        tokens: The count, or its best estimate.
+        exact: Whether the provider is known to arrive at the same number.
+        margin: Largest expected error as a fraction of ``tokens``; 0.0 if exact.
     """
 
     tokens: int
@@ -75,13 +75,13 @@ class Count:
     margin: float = 0.0
 
     def __add__(self, other: Count) -> Count:
-        """Return the sum; its margin is that of the parts, weighted by their tokens."""
+        """Return the sum; its margin is the average of the margins, weighted by tokens."""
         if self.exact and other.exact:
             return Count(self.tokens + other.tokens)
         return self.plus([(other.tokens, other.margin)])
 
     def plus(self, estimates: Iterable[tuple[int, float]]) -> Count:
-        """Return the sum with estimates, as tokens and margin, which takes no object for each."""
+        """Return the sum with estimates, given as tokens and margin to avoid an object for each."""
         tokens, margin = self.tokens, self.margin
         for more, error in estimates:
             whole = tokens + more
@@ -91,11 +91,11 @@ class Count:
 
     @property
     def at_most(self) -> int:
-        """The largest number of tokens that the margin allows, for budgets that must hold."""
+        """The largest number of tokens within the margin, for budgets that must not be exceeded."""
         return math.ceil(self.tokens * (1 + self.margin))
 
     def loosened(self, slack: int) -> Count:
-        """Return the same count, which may now be off by ``slack`` more tokens either way."""
+        """Return the count with a margin wider by ``slack`` tokens in either direction."""
         if not slack:
             return self
         margin = self.margin + slack / max(self.tokens, 1)
@@ -103,10 +103,10 @@ class Count:
 
 
 def resolve(model: str) -> tuple[str, float]:
-    """Return the encoding of a model and the relative margin of counting with it (0.0: exact).
+    """Return a model's encoding and the relative margin of counting with it (0.0: exact).
 
     Raises:
-        EncodingNotBundled: tiktoken knows the encoding; this package does not hold it.
+        EncodingNotBundled: tiktoken knows the encoding, but this package does not bundle it.
     """
     encoding = _encoding_in_tiktoken(model)
     if encoding is None:
@@ -130,10 +130,10 @@ def _encoding_in_tiktoken(model: str) -> str | None:
 
 @cache
 def listed_models() -> DataSnapshot:
-    """Return the models, windows and prices that `genai_prices` carries along.
+    """Return the models, windows and prices bundled with `genai_prices`.
 
-    Not its current snapshot: a program may have set one that updates itself, and then a rebuild
-    would not give what was there.
+    Does not use its current snapshot: a program may have set one that updates itself, and a rebuild
+    would then give different results.
     """
     from genai_prices.data import providers  # takes a while
     from genai_prices.data_snapshot import DataSnapshot
@@ -142,7 +142,7 @@ def listed_models() -> DataSnapshot:
 
 
 def names_of(model: str) -> list[str]:
-    """Return the names by which a model may be listed: its own, then those without its seller.
+    """Return the names by which a model may be listed: its own, then those without its vendor.
 
     >>> names_of("OpenAI/GPT-4o:free")
     ['OpenAI/GPT-4o:free', 'openai/gpt-4o:free', 'gpt-4o:free', 'gpt-4o']
@@ -160,14 +160,14 @@ def _margin(model: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """Counts texts as one model does, or estimates it.
+    """Counts texts as a model does, or estimates the count.
 
     Attributes:
-        name: The encoding, ``cl100k_base`` or ``o200k_base``: the key for stored counts. An
-            estimating tokenizer has the same name and the same tokens as an exact one, so that
-            both share what is stored; store ``plain`` counts, and ``widen`` them when read.
+        name: The encoding, ``cl100k_base`` or ``o200k_base``: the key of stored counts. An
+            estimating tokenizer has the same name and the same tokens as an exact one, so both
+            share stored counts: store ``plain`` counts, and ``widen`` them after reading.
         exact: Whether the model is known to use this encoding.
-        margin: Relative error of the estimate; 0.0 when exact.
+        margin: Relative error of the estimate; 0.0 if exact.
     """
 
     name: str
@@ -175,7 +175,7 @@ class Tokenizer:
     margin: float = 0.0
 
     def count(self, text: str) -> Count:
-        """Return the tokens of a text; special tokens in it count as ordinary text."""
+        """Return the token count of a text; special tokens in it count as ordinary text."""
         whole, replaced = _without_lone_surrogates(text)
         encode = encoding(self.name).encode_ordinary
         if not replaced and len(whole) <= WINDOW:
@@ -189,11 +189,11 @@ class Tokenizer:
 
     @property
     def plain(self) -> Tokenizer:
-        """The exact tokenizer of the same encoding, whose counts may be stored under ``name``."""
+        """The exact tokenizer of the same encoding; its counts may be stored under ``name``."""
         return self if self.exact else Tokenizer(self.name)
 
     def widen(self, count: Count) -> Count:
-        """Return a plain count with the margin of this tokenizer added."""
+        """Return a plain count with this tokenizer's margin added."""
         if self.exact:
             return count
         return Count(count.tokens, exact=False, margin=count.margin + self.margin)
@@ -203,21 +203,20 @@ class Tokenizer:
 def tokenizer_for(model: str) -> Tokenizer:
     """Return the tokenizer of a model.
 
-    OpenAI's names resolve as tiktoken resolves them, prefixes and fine-tuned models included;
-    the names of the bundled encodings stand for themselves. Any other model (Claude, Gemini,
-    DeepSeek, Llama, a name that nobody knows) is estimated with ``o200k_base``, inexact, with
-    the margin of its family.
+    OpenAI's names resolve as in tiktoken, including prefixes and fine-tuned models. The names of
+    the bundled encodings stand for themselves. Any other model (Claude, Gemini, DeepSeek, Llama, an
+    unknown name) is estimated with ``o200k_base``, inexact, with the margin of its family.
 
     Raises:
-        EncodingNotBundled: The model, or the name, stands for an encoding that tiktoken knows
-            and this package does not hold; the error names the choices.
+        EncodingNotBundled: The name resolves to an encoding that tiktoken knows but this package
+            does not bundle; the error lists the choices.
     """
     name, margin = resolve(model)
     return Tokenizer(name, exact=margin == 0.0, margin=margin)
 
 
 def count_text(text: str, model: str) -> Count:
-    """Return the tokens that a text has for a model.
+    """Return the token count of a text for a model.
 
     >>> count_text("tiktoken is great!", "gpt-4")
     Count(tokens=6, exact=True, margin=0.0)
@@ -229,7 +228,7 @@ def count_text(text: str, model: str) -> Count:
 
 
 def pieces(text: str, window: int = WINDOW, limit: int = HARD_LIMIT) -> Iterator[tuple[str, bool]]:
-    """Yield a text in parts, each with whether tokens end for certain where the part ends."""
+    """Yield a text in parts, each with whether a token certainly ends at the part's end."""
     start = 0
     while len(text) - start > window:
         cut = _CERTAIN_END.search(text, start + window - 1, start + limit)
@@ -242,7 +241,7 @@ def pieces(text: str, window: int = WINDOW, limit: int = HARD_LIMIT) -> Iterator
 
 
 def _without_lone_surrogates(text: str) -> tuple[str, int]:
-    """Return the text with pairs joined and the rest replaced, and how many were replaced."""
+    """Return the text with surrogate pairs joined, and how many lone surrogates were replaced."""
     if text.isascii() or not _has_surrogates(text):
         return text, 0
     paired, replaced = _LONE_SURROGATE.subn("\N{REPLACEMENT CHARACTER}", text)
@@ -250,7 +249,7 @@ def _without_lone_surrogates(text: str) -> tuple[str, int]:
 
 
 def _has_surrogates(text: str) -> bool:
-    # Quicker than a search for them, which matters for texts of a megabyte.
+    # Faster than searching for them, which matters for texts of a megabyte.
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -260,11 +259,11 @@ def _has_surrogates(text: str) -> bool:
 
 __all__ = ["EstimatedColumn", "Written", "estimated_tokens"]
 
-_MODEL = "o200k_base"  # Whose tokens are counted where those of the model are not known.
+_MODEL = "o200k_base"  # The encoding used if the model's own is unknown.
 
 
 class Written(NamedTuple):
-    """Texts of which the tokens are to be counted, and the model that wrote them."""
+    """Texts whose tokens are to be counted, and the model that wrote them."""
 
     pieces: Sequence[str]
     model: str | None
@@ -276,12 +275,12 @@ class _Texts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EstimatedColumn:
-    """Replaces what was written, in the column of this name, by its tokens."""
+    """Replaces `Written` texts in the column of this name with their token count."""
 
     name: str
 
     def fill(self, values: dict[str, Any], counter: _Texts) -> None:
-        """Count what a fold has put there."""
+        """Count the texts that a fold has put into the column."""
         written = values.get(self.name)
         if isinstance(written, Written):
             tokenizer = _tokenizer(written.model)
@@ -290,7 +289,7 @@ class EstimatedColumn:
 
 
 def estimated_tokens(pieces: Iterable[str], model: str | None) -> int:
-    """Return the tokens of texts by this project's count; of an unknown model, by another's."""
+    """Return this package's token count of texts; for an unknown model, with a default encoding."""
     tokenizer = _tokenizer(model)
     return sum(tokenizer.count(piece).tokens for piece in pieces if piece)
 

@@ -165,7 +165,7 @@ class TestParallel:
         for options in ({"settings": {"max_tokens": 9}}, {"setings": None}, {"model": 3}):
             with pytest.raises(TypeError):
                 chat(store, **options)
-        with pytest.raises(ValueError, match="needs a participant"):
+        with pytest.raises(ValueError, match="needs at least one participant"):
             ChatSession.create(store, participants=[], model=Model())
         assert [] == store.list()
 

@@ -164,9 +164,9 @@ def test_a_sink_that_fails_fails_no_turn(store: EventStore, tmp_path: Path) -> N
 
     assert ["One.", "Two."] == [each.final_text for each in results]
     assert 3 == broken.told
-    assert ["Broken failed (OSError: [Errno 28] No space left on device): it is told no more"] == [
-        *notes
-    ]
+    assert [
+        "Broken failed (OSError: [Errno 28] No space left on device): it receives nothing more"
+    ] == [*notes]
     assert 8 == kept.count(session.session_id)
 
 

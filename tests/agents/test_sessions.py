@@ -233,7 +233,7 @@ def test_settings_choose_the_messages_of_a_session(store: EventStore) -> None:
 
 def test_a_strategy_that_there_is_not_is_refused_at_once(store: EventStore) -> None:
     """Its name is checked before the conversation begins, and not in its first turn."""
-    with pytest.raises(UnknownStrategy, match="there is no strategy 'sliding': choose from"):
+    with pytest.raises(UnknownStrategy, match="unknown strategy 'sliding': choose from"):
         AgentSession.create(store, model=Scripted(), strategy="sliding")
     assert [] == store.list()
 
@@ -255,7 +255,7 @@ def test_options_go_before_settings(store: EventStore) -> None:
 
 def test_an_unknown_option_is_refused(store: EventStore) -> None:
     """It would be ignored in silence, and nothing is written."""
-    with pytest.raises(TypeError, match="there is no option 'setings': did you mean 'settings'"):
+    with pytest.raises(TypeError, match="unknown option 'setings': did you mean 'settings'"):
         AgentSession.create(store, model=Scripted(), setings=ContextSettings())  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="settings are ContextSettings, not dict"):
         AgentSession.create(store, model=Scripted(), settings={})  # type: ignore[arg-type]

@@ -255,7 +255,7 @@ def test_the_tokens_of_the_ledger_add_up(imported: str, weather: str) -> None:
         (("--max-tokens", "5"), "system part (version 2): "),
         (("--max-messages", "1"), "max_messages=1"),
         (("--max-tokens", "50", "--reserve", "50"), "leaves nothing of max_tokens"),
-        (("--strategy", "nonsense"), "there is no strategy 'nonsense': choose from level_of_det"),
+        (("--strategy", "nonsense"), "unknown strategy 'nonsense': choose from level_of_det"),
         (("--at", "999"), "has no version 999"),
         (("--of", "2"), "has no llm_request at version 2"),
         (("--of", "2", "--max-tokens", "5"), "cannot be used with --max-tokens"),

@@ -82,7 +82,7 @@ class TestWhole:
         plain.execute("CREATE TABLE timeline_items_g99 (n INTEGER)")
         done = run("doctor", url=warm)
         assert 0 == done.status
-        assert "of no generation: timeline_items_g99" in " ".join(done.out.split())
+        assert "not part of any generation: timeline_items_g99" in " ".join(done.out.split())
         assert "→ drop them: DROP TABLE" in done.out
         assert done.out.splitlines()[-1].endswith("checks: 0 problems, 1 warning")
 
@@ -116,7 +116,7 @@ class TestLog:
         with PlainClient(database_url) as client:
             client.execute("CREATE TABLE notes (n INTEGER)")
         found = examined(database_url)
-        assert (PROBLEM, "there is no schema") == (
+        assert (PROBLEM, "no schema") == (
             found["schema"]["status"],
             found["schema"]["found"],
         )
@@ -126,7 +126,7 @@ class TestLog:
     def test_a_schema_of_a_newer_version(self, warm: str, plain: PlainClient) -> None:
         """It is told to be unknown."""
         plain.execute("UPDATE eventstore_version SET version_num = '9999'")
-        assert (PROBLEM, "revision 9999 is unknown here") == finding(warm, "schema")
+        assert (PROBLEM, "this version does not know revision 9999") == finding(warm, "schema")
 
     def test_an_index_is_missing(self, warm: str, plain: PlainClient) -> None:
         """It is named."""
@@ -220,14 +220,14 @@ class TestProjections:
         """A rebuild that was begun and not ended is named."""
         with EventStore.open(warm) as store, store.writing() as connection:
             start_building(connection, TIMELINE, None)
-        assert (WARNING, "begun and not ended: timeline 2") == finding(warm, "generations")
+        assert (WARNING, "unfinished: timeline 2") == finding(warm, "generations")
 
     def test_an_orphaned_table(self, warm: str, plain: PlainClient) -> None:
         """A table of a projection that no generation has is named."""
         plain.execute("CREATE TABLE usage_by_call_g7 (n INTEGER)")
         plain.execute("CREATE TABLE timeline_items_g8 (n INTEGER)")
         plain.execute("CREATE TABLE a_product_g9 (n INTEGER)")
-        found = "of no generation: timeline_items_g8, usage_by_call_g7"
+        found = "not part of any generation: timeline_items_g8, usage_by_call_g7"
         assert (WARNING, found) == finding(warm, "projection tables")
 
     def test_a_missing_table(self, warm: str, plain: PlainClient) -> None:

@@ -225,7 +225,7 @@ def test_argument_that_is_no_text(own: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('[{"role": "user", "role": "tool", "content": "x"}]', "'role' stands twice"),
+        ('[{"role": "user", "role": "tool", "content": "x"}]', "'role' occurs twice"),
         ('[{"role": "user", "content": "x", "score": NaN}]', "NaN is not a JSON value"),
         ('[{"role": "user", "content": "x", "score": -Infinity}]', "-Infinity is not a JSON value"),
     ],
@@ -246,4 +246,4 @@ def test_settings_that_stand_twice(own: str, tmp_path: Path) -> None:
     path.write_text('{"max_tokens": 1000, "max_tokens": 2000}')
     cid = conversation_with(own, "How is")
     done = run("context", cid, "--settings", str(path), url=own)
-    assert (2, True) == (done.status, "'max_tokens' stands twice" in done.err)
+    assert (2, True) == (done.status, "'max_tokens' occurs twice" in done.err)

@@ -31,6 +31,7 @@ def started(*program: str) -> subprocess.Popen[str]:
         [sys.executable, "-X", "importtime", *program],
         cwd=ROOT,
         env=ENVIRONMENT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # the suite may ignore it
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -94,7 +94,7 @@ def test_doctor_finds_a_key_that_is_not_destroyed(tmp_path: Path) -> None:
             store.erase(cid, reason="test")
     found = sealed(url, "doctor", files=())
     assert FOUND == found.status
-    assert "1 of conversations that were erased" in " ".join(found.out.split())
+    assert "keys of erased conversations not destroyed yet: 1" in " ".join(found.out.split())
 
     assert 0 == sealed(url, "list", files=()).status
 

@@ -216,7 +216,7 @@ def test_messages_can_be_imported_again(own: str, tmp_path: Path, form: str) -> 
         (("CID", "--all", "--format", "project", "-o", "DIRECTORY"), "name one conversation"),
         (("CID", "--format", "openai", "-o", "DIRECTORY"), "is a directory"),
         (("--all", "--format", "project", "-o", "FILE"), "is a file"),
-        (("--all", "--format", "project", "-o", "PROJECT"), "is there already"),
+        (("--all", "--format", "project", "-o", "PROJECT"), "already exists"),
     ],
 )
 def test_wrong_export_is_told(
@@ -282,17 +282,17 @@ def test_exports_of_other_products(sqlite_url: str, tmp_path: Path) -> None:
     data.write_text(json.dumps({"conversations": [{"from": "human", "value": "hi"}]}), "utf-8")
     done = run("import", str(chat), str(data), "--json", url=sqlite_url)
     assert (0, 2, 4) == (done.status, done.document["conversations"], done.document["events_added"])
-    assert {"text of system that says nothing": 1} == done.document["passed_over"]
-    assert "passed over: 1 line (1 text of system that says nothing)" in done.err
+    assert {"text of system without content": 1} == done.document["passed_over"]
+    assert "passed over: 1 line (1 text of system without content)" in done.err
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         (b"", "the file is empty"),
-        (b"{}", "the content tells no format: name the format: openai"),
+        (b"{}", "the format cannot be detected: name the format: openai"),
         ('[{"role": "user"}]'.encode("utf-16"), "the text is not UTF-8"),
-        (b'[{"role": "user", "role": "tool"}]', "the name 'role' stands twice in an object"),
+        (b'[{"role": "user", "role": "tool"}]', "the name 'role' occurs twice in an object"),
         (b"question,answer\n", "the text is not JSON"),
     ],
 )

@@ -67,7 +67,7 @@ def test_conversation_id_may_be_text(store: EventStore, cid: UUID) -> None:
 @pytest.mark.parametrize("name", ["", 7, None])
 def test_conversation_must_be_named(store: EventStore, name: Any) -> None:
     """What is neither a UUID nor a key is refused in words."""
-    with pytest.raises(InvalidEvent, match="names no conversation"):
+    with pytest.raises(InvalidEvent, match="is not a conversation"):
         store.append(name, say("hello"))
 
 

@@ -57,7 +57,7 @@ def test_other_drivers_are_refused(postgres_url: str, cid: UUID) -> None:
         engine = create_async_engine(postgres_url)
         async with await AsyncEventStore.open(postgres_url) as store, engine.begin() as mine:
             mine.dialect.driver = "aiosqlite"
-            with pytest.raises(UnsafeTransaction, match="psycopg, not with aiosqlite"):
+            with pytest.raises(UnsafeTransaction, match="psycopg, not aiosqlite"):
                 await store.append(cid, say("1"), connection=mine)
         await engine.dispose()
 

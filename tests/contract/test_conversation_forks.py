@@ -172,7 +172,7 @@ def test_a_line_of_forks_has_an_end(store: EventStore, cid: UUID) -> None:
         fork = forked(store, fork)
 
     assert ["1", *["conversation_fork"] * 100] == told(store, fork)
-    with pytest.raises(ForkRefused, match="100 parents"):
+    with pytest.raises(ForkRefused, match="100 ancestors"):
         forked(store, fork)
 
 

@@ -203,7 +203,7 @@ def test_connection_to_another_database_is_refused(
         store = stack.enter_context(EventStore.open(url))
         wrong = stack.enter_context(EventStore.open(other))
         with wrong.transaction() as connection:
-            with pytest.raises(UnsafeTransaction, match="and the store is in"):
+            with pytest.raises(UnsafeTransaction, match="but the store is in"):
                 store.append(cid, say("1"), connection=connection)
             wrong.append(cid, say("2"), connection=connection)
 

@@ -11,7 +11,7 @@ from tests.docs.document import ROOT
 
 PAGE = (ROOT / "docs" / "failures.md").read_text("utf-8")
 NAMED = sorted({*re.findall(r"`((?:tests/)?[\w/]*test_\w+(?:\.py)?|Test\w+)`", PAGE)})
-TESTED = ("## Faults of the machine", "## Being killed")
+TESTED = ("## Machine faults", "## After a kill")
 
 
 @pytest.fixture(scope="module")

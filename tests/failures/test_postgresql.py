@@ -40,7 +40,7 @@ def test_a_connection_that_cannot_be_given_back(
     told = [each for each in caplog.records if each.name.startswith("eventstore.sql.pools")]
     [record] = [each for each in told if each.levelno >= logging.WARNING]
     assert (None, "WARNING") == (record.exc_info, record.levelname)
-    assert "is given up (" in record.getMessage()
+    assert "is discarded (" in record.getMessage()
     assert "\n" not in record.getMessage()
 
 

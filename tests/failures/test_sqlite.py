@@ -30,7 +30,7 @@ def test_file_that_is_no_database(sqlite_url: str, content: bytes, read_only: bo
     """Somebody else's file is refused, and left as it was."""
     path_of(sqlite_url).write_bytes(content)
 
-    with pytest.raises(NotADatabase, match="not an SQLite database"):
+    with pytest.raises(NotADatabase, match="not a SQLite database"):
         EventStore.open(sqlite_url, read_only=read_only)
 
     assert content == path_of(sqlite_url).read_bytes()

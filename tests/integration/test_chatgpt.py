@@ -129,8 +129,8 @@ def test_messages_become_events(store: EventStore, tmp_path: Path) -> None:
     assert ("4.0", "18", "success") == (result.call_id, result.content, result.status)
     assert ("stop", "gpt-5", True) == (last.finish_reason, last.invocation.model, last.final)
     assert {
-        "text of system that says nothing": 1,
-        "reasoning_recap of assistant that says nothing": 1,
+        "text of system without content": 1,
+        "reasoning_recap of assistant without content": 1,
     } == report.left_out.passed_over
     assert not report.left_out.unknown
     assert not report.left_out.uninterpreted

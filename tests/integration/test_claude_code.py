@@ -345,7 +345,7 @@ class TestOddLines:
         session.lines.append(session.lines[3])
         report, _ = _import(store, session.write(tmp_path / "a"))
         assert {"teleport": 1} == report.left_out.unknown
-        assert 1 == report.left_out.passed_over["user that stands twice"]
+        assert 1 == report.left_out.passed_over["user that occurs twice"]
         assert 1 == report.left_out.passed_over["system turn_duration"]
         assert [] == report.failures
 
@@ -382,7 +382,7 @@ class TestOddLines:
         session = Session()
         session.lines.append({"type": "summary", "summary": "T", "leafUuid": "x"})
         report = load(store, read_transcripts(session.write(tmp_path / "a"), "claude-code"))
-        said = "there is nothing but bookkeeping of the program in it"
+        said = "it contains only the program's bookkeeping"
         assert [f"none of the first 200 lines names a session: {said}"] == [
             failure.reason for failure in report.failures
         ]

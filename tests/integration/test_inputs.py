@@ -119,7 +119,7 @@ def test_one_event_is_appended(recording: Recorder) -> None:
     assert 1 == recording.store.append(stream, Notebook(text="x")).version
     wrong: Any
     for wrong in (42, "x", None):
-        with pytest.raises(InvalidEvent, match="is not an event"):
+        with pytest.raises(InvalidEvent, match="neither an event nor a list of events"):
             recording.store.append(stream, wrong)
 
 
@@ -134,5 +134,5 @@ def test_owner_that_is_a_number(recording: Recorder) -> None:
         lambda: recording.start().views.usage(user_id=number),
     ]
     for use in uses:
-        with pytest.raises(InvalidEvent, match=r"_id is text: hand in '42', not 42"):
+        with pytest.raises(InvalidEvent, match=r"_id must be text: pass '42', not 42"):
             use()

@@ -163,11 +163,11 @@ class TestImport:
         told = _reasons(report)
         for said in (
             "'gone' is listed, but there is no file",
-            "'../c1' has an id that is not a directory's name",
+            "'../c1' has an id that is not a valid directory name",
             "'a/b' has an id",
             "an entry must be an object with an id",
             "'c1' is listed twice",
-            "'link' leads out of the project",
+            "'link' is reached through a link out of the project",
             "c2/messages.json:1: the text is not JSON",
         ):
             assert said in told
@@ -187,7 +187,7 @@ class TestImport:
     def test_a_directory_without_an_index_is_none(self, store: EventStore, tmp_path: Path) -> None:
         """It is told what was looked for."""
         report, _ = _load(store, tmp_path)
-        assert "there is no index.json and no conversations/index.json" in _reasons(report)
+        assert "has neither index.json nor conversations/index.json" in _reasons(report)
 
     def test_progress_is_told(self, project: Path) -> None:
         """It grows from conversation to conversation, and ends at the whole."""

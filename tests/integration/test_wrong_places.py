@@ -36,9 +36,9 @@ def test_the_other_kind_of_store(store: EventStore, how: str) -> None:
     """It was an AttributeError of some name within the library."""
     asynchronous: Any = AsyncEventStore(store)
     names = () if how == "start" else ("key",)
-    with pytest.raises(TypeError, match=r"has to be an EventStore, and is AsyncEventStore"):
+    with pytest.raises(TypeError, match=r"must be an EventStore, not AsyncEventStore"):
         getattr(Conversation, how)(asynchronous, *names)
-    with pytest.raises(TypeError, match=r"has to be an AsyncEventStore, and is EventStore"):
+    with pytest.raises(TypeError, match=r"must be an AsyncEventStore, not EventStore"):
         asyncio.run(opened_with(store, how))
 
 
@@ -46,10 +46,10 @@ def test_views_of_no_store(store: EventStore) -> None:
     """Among them a store that nobody has waited for, which is closed without a warning."""
     wrong: Any
     for wrong in (AsyncEventStore(store), "sqlite://", None):
-        with pytest.raises(TypeError, match="has to be an EventStore"):
+        with pytest.raises(TypeError, match="must be an EventStore"):
             Views(wrong)
     for wrong in (store, None):
-        with pytest.raises(TypeError, match="has to be an AsyncEventStore"):
+        with pytest.raises(TypeError, match="must be an AsyncEventStore"):
             AsyncViews(wrong)
     unawaited: Any = AsyncEventStore.open("sqlite://")
     with pytest.raises(TypeError, match="write `await`"):
@@ -61,7 +61,7 @@ def test_what_is_no_connection(store: EventStore, database_url: str) -> None:
     engine = create_engine(database_url)
     with Session(engine) as session:
         for wrong in (session, engine):
-            with pytest.raises(UnsafeTransaction, match="not a connection of SQLAlchemy's"):
+            with pytest.raises(UnsafeTransaction, match="not a SQLAlchemy connection"):
                 store.append(new_id(), say("1"), connection=wrong)  # type: ignore[arg-type]
         assert 1 == store.append(new_id(), say("1"), connection=session.connection()).version
         session.rollback()
@@ -107,7 +107,7 @@ def test_a_negative_limit(store: EventStore, read: Callable[[Views, Any], object
     """SQLite took it for all there is, PostgreSQL refused the statement."""
     store.append(cid := new_id(), say("word"))
 
-    with pytest.raises(ValueError, match="limit must not be negative, and is -1"):
+    with pytest.raises(ValueError, match="limit must not be negative: -1"):
         read(Views(store), cid)
 
 

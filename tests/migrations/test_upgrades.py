@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 from alembic import command
@@ -50,6 +53,25 @@ def test_every_revision_has_rows_to_upgrade() -> None:
     assert set(REVISIONS) == set(INSERT)
 
 
+def test_archive_without_files_on_the_disk(tmp_path: Path, sqlite_url: str) -> None:
+    """A program that imports the package from a zip is told what is missing, and not by Alembic."""
+    archive = tmp_path / "bundle.zip"
+    with ZipFile(archive, "w") as bundle:
+        for file in (ROOT / "eventstore").rglob("*.py"):
+            bundle.write(file, file.relative_to(ROOT))
+    opening = "import sys; from eventstore import EventStore; EventStore.open(sys.argv[1])"
+    told = subprocess.run(
+        [sys.executable, "-c", opening, sqlite_url],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(archive)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert f"{archive}/eventstore/migrations: the migrations are needed as files" in told.stderr
+
+
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_upgrade_with_rows(engine: Engine, database_url: str, revision: str) -> None:
     """What an older version wrote is read, verified and continued by this one."""
@@ -88,7 +110,7 @@ def test_tables_of_another_maker_are_left_alone(engine: Engine, database_url: st
         connection.exec_driver_sql("CREATE TABLE conversations (mine INTEGER)")
         connection.exec_driver_sql("CREATE VIEW events AS SELECT mine FROM conversations")
 
-    with pytest.raises(TablesTaken, match="of its own") as caught:
+    with pytest.raises(TablesTaken, match="its own database") as caught:
         EventStore.open(database_url)
 
     assert ["conversations", "events"] == caught.value.names

@@ -100,8 +100,8 @@ def test_saved_heads_are_read_back(views: Views) -> None:
     saved = heads.Head(timeline, 7, {"open": ["a\x00\ud800", None]})
     with views.store.writing() as connection:
         heads.lock(connection, [timeline, usage], cid)
-        both = [heads.Head(timeline, 3, {}), saved]
-        heads.save(backend_of(connection), cid, both).run(connection)
+        for each in (heads.Head(timeline, 3, {}), saved):
+            heads.save(backend_of(connection), cid, [each]).run(connection)
         found = heads.read(connection, [timeline], cid)
     assert {("timeline", timeline.number): saved} == found
 

@@ -95,7 +95,7 @@ def test_the_same_class_may_come_again() -> None:
 
     other = made("acme.said")
     other.__qualname__ = "Other"
-    with pytest.raises(InvalidEvent, match=r"test_own\.Other.*'acme\.said' is that of .*\.Made"):
+    with pytest.raises(InvalidEvent, match=r"test_own\.Other.*'acme\.said' belongs to .*\.Made"):
         register_event(other)
 
 
@@ -109,10 +109,10 @@ def test_the_same_class_may_come_again() -> None:
         (made(None), "a namespace, a dot and a name"),
         (made("acme.said", 0), "from 1, not 0"),
         (made("acme.said", "1"), "from 1, not '1'"),
-        (made("acme.said", 2), "an upcaster from each version before"),
-        (made("acme.said", base=events.TaskEnd), "no class of the catalogue"),
-        (dict, "extends eventstore.events.Payload"),
-        ("acme.said", "extends eventstore.events.Payload"),
+        (made("acme.said", 2), "an upcaster from each earlier version"),
+        (made("acme.said", base=events.TaskEnd), "not a class of the catalogue"),
+        (dict, "extend eventstore.events.Payload"),
+        ("acme.said", "extend eventstore.events.Payload"),
     ],
     ids=range(11),
 )

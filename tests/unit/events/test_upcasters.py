@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from eventstore.events import JsonObject, Payload, UnknownEvent
+import pytest
+
+from eventstore.events import JsonObject, Payload, UnknownEvent, own, register_event
 from eventstore.events.codec import decode
 
 
 class Greeting(Payload):
     """A type that has been changed twice: a name was added, then the text became words."""
 
-    type: ClassVar[str] = "greeting"
+    type: ClassVar[str] = "acme.greeting"
     schema_version: ClassVar[int] = 3
 
     words: tuple[str, ...]
@@ -28,15 +30,17 @@ def split_text(payload: JsonObject) -> JsonObject:
     return {"name": payload["name"], "words": payload["text"].split()}
 
 
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register the class with its two upcasters, for this test alone."""
+    for name in ("_own", "_upcasters"):
+        monkeypatch.setattr(own, name, {})
+    register_event(Greeting, upcasters={1: add_name, 2: split_text})
+
+
 def read(version: int, text: str) -> Payload | UnknownEvent:
-    """Decode a greeting with the two upcasters."""
-    return decode(
-        "greeting",
-        version,
-        text,
-        registry={"greeting": Greeting},
-        upcasters={("greeting", 1): add_name, ("greeting", 2): split_text},
-    )
+    """Decode a greeting."""
+    return decode("acme.greeting", version, text)
 
 
 def test_oldest_version_takes_every_step() -> None:
@@ -66,13 +70,14 @@ def test_failing_upcaster_gives_an_unknown_event() -> None:
     event = read(2, '{"name": "Ada"}')
 
     assert isinstance(event, UnknownEvent)
-    assert ("greeting", 2, {"name": "Ada"}) == (event.type, event.schema_version, event.raw)
+    assert ("acme.greeting", 2, {"name": "Ada"}) == (event.type, event.schema_version, event.raw)
     assert "text" in (event.reason or "")
 
 
 def test_missing_upcaster_gives_an_unknown_event() -> None:
     """A gap in the chain of upcasters does not break reading."""
-    event = decode("greeting", 1, "{}", registry={"greeting": Greeting}, upcasters={})
+    own._upcasters.clear()
+    event = read(1, "{}")
 
     assert isinstance(event, UnknownEvent)
     assert event.reason

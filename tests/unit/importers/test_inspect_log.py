@@ -170,5 +170,5 @@ def test_what_is_not_read_of_an_archive_is_told(tmp_path: Path) -> None:
     transcripts, failures = found(path)
     assert [2] == [len(each.events) for each in transcripts]
     assert 2 == len(failures)
-    assert "1 names stand twice in the archive: the last is read" in failures[0]
+    assert "1 names occur twice in the archive: the last is read" in failures[0]
     assert "header.json" in failures[1]

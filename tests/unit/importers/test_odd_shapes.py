@@ -184,7 +184,7 @@ def test_a_history_of_something_else_is_no_conversation(write: Write) -> None:
     """The word means other things elsewhere."""
     transcripts, failures = found(write({"history": [{"epoch": 1}], "input": ["a"]}))
     assert ([], 1) == (transcripts, len(failures))
-    assert "tells no format" in failures[0]
+    assert "format cannot be detected" in failures[0]
 
 
 def test_speakers_of_a_dialogue(write_lines: Write) -> None:
