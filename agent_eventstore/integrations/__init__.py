@@ -1,1 +1,1 @@
-"""Stores for the slots that agent frameworks have for one; each module needs its framework."""
+"""Adapters that plug the store into agent frameworks; each module imports its framework."""

@@ -1,6 +1,6 @@
-"""Answers as streams of Vercel's AI SDK: what a ``useChat`` shows while the log is written.
+"""Stream an answer to Vercel's AI SDK: what ``useChat`` shows while the turn is being recorded.
 
-Server-sent events that any process can send, from the beginning of the turn or after a reload.
+Any process can send these server-sent events, always from the beginning of the turn.
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ def stream_turn(
 ) -> Generator[str, None, None] | None:
     """Return a turn's answer as server-sent events, from its beginning; None if there is no turn.
 
-    Whoever asks again, also another process, gets all of it again, and then what comes. Ends with
-    the turn; without its end after ``timeout_s``, or when it is closed. Reads alone.
+    Every call, in any process, streams the whole turn so far and then follows it. The stream ends
+    when the turn ends, after ``timeout_s``, or when the caller closes it. Only reads from the
+    store.
 
     Args:
-        views: The views; those of an owner see its conversations alone.
+        views: The views; the views of one owner see only that owner's conversations.
         conversation_id: The conversation.
-        turn: The turn's number; by default the one that goes on.
-        heartbeat_s: Send a comment after so many seconds without news.
-        timeout_s: End after so many seconds without news; None waits for ever.
+        turn: The turn's number; by default the turn in progress.
+        heartbeat_s: Send a comment after this many seconds without an update.
+        timeout_s: End after this many seconds without an update; None waits forever.
 
     Raises:
         ConversationNotFound: No conversation has this id.
@@ -78,7 +79,7 @@ async def astream_turn(
     heartbeat_s: float | None = 15,
     timeout_s: float | None = None,
 ) -> AsyncGenerator[str, None] | None:
-    """Return what `stream_turn` does, of asynchronous views."""
+    """Return the same stream as `stream_turn`, read through asynchronous views."""
     begun = await views.run(lambda own: _begun(own, conversation_id, turn))
     if begun is None:
         return None
@@ -87,7 +88,7 @@ async def astream_turn(
 
     async def sent() -> AsyncGenerator[str, None]:
         async for update in told:
-            # Whole results are read, for which there are threads.
+            # Reading the full result of a tool blocks, so it runs in a thread.
             for event in await views.run(partial(_listed, stream, update)):
                 yield event
             if stream.over:
@@ -111,7 +112,7 @@ def _events(stream: UIMessageStream, update: TimelineUpdate) -> Iterator[str]:
 def _begun(
     views: Views, conversation_id: StreamId, turn: int | None
 ) -> tuple[UIMessageStream, int] | None:
-    """Return the turn that is wanted, or goes on, as a stream, and the version before it."""
+    """Return the stream of a turn, by default of the one in progress, and the version before it."""
     stream = views.store.get(conversation_id).conversation_id
     for event in views.store.read(stream, backward=True):
         number = event.meta.turn
@@ -124,7 +125,7 @@ def _begun(
 
 
 def _result(store: EventStore, conversation_id: UUID, item: TimelineItem) -> ToolResult | None:
-    """Return the result with which a tool's item ended, whole; None if it ended without one."""
+    """Return the full result that ended a tool's item; None if it ended without a result."""
     for event in store.read(conversation_id, after=(item.end_version or item.version) - 1, limit=1):
         if isinstance(event.data, ToolResult) and event.data.call_id == item.call_id:
             found = whole(store, conversation_id, event.data)

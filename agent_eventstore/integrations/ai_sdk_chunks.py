@@ -1,8 +1,7 @@
-"""A turn's answer as chunks of Vercel's AI SDK, made of what a timeline's followers are told.
+"""Convert a turn's timeline updates to chunks of the UI message stream of Vercel's AI SDK.
 
-The UI message stream protocol (versions 5 and 6 of the SDK). The client is told of text, reasoning,
-tools and steps; what was streamed by an attempt that failed and is made again cannot be taken back
-until the messages are loaded anew.
+Covers versions 5 and 6 of the SDK: text, reasoning, tools and steps. The protocol cannot retract
+what a failed and retried attempt has streamed; it stays until the client loads the messages again.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ Chunk = dict[str, Any]
 
 
 class UIMessageStream:
-    """One turn's answer as chunks of the protocol; `over` once it has ended.
+    """The chunks of one turn's answer; `over` is True once the turn has ended.
 
     Args:
         conversation_id: The conversation.
         turn: The turn's number.
-        result: Gives the whole result of a tool's item; without it a large one is told by its
+        result: Returns the full result of a tool's item. Without it, a large result is sent as its
             preview.
     """
 
@@ -62,7 +61,7 @@ class UIMessageStream:
         self._error: str | None = None
 
     def chunks(self, update: TimelineUpdate) -> Iterator[Chunk]:
-        """Give what an update means to the client."""
+        """Yield the chunks for a timeline update."""
         if not self._begun:
             self._begun = True
             named = message_id(self._conversation_id, self._turn, update.version)
@@ -90,7 +89,7 @@ class UIMessageStream:
                         yield from self._put(replace(held, status="withdrawn"))
 
     def _put(self, item: TimelineItem) -> Iterator[Chunk]:
-        """Take in an item as it is now, and tell what is new."""
+        """Store an item's current state and yield the chunks for what has changed."""
         if item.turn != self._turn or item.agent_id is not None:
             return
         self._items[(item.version, item.part)] = item
@@ -146,7 +145,7 @@ class UIMessageStream:
             yield {"type": kind, "toolCallId": call, **told}
 
     def _ended(self, item: TimelineItem) -> dict[str, Any]:
-        """Return how a tool ended: as an export tells it, or the item where there is no result."""
+        """Return how a tool ended: as the export has it, or from the item if there is no result."""
         result = None if self._result is None else self._result(item)
         if result is not None:
             return ended(result)

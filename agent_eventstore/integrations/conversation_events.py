@@ -1,7 +1,7 @@
-"""A conversation's events, as adapters read them: by pages, or those alone that are new.
+"""Reading and appending a conversation's events, as all adapters do it.
 
-One row tells whether anything is new; a page is a transaction of its own. And appending to it,
-again if somebody else was faster; and the store that a product hands in.
+One row shows whether there are new events. Each page is read in its own transaction. An append is
+retried if another writer was faster.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _MOST_ATTEMPTS = 50
-_FURTHEST = 1_000  # events that are read on; if there are more, all is read again
+_FURTHEST = 1_000  # a reader that is more events behind reads the whole conversation again
 
 _HEAD = Statement(
     """
@@ -43,7 +43,7 @@ _HEAD = Statement(
 
 
 class Head(NamedTuple):
-    """The last event of a conversation; a fork's does not tell what was erased in its parent."""
+    """A conversation's last event; a fork's head does not change when its parent is erased."""
 
     version: int
     chain: bytes
@@ -54,7 +54,7 @@ NO_HEAD = Head(0, b"")
 
 
 def head_of(connection: AnyConnection, stream: UUID) -> Head:
-    """Return a conversation's head, in the caller's transaction; `NO_HEAD` if there is none."""
+    """Return a conversation's head, in the caller's transaction; `NO_HEAD` if it does not exist."""
     for version, chain, is_fork in _HEAD.rows(connection, conversation_id=stream):
         return Head(version, bytes(chain), bool(is_fork))
     return NO_HEAD
@@ -63,10 +63,11 @@ def head_of(connection: AnyConnection, stream: UUID) -> Head:
 def news_of(
     connection: AnyConnection, stream: UUID, known: Head | None
 ) -> tuple[Head, list[EventText] | None]:
-    """Return a conversation's head, and the events behind a known one, in the caller's transaction.
+    """Return a conversation's head and the events after a known head, in the caller's transaction.
 
-    They are None where all is to be read again: nothing is known, an event was erased, or the
-    conversation is a fork, which does not tell what is erased of its parent.
+    The events are None if the caller must read the whole conversation again: there is no known
+    head, an event was erased, more than 1,000 events are new, or the conversation is a fork, which
+    does not record what is erased in its parent.
     """
     head = head_of(connection, stream)
     if head.is_fork or known is None or not 0 <= head.version - known.version <= _FURTHEST:
@@ -82,9 +83,9 @@ def news_of(
 
 
 def attempts() -> Iterator[AbstractContextManager[None]]:
-    """Yield a context for each attempt at an append, while others append: to be left by a return.
+    """Yield a context manager for each attempt at an append that competes with other writers.
 
-    Only the last one raises `WrongExpectedVersion`.
+    The caller leaves the loop by returning. Only the last attempt raises `WrongExpectedVersion`.
     """
     for _ in range(_MOST_ATTEMPTS - 1):
         yield suppress(WrongExpectedVersion)
@@ -92,7 +93,7 @@ def attempts() -> Iterator[AbstractContextManager[None]]:
 
 
 class _Fold(Protocol):
-    """What an adapter keeps of a conversation; one that is made anew has read nothing yet."""
+    """An adapter's state of a conversation, folded from its events; a new one has read nothing."""
 
     version: int
     chain: bytes
@@ -104,10 +105,11 @@ _F = TypeVar("_F", bound=_Fold)
 
 
 def followed(store: EventStore, stream: UUID, known: _F) -> _F:
-    """Return what is known of a conversation as it is now; what it has read is read no second time.
+    """Return an adapter's state of a conversation after folding the events that it has not read.
 
-    Another of its class where something that it has read was erased, or is no longer there. What a
-    fork shares may be erased without an event of its own: that is read each time.
+    Returns a new object of the same class if an event that the state includes was erased or no
+    longer exists. A fork is read in full each time, because erasing its shared events appends none
+    to it.
     """
     seen = Head(known.version, known.chain) if known.version else None
     with store._on_driver() as connection:
@@ -134,7 +136,7 @@ def newest_events(
 def events_after(
     store: EventStore, stream: UUID, after: int, *, before: int = END
 ) -> Iterator[EventText]:
-    """Yield the events after a version, and before another."""
+    """Yield the events after one version and before another."""
     while after < before - 1:
         with store._on_driver() as connection:
             page = read_texts(connection, stream, after=after, before=before, limit=_PAGE)
@@ -147,7 +149,7 @@ def events_after(
 def events_before(
     store: EventStore, stream: UUID, before: int = END, *, first: int | None = None
 ) -> Iterator[EventText]:
-    """Yield the events before a version, newest first; ``first`` are in the first page."""
+    """Yield the events before a version, newest first; ``first`` is the size of the first page."""
     size = first or _PAGE
     while before > 1 and (page := newest_events(store, stream, size, before=before)):
         yield from page
@@ -155,20 +157,24 @@ def events_before(
 
 
 def store_of(store: EventStore | AsyncEventStore) -> EventStore:
-    """Return the synchronous store, which adapters use in threads of their own choice."""
+    """Return the synchronous store, which adapters call in their own threads."""
     return store.store if isinstance(store, AsyncEventStore) else store
 
 
 def unredacted(store: EventStore | AsyncEventStore, needed: str) -> EventStore:
-    """Return the store of a graph, which gives back what was written; ``needed`` says what.
+    """Return the store for a graph, which must read back what it wrote.
+
+    Args:
+        store: The store.
+        needed: What the graph needs back, for the error message.
 
     Raises:
-        ValueError: It redacts.
+        ValueError: The store redacts.
     """
     found = store_of(store)
     if found.redact is not None:
         raise ValueError(
-            f"this store redacts what is written, and a graph needs {needed}: "
+            f"this store redacts what it writes, but a graph needs {needed}: "
             "redact in the graph, and open the store without redact="
         )
     return found

@@ -1,4 +1,4 @@
-"""Which conversations keep events of a type, how they end, and in which of them an event stands."""
+"""Queries across conversations: by event type, by key prefix, and by event id."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from eventstore.sql.schema import metadata_for
 
 __all__ = ["ends_with", "keys_with", "place_of"]
 
-_PAGE = 1_000  # rows that are in memory at once
+_PAGE = 1_000  # rows held in memory at once
 
 
 def keys_with(store: EventStore, event_type: str, *, begins: str = "") -> Iterator[str]:
-    """Iterate over the keys, or else ids, of all conversations with an event of a type.
+    """Iterate over the key, or else the id, of every conversation with an event of a type.
 
-    With ``begins``, of those alone whose key begins so.
+    With ``begins``, only conversations whose key has this prefix.
     """
     with store.reading() as connection:
         tables = metadata_for(connection.dialect.name).tables
@@ -46,15 +46,15 @@ def keys_with(store: EventStore, event_type: str, *, begins: str = "") -> Iterat
 def ends_with(
     store: EventStore, event_type: str, *, begins: str = ""
 ) -> Iterator[tuple[str, list[EventText]]]:
-    """Yield of each conversation its key, and its events back to the newest one of a type.
+    """Yield for each conversation its key and its events back to the newest one of a type.
 
-    One query, whose rows are read as they are asked for; the newest event comes first. What is
-    erased is none of that type.
+    Runs one query and fetches its rows as they are consumed. Events come newest first. An erased
+    event does not count as one of the type.
 
     Args:
-        store: Where they are kept.
-        event_type: The type; conversations without it are left out.
-        begins: How the key begins.
+        store: The store.
+        event_type: The type; conversations without such an event are skipped.
+        begins: Yield only conversations whose key has this prefix.
     """
     with store.reading() as connection:
         tables = metadata_for(connection.dialect.name).tables
@@ -80,7 +80,7 @@ def ends_with(
         query = store.owner.limit(query, streams)
         rows = connection.execute(query, execution_options={"yield_per": _PAGE})
         for (stream, key), found in groupby(rows, key=lambda row: (row[0], row[1])):
-            if not (key or "").startswith(begins):  # SQLite takes capital letters for small ones
+            if not (key or "").startswith(begins):  # SQLite's LIKE ignores case
                 continue
             ends = [EventText(*row[2:]) for row in found]
             if any(event.text and event.text.startswith(SPECIAL) for event in ends):
@@ -92,7 +92,7 @@ def ends_with(
 
 
 def place_of(store: EventStore, event_id: str) -> tuple[UUID, int] | None:
-    """Return in which of the owner's conversations an event stands, and where; None if in none."""
+    """Return the conversation and version of an event of the store's owner; None if not found."""
     wanted = uuid_in(event_id)
     if wanted is None:
         return None

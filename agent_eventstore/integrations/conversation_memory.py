@@ -1,7 +1,7 @@
-"""What was read of conversations lately, in memory: it is neither read nor built again.
+"""A cache of recently read conversations, so that they are not read and built again.
 
-A framework's objects are kept pickled: each reader gets objects of its own, in a third of the time
-that validating them takes. Only what this process has made itself is ever unpickled.
+A framework's objects are cached pickled: each reader gets its own copies, in a third of the time
+that validating them takes. Only data that this process has pickled is ever unpickled.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from uuid import UUID
 __all__ = ["Memory", "Objects"]
 
 T = TypeVar("T")
-_GROUP = 8  # objects that are pickled together
+_GROUP = 8  # objects pickled together
 _MOST_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """Objects in order, pickled by groups.
+    """Objects in order, pickled in groups.
 
     Attributes:
-        groups: How many objects are in each group, and the group.
+        groups: The number of objects in each group, and the group's pickle.
     """
 
     groups: tuple[tuple[int, bytes], ...] = ()
 
     @property
     def count(self) -> int:
-        """How many objects there are."""
+        """The number of objects."""
         return sum(count for count, _ in self.groups)
 
     @property
     def size(self) -> int:
-        """The bytes that they take."""
+        """The size of the pickles in bytes."""
         return sum(len(data) for _, data in self.groups)
 
     def newest(self, limit: int | None = None) -> list[Any]:
-        """Return the newest objects, in order, or all of them."""
+        """Return the newest objects in order; all of them without a limit."""
         found: list[list[Any]] = []
         for _, data in reversed(self.groups):
             if limit is not None and limit <= sum(map(len, found)):
@@ -52,7 +52,7 @@ class Objects:
         return objects if limit is None else objects[max(len(objects) - limit, 0) :]
 
     def followed_by(self, objects: Sequence[Any]) -> Objects:
-        """Return these objects and more; small groups become one when they are enough for it."""
+        """Return these objects followed by more; small groups that fill a whole one are merged."""
         small = [*takewhile(lambda group: group[0] < _GROUP, reversed(self.groups))]
         kept = self.groups
         if small and sum(count for count, _ in small) + len(objects) >= _GROUP:
@@ -63,7 +63,7 @@ class Objects:
         return Objects((*kept, *((len(each), pickle.dumps(each, 5)) for each in made)))
 
     def first(self, count: int) -> Objects:
-        """Return the first objects."""
+        """Return the first ``count`` objects."""
         kept, left = list[tuple[int, bytes]](), count
         for group in self.groups:
             if group[0] > left:
@@ -74,7 +74,7 @@ class Objects:
 
 
 class Memory(Generic[T]):
-    """What is known of the conversations that were read last: of ``most``, and 32 MiB."""
+    """A cache of the ``most`` most recently kept conversations, of at most 32 MiB."""
 
     def __init__(self, most: int = 64) -> None:
         self._most = most
@@ -83,17 +83,17 @@ class Memory(Generic[T]):
         self._size = 0
 
     def get(self, stream: UUID | str) -> T | None:
-        """Return what is known of a conversation."""
+        """Return a conversation's cached state, or None."""
         found = self._known.get(stream)
         return None if found is None else found[0]
 
     def keep(self, stream: UUID | str, known: T | None, size: int | None = 0) -> None:
-        """Keep what is known of a conversation as the newest, and let go of the oldest.
+        """Cache a conversation's state as the newest entry, and evict the oldest ones.
 
         Args:
-            stream: The conversation, or its key.
-            known: What is known of it.
-            size: The bytes that this takes, or about as many; None if it takes what it did before.
+            stream: The conversation's id or key.
+            known: Its state.
+            size: The size of the state in bytes, exact or estimated; None if it is unchanged.
         """
         with self._lock:
             before = self._known.pop(stream, (None, 0))[1]
@@ -104,14 +104,17 @@ class Memory(Generic[T]):
                 self._size -= self._known.pop(next(iter(self._known)))[1]
 
     def asked_again(self, stream: UUID) -> bool:
-        """Whether a conversation was read before: what is read once is not worth being pickled."""
+        """Return whether a conversation was read before; the first call returns False.
+
+        What is read only once is not worth pickling.
+        """
         again = stream in self._known
         if not again:
             self.keep(stream, None)
         return again
 
     def take(self, stream: UUID | str) -> T | None:
-        """Forget a conversation, and return what was known of it."""
+        """Remove a conversation from the cache and return its state."""
         with self._lock:
             known, size = self._known.pop(stream, (None, 0))
             self._size -= size

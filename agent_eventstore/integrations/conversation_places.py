@@ -1,4 +1,4 @@
-"""Where in a conversation the next event of an adapter will stand: its version, turn and step."""
+"""Assign the version, turn and step of the next events that an adapter appends."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _IN_STEP = (AssistantMessage, LlmError, ToolResult)
 
 
 class Places:
-    """Places payloads one behind another: a user's message begins a turn, an answer a step of it.
+    """Assigns places to payloads in order: a user message begins a turn, an answer a step.
 
     Attributes:
-        version: Of the event that was placed last.
-        within: The turn to which all belongs, if one was begun already.
-        calls: The tool calls so far, by which a result finds the one that it answers.
+        version: The version of the last event.
+        within: The turn that all events belong to, if it has already begun.
+        calls: The tool calls so far, used to find the call that a result answers.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Places:
 
     @classmethod
     def after(cls, newest: Sequence[EventText]) -> Self:
-        """Return places that go on behind the newest events, which are given newest first."""
+        """Return the places that follow a conversation's newest events, given newest first."""
         places = cls()
         places.version = newest[0].version if newest else 0
         for event in newest:
@@ -69,7 +69,7 @@ class Places:
         return places
 
     def begin(self) -> list[NewEvent]:
-        """Return what a conversation begins with, where it has not begun."""
+        """Return the first event of a conversation, or nothing if it has begun already."""
         return [] if self.version else [self.put(ConversationStart(mode="agent"))]
 
     def put(
@@ -79,9 +79,9 @@ class Places:
 
         Args:
             data: The payload.
-            begins: Whether it begins a turn, if it is a user's message.
-            in_context: Whether messages[] has it.
-            named: Further fields of the event, such as its ``event_id``.
+            begins: Whether a user message begins a new turn.
+            in_context: Whether messages[] includes the event.
+            named: Other fields of the event, such as ``event_id``.
         """
         self.version += 1
         if isinstance(data, UserMessage):
@@ -93,7 +93,7 @@ class Places:
             self.calls.note(self.version, data.tool_calls)
         step = self.step if isinstance(data, _IN_STEP) and self.step >= 0 else None
         place = self.turn or None, step, in_context
-        if place != self._place:  # events of a step share theirs, which is encoded once
+        if place != self._place:  # events of a step share one object, encoded once
             self._place = place
             self._meta = Meta(turn=place[0], step=step, in_context=in_context)
         return NewEvent(data, meta=self._meta, **named)

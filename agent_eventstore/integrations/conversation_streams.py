@@ -1,7 +1,7 @@
-"""What a model streams under a framework is durable at once, though the store is told later.
+"""Record what a model streams under a framework at once, before the framework stores the answer.
 
-Chunks are events of the conversation. The answer that the framework's store is given at the end
-names the call that they belong to; where none comes, the next run seals the call as interrupted.
+Chunks are events of the conversation. The answer that the framework stores at the end names the
+call that they belong to. If no answer comes, the next run seals the call as interrupted.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from projections import Views
 
 __all__ = ["Streamed", "seal_streams"]
 
-_NEAR = 20  # of the newest events, among which one tells the turn
+_NEAR = 20  # newest events to read to find the current turn
 
 
 class Streamed:
-    """An answer that is arriving: its first piece is written at once, then batches.
+    """An answer that is arriving: its first piece is written at once, the rest in batches.
 
-    A batch that is due while the stream stalls is written in the background: a kill loses what came
-    within the last 100 ms.
+    A batch that becomes due while the stream stalls is written in the background: a kill loses only
+    what came within the last 100 ms.
 
     Attributes:
-        call_id: The call's id, which the answer is to name.
+        call_id: The id of the model call, which the stored answer must name.
 
     Args:
-        store: Where the conversation is kept.
-        key: The conversation's key; it has begun.
+        store: The store.
+        key: The key of the conversation, which must exist.
     """
 
     def __init__(self, store: EventStore, key: str) -> None:
@@ -50,14 +50,14 @@ class Streamed:
         self._meta: Meta | None = None
 
     async def feed(self, piece: Delta) -> None:
-        """Take what has arrived, and append a batch if one is due, in one transaction.
+        """Add a piece, and append a batch if one is due, in one transaction.
 
         Raises:
-            Exception: What went wrong while a batch was written in the background, once.
+            Exception: The error of a background write, raised once.
         """
         self._stalls.check()
         if not self._stalls.lock.acquire(blocking=False):
-            # A stalled batch is being written: the event loop does not wait for it.
+            # A stalled batch is being written: do not block the event loop on its lock.
             await in_thread(self._take, piece)
             return
         try:
@@ -68,7 +68,7 @@ class Streamed:
             await in_thread(self._write)
 
     async def end(self) -> None:
-        """Append what is held yet; nothing is written in the background any more."""
+        """Append the rest and stop writing in the background."""
         await in_thread(self._end)
 
     def _take(self, piece: Delta) -> None:
@@ -83,14 +83,14 @@ class Streamed:
                 self._write()
 
     def _hold(self, chunk: AssistantChunk | None) -> bool:
-        """Keep a batch until it is written; return whether one is there."""
+        """Hold a batch until it is written; return whether any batch is unwritten."""
         if chunk is not None:
             self._unwritten.append(NewEvent(chunk, event_id=new_id()))
         self._stalls.watch(self._batcher.due_at)
         return bool(self._unwritten)
 
     def _flush(self) -> bool:
-        """Write what a stalled stream holds; false if it is to be tried again."""
+        """Write the batch of a stalled stream; return False if it must be tried again."""
         self._hold(self._batcher.take(time.monotonic()))
         try:
             self._write(wait=False)
@@ -99,7 +99,7 @@ class Streamed:
         return True
 
     def _write(self, *, wait: bool = True) -> None:
-        """Append the batches that are due, in one transaction."""
+        """Append the unwritten batches, in one transaction."""
         with self._stalls.lock:
             if not self._unwritten:
                 return
@@ -112,9 +112,9 @@ class Streamed:
 
 
 def seal_streams(store: EventStore, key: str) -> None:
-    """Say of answers that were begun that they were interrupted, with what had arrived of them.
+    """Record each unfinished answer as interrupted, with the text that had arrived.
 
-    Unless somebody else appends meanwhile, who then is the one to say so.
+    Does nothing if another writer appends in the meantime: that writer then seals them.
     """
     try:
         work = Views(store).open_work(key)

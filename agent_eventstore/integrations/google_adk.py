@@ -1,7 +1,7 @@
-"""`EventStoreSessionService`: sessions of Google's ADK on a store; the extra ``google-adk``.
+"""`EventStoreSessionService`: Google ADK sessions in the event store; the extra ``google-adk``.
 
-Events come out as they went in. What the adapter writes are the catalogue's own events, so that
-timeline, usage, tool audit, messages[], search and `verify` work on it.
+ADK reads back exactly the events that it wrote. The adapter records them as the catalogue's events,
+so that timeline, usage, tool audit, messages[], search and `verify` work on them.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from eventstore import AsyncEventStore, EventStore
 
 __all__ = ["EventStoreSessionService"]
 
-_NEAR = 100  # of an object's newest events, among which one that is delivered again is looked for
+_NEAR = 100  # newest events of a session object that are checked for a repeated delivery
 
 
 class EventStoreSessionService(BaseSessionService):
-    """Sessions whose events are events of a conversation, which belongs to the session's user.
+    """A session service that stores each session as a conversation of the session's user.
 
-    An append is one transaction, with what it changes of the user's and the app's state. A session
-    object that somebody else has appended to since is stale. `delete_session` erases.
+    An append is one transaction, including the changes to the user's and the app's state. A session
+    object is stale once another writer has appended to its session. `delete_session` erases.
 
     Args:
-        store: Where they are kept; it stays open. One of `EventStore.for_owner` keeps to the
-            sessions of a tenant.
+        store: The store; it stays open. A store from `EventStore.for_owner` sees only the sessions
+            of its tenant.
     """
 
     def __init__(self, store: EventStore | AsyncEventStore) -> None:
         self.store = store_of(store)
         self._log, self._events = SessionLog(self.store), SessionEvents(self.store)
-        self.answering = self._log.answering  # the calls of streams that are recorded
+        self.answering = self._log.answering  # model calls of recorded streams
 
     async def create_session(
         self,
@@ -65,10 +65,10 @@ class EventStoreSessionService(BaseSessionService):
         state: dict[str, Any] | None = None,
         session_id: str | None = None,
     ) -> Session:
-        """Begin a session, with an id of its own unless one is given.
+        """Create a session, with a new id unless one is given.
 
         Raises:
-            AlreadyExistsError: There is one of that id.
+            AlreadyExistsError: A session with this id exists.
         """
         chosen = (session_id or "").strip() or uuid.new_uuid()
         return await in_thread(self._create, (app_name, user_id, chosen), state or {})
@@ -81,31 +81,31 @@ class EventStoreSessionService(BaseSessionService):
         session_id: str,
         config: GetSessionConfig | None = None,
     ) -> Session | None:
-        """Return a session; with ``num_recent_events`` no more of the log is read than needed."""
+        """Return a session; with ``num_recent_events``, reads only the end of the log."""
         return await in_thread(self._get, (app_name, user_id, (session_id or "").strip()), config)
 
     async def list_sessions(
         self, *, app_name: str, user_id: str | None = None
     ) -> ListSessionsResponse:
-        """Return the sessions of an app, without events; the one that was changed last is last."""
+        """Return the sessions of an app without their events, the most recently changed last."""
         return await in_thread(self._list, app_name, user_id)
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Erase a session for good; the state of its user and app stays."""
+        """Erase a session; the state of its user and app stays."""
         await in_thread(self._delete, (app_name, user_id, (session_id or "").strip()))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
-        """Return what all sessions of a user share, without prefixes."""
+        """Return the state that all sessions of a user share, without key prefixes."""
         return await in_thread(shared_by, self.store, key_of(app_name, user_id))
 
     async def append_event(self, session: Session, event: Event) -> Event:
-        """Append an event to a session and to its object; one that is partial is not kept.
+        """Append an event to a session and to its object; a partial event is not stored.
 
-        One that is among the newest hundred of the object already, equal in all, changes nothing.
+        An event that equals one of the newest hundred of the object changes nothing.
 
         Raises:
-            SessionNotFoundError: There is no such session.
-            StaleSessionError: Somebody else has appended to it since the object was read.
+            SessionNotFoundError: The session does not exist.
+            StaleSessionError: Another writer has appended to the session since the object was read.
         """
         if event.partial:
             return event

@@ -1,7 +1,7 @@
-"""Events of Google's ADK to events of the log, and back: what is understood stands beside them.
+"""Convert events of Google's ADK to events of the log and back.
 
-An ADK event may be several: what the user said, an answer with its calls, results of tools, an
-error. The last has the ADK event itself in ``raw``, as its model writes it.
+An ADK event may become several: a user message, an answer with its calls, tool results, an error.
+The last one holds the ADK event itself in ``raw``, as ADK's model serialises it.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from eventstore.sql.read import EventText
 __all__ = ["GoogleADKEvent", "GoogleADKShared", "GoogleADKState", "event_in", "events_of"]
 
 _KEY = "google_adk"
-"""The key in ``raw`` under which an ADK event stands."""
+"""The key in ``raw`` that holds an ADK event."""
 _CONSENTS = ("requested_tool_confirmations", "requested_auth_configs")
 _REJECTED = {"error": "This tool call is rejected."}
 
 
 @register_event
 class GoogleADKEvent(Payload):
-    """An ADK event of which nothing else is an event, such as a change of state.
+    """An ADK event that yields no other event, such as a change of state.
 
     Attributes:
-        raw: The event, under the key ``google_adk``.
+        raw: The ADK event, under the key ``google_adk``.
     """
 
     type: ClassVar[str] = "google_adk.event"
@@ -60,11 +60,11 @@ class GoogleADKEvent(Payload):
 
 @register_event
 class GoogleADKState(Payload):
-    """The state of a session as it stands here; changes of it are those of the events behind.
+    """A snapshot of a session's state; later ADK events change it.
 
     Attributes:
         state: The session's own state, without that of its user and app.
-        updated: When it was changed last, in seconds since 1970.
+        updated: The time of the last change, in seconds since 1970.
     """
 
     type: ClassVar[str] = "google_adk.state"
@@ -78,7 +78,7 @@ class GoogleADKShared(Payload):
     """The state that all sessions of a user, or of an app, share.
 
     Attributes:
-        state: All of it; a newer one replaces it.
+        state: The whole state; a newer event replaces it.
     """
 
     type: ClassVar[str] = "google_adk.shared_state"
@@ -87,7 +87,7 @@ class GoogleADKShared(Payload):
 
 
 def event_in(event: EventText) -> JsonObject | None:
-    """Return the ADK event that an event ends, as JSON; None if it ends none."""
+    """Return the ADK event in the ``raw`` of a log event, as JSON; None if it has none."""
     if event.text is None or f'"{_KEY}"' not in event.text:
         return None
     raw = loads_json(event.text).get("raw")
@@ -95,7 +95,7 @@ def event_in(event: EventText) -> JsonObject | None:
 
 
 def events_of(event: JsonObject, places: Places, llm_call_id: str | None = None) -> list[NewEvent]:
-    """Return the events of an ADK event, given as JSON; the last has it in ``raw``."""
+    """Return the log events of an ADK event, given as JSON; the last one holds it in ``raw``."""
     payloads = [fitted(data, lambda _: None) for data in _payloads(event, places)]
     if llm_call_id is not None and payloads and isinstance(payloads[0], AssistantMessage):
         payloads[0] = payloads[0].model_copy(update={"llm_call_id": llm_call_id})
@@ -124,7 +124,7 @@ def _payloads(event: JsonObject, places: Places) -> Iterator[Payload]:
         if isinstance(result := part.get("function_response"), dict):
             own_id = result.get("id")
             if event.get("author") == "user" and places.calls.is_answered(own_id):
-                # What became of a tool that runs for long, after it had returned.
+                # An update from a long-running tool after it had returned.
                 told = json.dumps(result.get("response"), ensure_ascii=False)
                 yield UserMessage.text(f"{result.get('name')}: {told}")
             else:
@@ -167,7 +167,7 @@ def _usage(told: JsonObject | None) -> TokenUsage | None:
 
 
 def _result(told: JsonObject, places: Places, *, waits: bool) -> ToolResult:
-    """Return a result; that of a tool that ``waits`` for consent gives way to the real one."""
+    """Return a tool result; if the tool ``waits`` for consent, the real one replaces it later."""
     response = told.get("response") or {}
     failed = "error" in response and not waits
     only = response.get("result") if set(response) == {"result"} else response

@@ -1,6 +1,6 @@
-"""The sessions of Google's ADK as conversations of the log: where each stands, and what it gains.
+"""Google ADK sessions as conversations of the log: their current state, and appends to them.
 
-An append is one transaction, with what it changes of the user's and the app's state.
+An append is one transaction, including the changes to the user's and the app's state.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ from eventstore.sql.read import EventText
 
 try:
     from google.adk.errors._stale_session_error import StaleSessionError
-except ImportError:  # it is internal to ADK
+except ImportError:  # the class is private to ADK
     StaleSessionError = ValueError
 
 __all__ = ["Named", "SessionLog"]
 
 Named = tuple[str, str, str]
-"""The app, the user, and the session."""
+"""The app name, user id and session id."""
 
-_TAIL = 100  # of the newest events, looked at to learn where a session stands
+_TAIL = 100  # newest events to read to find a session's current state
 _MOST_KNOWN = 256
 _STRIPES = 64
 
 
 class SessionLog:
-    """A store's sessions. Where the latest ones stand is kept in memory.
+    """A store's sessions; the state of recently used ones is cached.
 
     Attributes:
-        answering: The calls of streams that are recorded, by run and agent.
+        answering: The call ids of recorded streams, by invocation and agent.
     """
 
     def __init__(self, store: EventStore) -> None:
@@ -74,16 +74,16 @@ class SessionLog:
         self._locks = tuple(threading.RLock() for _ in range(_STRIPES))
 
     def at(self, named: Named, version: int) -> KnownSession | None:
-        """Return a session as it stands at its conversation's version; None if it has none."""
+        """Return a session as of a version of its conversation; None if it does not exist."""
         with self._lock(named):
             known = self._sessions.get(key_of(*named))
             return known if known and known.places.version == version else self._known(named)
 
     def create(self, named: Named, state: dict[str, Any]) -> KnownSession:
-        """Begin a session with a state that is JSON, by the prefixes of its names.
+        """Create a session with a JSON state; key prefixes say what belongs to the app or the user.
 
         Raises:
-            AlreadyExistsError: There is one of that name.
+            AlreadyExistsError: The session exists.
         """
         app, user, own = deltas_of({"actions": {"state_delta": state}})
         newest = newest_events(self.store, self.store.stream(key_of(*named)), _TAIL)
@@ -101,17 +101,17 @@ class SessionLog:
         return known
 
     def append(self, named: Named, session: Session, event: Event) -> None:
-        """Append an event, and tell the session object where it stands then.
+        """Append an event, and update the session object's marker.
 
         Raises:
-            SessionNotFoundError: There is no such session.
-            StaleSessionError: Somebody else has appended to it since the object was read.
+            SessionNotFoundError: The session does not exist.
+            StaleSessionError: Another writer has appended to the session since the object was read.
         """
         with self._lock(named):
             self._append(named, session, event)
 
     def forget(self, named: Named) -> None:
-        """Forget where a session stands."""
+        """Remove a session from the cache."""
         self._sessions.take(key_of(*named))
 
     def _append(self, named: Named, session: Session, event: Event) -> None:
@@ -126,7 +126,7 @@ class SessionLog:
                 raise SessionNotFoundError(f"Session {session.id} not found.")
             if not is_current(session, known):
                 raise StaleSessionError(
-                    f"session {session.id} was appended to since it was read: get it again"
+                    f"session {session.id} has changed since it was read: read it again"
                 )
             self.forget(named)
             events = self._events(named, known, told)
@@ -143,7 +143,7 @@ class SessionLog:
                 return
 
     def _events(self, named: Named, known: KnownSession, told: JsonObject) -> list[NewEvent]:
-        """Return the events of an ADK event, after a snapshot of the state if one is due."""
+        """Return the log events of an ADK event, after a snapshot of the state if one is due."""
         events: list[NewEvent] = []
         if known.is_due:
             snapshot = GoogleADKState(state=known.state, updated=known.updated)
@@ -158,7 +158,7 @@ class SessionLog:
     def _write(
         self, named: Named, places: Places, events: list[NewEvent], *shared: JsonObject
     ) -> None:
-        """Append events, and what changes of the app's and of the user's state, as one."""
+        """Append events and the changes to the app's and user's state, in one transaction."""
         app, user = shared
         own = partial(
             self.store.append,
@@ -176,7 +176,7 @@ class SessionLog:
             share(self.store, key_of(*named[:2]), user, named[1] or None, connection)
 
     def _known(self, named: Named) -> KnownSession | None:
-        """Return a session as it stands now; None if there is none, or it was deleted."""
+        """Return a session's current state from the log; None if it does not exist."""
         known = known_in(self._backward(key_of(*named), _TAIL))
         if known is not None:
             self._sessions.keep(key_of(*named), known)

@@ -1,4 +1,4 @@
-"""The ADK events of sessions: read as they are asked for, and kept in memory once asked again."""
+"""Read the ADK events of sessions, and cache those of sessions that are read again."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["SessionEvents"]
 
 
 class _ReadSession(NamedTuple):
-    """The newest events of a session, as they were read last.
+    """The cached newest events of a session.
 
     Attributes:
-        complete: Whether there are none before them.
+        complete: Whether these are all of its events.
     """
 
     head: Head
@@ -35,19 +35,19 @@ class _ReadSession(NamedTuple):
     complete: bool
 
     def has(self, limit: int | None) -> bool:
-        """Whether so many of the newest are known."""
+        """Whether the cache holds as many of the newest events as ``limit`` requests."""
         return self.complete or (limit is not None and limit <= self.events.count)
 
 
 class SessionEvents:
-    """The events of a store's sessions."""
+    """The ADK events of a store's sessions."""
 
     def __init__(self, store: EventStore) -> None:
         self._store = store
         self._memory: Memory[_ReadSession] = Memory()
 
     def newest(self, stream: UUID, limit: int | None) -> tuple[Head, list[Event]]:
-        """Return a conversation's head, and its newest events up to there, or all of them."""
+        """Return a conversation's head and its newest ADK events; all of them without a limit."""
         read = self._memory.get(stream)
         with self._store._on_driver() as connection:
             head, page = news_of(connection, stream, read and read.head)
@@ -62,13 +62,13 @@ class SessionEvents:
         return head, events
 
     def forget(self, stream: UUID) -> None:
-        """Forget what was read of a conversation."""
+        """Remove a conversation from the cache."""
         self._memory.take(stream)
 
     def _read(
         self, stream: UUID, head: Head, limit: int | None
     ) -> tuple[list[Event], _ReadSession | None]:
-        """Read the newest events up to a head, or all of them, and what to keep in memory."""
+        """Return the newest ADK events up to a head, and the entry to cache, if any."""
         if limit is None:
             events = _built(events_after(self._store, stream, 0, before=head.version + 1))
         else:
@@ -82,5 +82,5 @@ class SessionEvents:
 
 
 def _built(page: Iterable[EventText]) -> list[Event]:
-    """Return the ADK events that events of the log end."""
+    """Return the ADK events that log events hold in ``raw``."""
     return [Event.model_validate(told) for event in page if (told := event_in(event)) is not None]

@@ -1,6 +1,6 @@
-"""What is known of a session of Google's ADK: its state, folded from the events behind it.
+"""The current state of a Google ADK session, folded from its latest snapshot and later events.
 
-What all sessions of an app, or of a user, share is a conversation of its own.
+The state that all sessions of an app, or of a user, share has its own conversation.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ __all__ = [
     "shared_by",
 ]
 
-_MOST_EVENTS = 100  # between two snapshots of a session's state
-_LEAST_BYTES = 4096  # of changes, between two of them
-_NEAR = 100  # of the newest events, by which the next one is placed
+_MOST_EVENTS = 100  # at most, between two snapshots of a session's state
+_LEAST_BYTES = 4096  # of changes that make a snapshot due before that
+_NEAR = 100  # newest events used to place the next one
 
 
 @dataclass
 class KnownSession:
-    """A session as it stands at a version."""
+    """A session's state as of a version."""
 
     places: Places
     state: dict[str, Any] = field(default_factory=dict)
@@ -56,11 +56,11 @@ class KnownSession:
 
     @property
     def marker(self) -> str:
-        """What session objects are told apart by: the newest event, or when it was begun."""
+        """The id of the newest event, or else the creation time; a stale object has another one."""
         return self.last or repr(self.updated)
 
     def take(self, event: JsonObject) -> None:
-        """Fold a further ADK event."""
+        """Fold the next ADK event."""
         self.last, self.updated = event["id"], event["timestamp"]
         self.events += 1
         if delta := deltas_of(event)[2]:
@@ -69,18 +69,18 @@ class KnownSession:
 
     @property
     def is_due(self) -> bool:
-        """Whether the state is to be written as a whole, so that nobody reads far back for it."""
+        """Whether a snapshot of the state is due, so that readers need not read far back."""
         many = self.changed > _LEAST_BYTES and self.changed > len(dumps(self.state))
         return many or self.events >= _MOST_EVENTS
 
 
 def key_of(*names: str) -> str:
-    """Return the key of a session, of what a user's share, or of what an app's share."""
+    """Return the key of a session, or of the shared state of a user or an app."""
     return "/".join(quote(each, safe="@:+") for each in names)
 
 
 def deltas_of(event: JsonObject) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Return what an event changes: of the app's state, the user's, and the session's own."""
+    """Return an ADK event's changes to the app's, the user's and the session's own state."""
     app, user, own = dict[str, Any](), dict[str, Any](), dict[str, Any]()
     for key, value in ((event.get("actions") or {}).get("state_delta") or {}).items():
         if key.startswith(State.APP_PREFIX):
@@ -93,18 +93,18 @@ def deltas_of(event: JsonObject) -> tuple[dict[str, Any], dict[str, Any], dict[s
 
 
 def json_of(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a state as ADK's own services keep it: whole models, and texts of what is no JSON."""
+    """Return a state as JSON, as ADK's services do: models as objects, unknown values as text."""
     told: dict[str, Any] = to_jsonable_python(state, serialize_unknown=True, inf_nan_mode="null")
     return told
 
 
 def place_in(event: JsonObject) -> tuple[Any, ...]:
-    """Return the run and the agent of an ADK event, which streams one answer at a time."""
+    """Return an ADK event's invocation and agent; an agent streams one answer at a time."""
     return event["invocation_id"], event["author"]
 
 
 def is_current(session: Session, known: KnownSession) -> bool:
-    """Whether a session object has all that was appended."""
+    """Whether a session object includes everything that was appended to the session."""
     if (marker := session._storage_update_marker) is not None:
         return bool(marker == known.marker)
     if known.last and session.events:
@@ -113,7 +113,7 @@ def is_current(session: Session, known: KnownSession) -> bool:
 
 
 def known_in(backward: Iterable[EventText]) -> KnownSession | None:
-    """Return how a session stands by its events, newest first; None if there is none of its own."""
+    """Return a session's state from its events, newest first; None if they hold no snapshot."""
     newest, behind = list[EventText](), list[JsonObject]()
     for event in backward:
         if len(newest) < _NEAR:
@@ -130,7 +130,7 @@ def known_in(backward: Iterable[EventText]) -> KnownSession | None:
 
 
 def begin_of(invocation_id: str, backward: Iterable[EventText]) -> int:
-    """Return the version at which an invocation begins, by events newest first; 0 if none is it."""
+    """Return the version at which an invocation begins, from events newest first, or 0."""
     first = 0
     for event in backward:
         told = event_in(event)
@@ -142,14 +142,14 @@ def begin_of(invocation_id: str, backward: Iterable[EventText]) -> int:
 
 
 def shared_by(store: EventStore, key: str) -> dict[str, Any]:
-    """Return the state that is shared under a key, without prefixes."""
+    """Return the shared state stored under a key, without key prefixes."""
     return _shared_at(store, key)[1]
 
 
 def share(
     store: EventStore, key: str, delta: dict[str, Any], user_id: str | None, connection: Any
 ) -> None:
-    """Change what is shared under a key, in the caller's transaction."""
+    """Change the shared state stored under a key, in the caller's transaction."""
     if delta:
         version, state = _shared_at(store, key)
         store.append(
@@ -162,7 +162,7 @@ def share(
 
 
 def _shared_at(store: EventStore, key: str) -> tuple[int, dict[str, Any]]:
-    """Return the state that sessions share, and the version that its conversation is at."""
+    """Return the version of a shared state's conversation, and the state."""
     newest = 0
     for event in events_before(store, store.stream(key), first=1):
         newest = newest or event.version

@@ -1,4 +1,4 @@
-"""`RecordedStreams`: a plugin of Google's ADK that records what models stream while it arrives."""
+"""`RecordedStreams`: a Google ADK plugin that records what models stream as it arrives."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["RecordedStreams"]
 
 
 class RecordedStreams(BasePlugin):
-    """Records partial answers, which ADK gives no session service: a kill leaves what had arrived.
+    """Records partial answers, which ADK does not pass to a session service.
 
-    What was left of an answer is an interrupted item of the timeline, with its text, once the next
-    run begins; the session that ADK reads does not have it.
+    Once the next run begins, an answer cut off by a kill is an interrupted item of the timeline
+    with the text that had arrived. ADK does not read it.
 
     Args:
         sessions: The session service of the runner.
@@ -31,12 +31,12 @@ class RecordedStreams(BasePlugin):
         self._arriving: dict[tuple[Any, ...], Streamed] = {}
 
     async def before_run_callback(self, *, invocation_context: Any) -> None:
-        """Say what earlier runs have left."""
+        """Seal the streams that earlier runs left open."""
         key = _key(invocation_context)
         await in_thread(seal_streams, self.sessions.store, key)
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
-        """Record a piece of a stream, before anybody gets it."""
+        """Record a piece of a stream before ADK passes it on."""
         place = (callback_context.invocation_id, callback_context.agent_name)
         streamed = self._arriving.get(place)
         if llm_response.partial:
@@ -53,11 +53,11 @@ class RecordedStreams(BasePlugin):
     async def on_model_error_callback(
         self, *, callback_context: Any, llm_request: Any, error: Exception
     ) -> None:
-        """Record what a stream that broke off had brought."""
+        """Record what had arrived of a stream that failed."""
         await self._end((callback_context.invocation_id, callback_context.agent_name))
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:
-        """Record what answers that never came had brought, and forget them."""
+        """Write the rest of the run's streams, and forget their calls."""
         own = invocation_context.invocation_id
         for place in [each for each in self._arriving if each[0] == own]:
             await self._end(place)

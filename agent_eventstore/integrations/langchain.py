@@ -1,4 +1,4 @@
-"""`EventStoreChatMessageHistory`: LangChain's history of messages as a conversation."""
+"""`EventStoreChatMessageHistory`: a LangChain message history stored as a conversation."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ _RAW = "langchain"
 
 
 class EventStoreChatMessageHistory(BaseChatMessageHistory):
-    """A session's messages, each an event: what was said, asked of tools and spent.
+    """A session's message history, each message an event with its tool calls and usage.
 
     Args:
-        store: Where to; one of `EventStore.for_owner` for the sessions of one tenant or user.
-        session_id: The conversation's key, or its id where it is a UUID.
+        store: The store; a store from `EventStore.for_owner` sees only the sessions of its tenant
+            or user.
+        session_id: The conversation's key, or its id if it is a UUID.
     """
 
     def __init__(self, store: EventStore, session_id: str) -> None:
@@ -43,14 +44,14 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
 
     @property
     def messages(self) -> list[BaseMessage]:
-        """The messages in order, without those that were cleared."""
+        """The messages in order, without cleared ones."""
         return messages_from_dict([*self._read().messages.values()])  # type: ignore[no-any-return]
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Append messages, all of them in one transaction or none.
+        """Append messages in one transaction.
 
         Raises:
-            InvalidEvent: A message is of a kind that the log has no event for, or is not JSON.
+            InvalidEvent: The log has no event for a message's type, or a message is not JSON.
         """
         with self._lock:
             for attempt in attempts() if messages else ():
@@ -64,7 +65,7 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
                     return
 
     def clear(self, *, erase: bool = False) -> None:
-        """Take all messages out of the history; with ``erase`` what they said is gone for good."""
+        """Retract all messages; with ``erase``, erase the conversation."""
         with self._lock:
             said = self._read()
             if erase and said.version:
@@ -75,13 +76,13 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
                 self.store.append(self.session_id, gone)
 
     def _read(self) -> _Said:
-        """Return what has been said; what is known of it is read no second time."""
+        """Return the session's messages, reading only new events."""
         self._said = followed(self.store, self.store.stream(self.session_id), self._said)
         return self._said
 
 
 class _Said:
-    """What has been said in a session, by version."""
+    """A session's messages by version."""
 
     def __init__(self) -> None:
         self.version, self.turn, self.step, self.chain = 0, 0, -1, b""
@@ -89,7 +90,7 @@ class _Said:
         self.calls: dict[str, str] = {}
 
     def fold(self, event: RecordedEvent) -> None:
-        """Take in what comes next."""
+        """Fold the next event."""
         self.version, self.chain, data = event.version, event.chain, event.data
         if event.meta.turn is not None:
             self.turn, step = event.meta.turn, event.meta.step
@@ -105,15 +106,15 @@ class _Said:
             self.calls |= calls_of(event.version, data)
 
     def events_of(self, messages: Sequence[BaseMessage]) -> list[NewEvent]:
-        """Return the events of further messages."""
+        """Return the events of new messages."""
         events = [] if self.version else [NewEvent(ConversationStart())]
         turn, step, calls = self.turn, self.step, {**self.calls}
         for version, message in enumerate(messages, start=self.version + len(events) + 1):
             data = message_payload(message, {_RAW: message_to_dict(message)}, version, calls)
             if data is None:
                 raise InvalidEvent(
-                    f"a message of type {message.type!r} has no event; "
-                    "human, ai, system and tool messages have"
+                    f"a message of type {message.type!r} cannot be stored: "
+                    "only human, ai, system and tool messages can"
                 )
             if isinstance(data, UserMessage):
                 turn, step = turn + 1, -1

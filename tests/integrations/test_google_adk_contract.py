@@ -83,7 +83,7 @@ async def test_a_session_that_was_begun_anew(
         before = await kept.create_session(**ADA, session_id="s", state={"a": 1})
         await kept.delete_session(**ADA, session_id="s")
         await kept.create_session(**ADA, session_id="s")
-        with pytest.raises(ValueError, match=r"stale|get it again"):
+        with pytest.raises(ValueError, match=r"stale|read it again"):
             await kept.append_event(before, changing(b=2))
         anew = await read(kept)
         assert (anew.state, anew.events) == ({}, [])

@@ -143,11 +143,11 @@ async def test_a_stale_session(service: EventStoreSessionService) -> None:
     stale = await read(service)
     await service.append_event(session, said("Hello"))
 
-    with pytest.raises(ValueError, match="get it again"):
+    with pytest.raises(ValueError, match="read it again"):
         await service.append_event(stale, said("Me, too"))
     assert stale.events == []
     await service.append_event(await read(service), said("Me, too"))
-    with pytest.raises(ValueError, match="get it again"):
+    with pytest.raises(ValueError, match="read it again"):
         await service.append_event(session, said("And me"))
 
 
@@ -157,7 +157,7 @@ async def test_a_session_object_made_by_hand(service: EventStoreSessionService) 
     await service.append_event(made, said("Hello"))
     old, new = [Session(id="s", last_update_time=at, **ADA) for at in (0.0, made.last_update_time)]
 
-    with pytest.raises(ValueError, match="get it again"):
+    with pytest.raises(ValueError, match="read it again"):
         await service.append_event(old, said("A"))
     await service.append_event(new, said("B"))
     assert len((await read(service)).events) == 2
