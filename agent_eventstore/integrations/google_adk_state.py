@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _MOST_EVENTS = 100  # at most, between two snapshots of a session's state
-_LEAST_BYTES = 4096  # of changes that make a snapshot due before that
+_LEAST_BYTES = 4096  # at least, of changes that cause an earlier snapshot
 _NEAR = 100  # newest events used to place the next one
 
 

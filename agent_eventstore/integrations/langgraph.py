@@ -1,8 +1,7 @@
-"""`EventStoreSaver`: LangGraph's checkpoints as events of a conversation.
+"""`EventStoreSaver`: LangGraph checkpoints stored as events of a conversation.
 
-A thread is the conversation that has the thread's id as its key, or, where the id is a UUID, as
-its id. Each method is one transaction of the store's; those that are asynchronous do the same in a
-thread.
+A thread is the conversation whose key is the thread id or, if the thread id is a UUID, whose id it
+is. Each method is one transaction; an asynchronous method runs the synchronous one in a thread.
 """
 
 from __future__ import annotations
@@ -34,20 +33,21 @@ __all__ = ["EventStoreSaver"]
 
 
 class EventStoreSaver(BaseCheckpointSaver[str]):
-    """A checkpointer that keeps graphs' states in an event store.
+    """A checkpointer that stores the states of graphs in an event store.
 
-    Values of channels are stored once, by content, and messages as events: what was said, asked of
-    tools and spent is seen by all views. What was read of the latest threads is kept in memory, and
-    only what has come in since is read again. Safe to share between threads and processes.
+    Channel values are stored once, by content. Messages become events, so that all views show them
+    with their tool calls and usage. The most recently used threads are cached, and only new events
+    are read. Safe to share between threads and processes.
 
     Args:
-        store: Where to; one of `EventStore.for_owner` for the threads of one tenant or user.
-        serde: LangGraph's serialiser of values, or one of the product's own.
-        messages: The channels whose messages become events. By default ``messages``, and none with
-            a serialiser that encrypts.
+        store: The store; a store from `EventStore.for_owner` sees only the threads of its tenant or
+            user.
+        serde: The serialiser of values; by default LangGraph's.
+        messages: The channels whose messages become events. By default ``messages``, or none with a
+            serialiser that encrypts.
 
     Raises:
-        ValueError: The store redacts, and could not give back what a graph has written.
+        ValueError: The store redacts, and so could not return what a graph has written.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> dict[str, Any]:
-        """Return of what each channel of a checkpoint is rebuilt: a value before it, and writes."""
+        """Return, for each channel, an earlier value and the writes to rebuild its value from."""
         with self._threads.asked(config) as (thread, _, namespace, wanted):
             return history_of(thread, namespace, wanted, channels, self._codec_now())
 
@@ -83,9 +83,9 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Iterate over checkpoints, newest id first; without a config over those of all threads.
+        """Iterate over checkpoints, newest id first; without a config, over those of all threads.
 
-        All threads are read for that, in one query, which takes as long as they are many.
+        Without a config, it reads all threads in one query, so the time grows with their number.
         """
         asked, codec = {} if config is None else config["configurable"], self._codec_now()
         only = str(asked["thread_id"]) if asked else None
@@ -107,7 +107,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint; return the config that names it."""
+        """Store a checkpoint and return the config that names it."""
         asked = config["configurable"]
         namespace, parent = asked.get("checkpoint_ns", ""), asked.get("checkpoint_id")
         told = get_checkpoint_metadata(config, metadata)
@@ -125,7 +125,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Store what a task has written, until the next checkpoint shows it."""
+        """Store the writes of a task, until the next checkpoint contains them."""
         asked = config["configurable"]
         if writes:
             named = asked.get("checkpoint_ns", ""), asked["checkpoint_id"]
@@ -135,31 +135,32 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
             )
 
     def delete_thread(self, thread_id: str) -> None:
-        """Erase a thread's conversation for good; what its model calls have cost stays known."""
+        """Erase a thread's conversation; the usage of its model calls is kept."""
         self._threads.delete(str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Erase the checkpoints of runs, with their writes and the messages that only they have.
+        """Erase the checkpoints of runs, their writes, and the messages that only they contain.
 
-        All threads are looked through for that.
+        It reads all threads.
         """
         if wanted := set(run_ids):
             self._threads.delete_runs(wanted, self._codec_now().loads)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread with all its checkpoints, writes and messages behind another one's."""
+        """Append a copy of a thread's checkpoints, writes and messages to another thread."""
         self._threads.copy(str(source_thread_id), str(target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Erase all checkpoints but the newest of each namespace, or with ``delete`` the threads.
+        """Erase all checkpoints except the newest of each namespace; with ``delete``, the threads.
 
-        Messages stay events of the conversation. What a `DeltaChannel` is rebuilt from stays too.
+        Messages stay events of the conversation. The checkpoints that a `DeltaChannel` is rebuilt
+        from stay too.
 
         Raises:
-            ValueError: There is no such strategy.
+            ValueError: The strategy is unknown.
         """
         if strategy not in ("keep_latest", "delete"):
-            raise ValueError(f"{strategy!r} is no strategy: there are keep_latest and delete")
+            raise ValueError(f"unknown strategy {strategy!r}: use keep_latest or delete")
         for thread_id in map(str, thread_ids):
             if strategy == "delete":
                 self.delete_thread(thread_id)
@@ -177,9 +178,9 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
     aget_delta_channel_history = threaded(get_delta_channel_history)
 
     def get_next_version(self, current: str | None, channel: None) -> str:
-        """Return a version of a channel after another; no two are the same, forks included."""
+        """Return a new version of a channel; no two are equal, not even in forks of a thread."""
         before = 0 if current is None else int(str(current).split(".")[0])
-        return f"{before + 1:032}.{random.random():016}"  # noqa: S311 - to tell two apart
+        return f"{before + 1:032}.{random.random():016}"  # noqa: S311 - only for uniqueness
 
     @property
     def _understood(self) -> frozenset[str]:
@@ -188,7 +189,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         return frozenset(self._messages)
 
     def _codec_now(self) -> Codec:
-        """Return the codec of the serialiser, which a graph may have exchanged in a copy."""
+        """Return the codec of the current serialiser, which a graph may replace in a copy."""
         if self._codec.serde is not self.serde:
             self._codec = Codec(self.serde)
         return self._codec

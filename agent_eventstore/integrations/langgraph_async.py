@@ -1,6 +1,7 @@
-"""The asynchronous methods of a saver: each does in a thread what the one without ``a`` does.
+"""The saver's asynchronous methods: each runs the method without the ``a`` in a thread.
 
-Each has the other's signature, too: LangGraph looks there for the arguments that it may pass.
+Each has the same signature as the synchronous method: LangGraph inspects it to see which arguments
+it may pass.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _T = TypeVar("_T")
 def threaded(
     method: Callable[Concatenate[Any, _P], _T],
 ) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T]]:
-    """Return a method that does in a thread what one of the same name without ``a`` does."""
+    """Return a coroutine method that runs the method without the ``a`` in a thread."""
 
     @wraps(method)
     async def done(self: Any, /, *args: _P.args, **named: _P.kwargs) -> _T:
@@ -34,7 +35,7 @@ def threaded(
 def iterated(
     method: Callable[Concatenate[Any, _P], Iterator[_T]],
 ) -> Callable[Concatenate[Any, _P], AsyncIterator[_T]]:
-    """Return a method that iterates over the same, each step in a thread."""
+    """Return an asynchronous generator method that runs each step of a method in a thread."""
 
     @wraps(method)
     async def done(self: Any, /, *args: _P.args, **named: _P.kwargs) -> AsyncIterator[_T]:

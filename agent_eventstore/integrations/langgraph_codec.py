@@ -1,7 +1,8 @@
-"""A serialiser of LangGraph's, and by what two of its values are told to be the same.
+"""A LangGraph serialiser, and the marks by which two values are recognised as equal.
 
-One that encrypts writes the same value in other bytes each time; then the bytes that LangGraph's
-own serialiser would write tell it, which are kept in memory alone.
+A value's mark is its serialised bytes. A serialiser that encrypts writes an equal value as
+different bytes each time; the mark is then what LangGraph's own serialiser would write, and is kept
+in memory only.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ _PLAIN: dict[tuple[str, str], Any] = {
     (cls.__module__, cls.__name__): cls
     for cls in (AIMessage, HumanMessage, SystemMessage, ToolMessage)
 }
-_MODEL = 5  # the number of the serialiser's extension of msgpack for pydantic's models
-_HEADS = {0xC7: 3, 0xC8: 4, 0xC9: 6}  # bytes before what an extension holds, the number the last
+_MODEL = 5  # the serialiser's msgpack extension type for pydantic models
+_HEADS = {0xC7: 3, 0xC8: 4, 0xC9: 6}  # bytes before an extension's data; the last is its type
 _NIL = b"\xc0"
-_EXACTLY = (  # of two values that are not the same only those of JSON are taken
+_EXACTLY = (  # only JSON's types: any other could be packed like a different value
     ormsgpack.OPT_PASSTHROUGH_DATACLASS
     | ormsgpack.OPT_PASSTHROUGH_DATETIME
     | ormsgpack.OPT_PASSTHROUGH_ENUM
@@ -37,12 +38,12 @@ _EXACTLY = (  # of two values that are not the same only those of JSON are taken
     | ormsgpack.OPT_PASSTHROUGH_TUPLE
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
-_BY_VALUE = 2  # the newest format of marshal's that does not tell the same object from an equal one
-_HEAD = 5  # bytes by which marshal begins a list
+_BY_VALUE = 2  # marshal's newest format without references, which depend on object identity
+_HEAD = 5  # bytes of a list's header in marshal
 
 
 class Codec:
-    """Writes and reads values by a serialiser."""
+    """Serialises and deserialises values."""
 
     def __init__(self, serde: Any) -> None:
         self.serde = serde
@@ -53,20 +54,20 @@ class Codec:
 
     @property
     def encrypts(self) -> bool:
-        """Whether what it writes is not to be read by others."""
+        """Whether the serialiser encrypts."""
         return isinstance(self.serde, EncryptedSerializer)
 
     def mark(self, value: Any, typed: Typed) -> Typed | None:
-        """Return what tells a value from others, given what it was written as."""
+        """Return a value's mark, given its serialised form; None if it has none."""
         if self._same_bytes:
             return typed
         try:
             return self._plain.dumps_typed(value)  # type: ignore[no-any-return]
-        except Exception:  # Whatever a class raises that only the other serialiser can write.
+        except Exception:  # A class that only the other serialiser can write may raise anything.
             return None
 
     def written(self, writes: Sequence[tuple[str, Any]]) -> tuple[TaskWrite, ...]:
-        """Return what a task has written; errors, interrupts and the like have indexes below 0."""
+        """Return a task's writes; errors, interrupts and the like have indexes below 0."""
         return tuple(
             TaskWrite(
                 index=WRITES_IDX_MAP.get(channel, index),
@@ -77,10 +78,10 @@ class Codec:
         )
 
     def loads_all(self, values: Sequence[Typed]) -> list[Any]:
-        """Return what ``loads`` does of each.
+        """Return the deserialised values.
 
-        LangChain's own messages are unpacked together, and put together again as pickle would: in
-        a third of the time, since what was valid is not validated a second time.
+        LangChain's own messages are unpacked in one batch and rebuilt as pickle would, without a
+        second validation: this takes a third of the time.
         """
         if not self._in_one:
             return [self.loads(each) for each in values]
@@ -93,19 +94,19 @@ class Codec:
         ]
 
     def mark_of(self, typed: Typed) -> Typed | None:
-        """Return what tells a value that was written before."""
+        """Return the mark of a serialised value; None if it has none."""
         return typed if self._same_bytes else self.mark(self.loads(typed), typed)
 
 
 def _model_in(typed: Typed) -> bytes:
-    """Return what the serialiser packed of a model: its module, name, fields; else nil, packed."""
+    """Return the packed module, name and fields of a serialised model; otherwise a packed nil."""
     form, data = typed
     begin = _HEADS.get(data[0]) if form == "msgpack" and data else None
     return data[begin:] if begin is not None and data[begin - 1] == _MODEL else _NIL
 
 
 def _message(module: str, name: str, fields: dict[str, Any], _: str) -> Any:
-    """Return a message of these fields; None if that needs to be validated."""
+    """Return a message with these fields; None if it must be validated."""
     cls = _PLAIN.get((module, name))
     if cls is None or fields.keys() != cls.model_fields.keys():
         return None
@@ -122,10 +123,11 @@ def _message(module: str, name: str, fields: dict[str, Any], _: str) -> Any:
 
 
 def told_of(messages: Sequence[Any]) -> bytes | None:
-    """Return what all that messages hold is told by, one behind the other; None if it is not so.
+    """Return the content of messages as bytes, which begin with the bytes of any shorter list.
 
-    It costs a tenth of writing them, and finds what was changed in place: that of a list begins
-    with that of its beginning. What is not JSON, such as a tuple, marshal tells, in a fifth.
+    None if a message is not LangChain's or holds a value that cannot be packed. Packing costs a
+    tenth of serialising, and detects messages that were changed in place. If values are not JSON,
+    such as tuples, marshal packs them, at a fifth of the cost.
     """
     if not all(each.__module__.startswith(_MESSAGES) for each in {*map(type, messages)}):
         return None

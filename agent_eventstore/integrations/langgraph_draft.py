@@ -1,7 +1,7 @@
-"""The events that a checkpoint adds to a thread: what is new in it, each value once.
+"""The events that a checkpoint adds to a thread: its new values, each stored once.
 
-Messages that the thread's channel of messages has gained are events of their own, and those that
-it has lost are retracted, so that views show what the graph's next model call would be sent.
+Messages that the channel has gained are events of their own, and those that it has lost are
+retracted, so that views show what the graph's next model call would contain.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = ["Draft"]
 
 @dataclass(frozen=True, slots=True)
 class _Grown:
-    """A list of messages: how many it shares with an earlier one, and the places of the rest.
+    """A list of messages: how many it shares with an earlier one, and the rest.
 
-    What has no place yet stands as value and bytes.
+    A message that has no place yet is given as its value and its serialised form.
     """
 
     before: int | None
@@ -45,7 +45,7 @@ class _Grown:
 
 
 class Draft(Speech):
-    """Events that go behind a thread, in the making."""
+    """Events to append to a thread, under construction."""
 
     def __init__(self, thread: Thread, codec: Codec, understood: frozenset[str]) -> None:
         super().__init__(thread, codec, understood)
@@ -61,7 +61,7 @@ class Draft(Speech):
         metadata: dict[str, Any],
         new_versions: dict[str, Any],
     ) -> None:
-        """Add a checkpoint, and before it what is new of its values."""
+        """Add a checkpoint, preceded by its new values."""
         parent = self._thread.checkpoints.get(namespace, {}).get(parent_id or "")
         values = checkpoint["channel_values"]
         known = self._unchanged(parent, checkpoint, new_versions)
@@ -106,7 +106,7 @@ class Draft(Speech):
         task_id: str,
         task_path: str,
     ) -> None:
-        """Add what a task has written; errors, interrupts and the like replace earlier ones."""
+        """Add a task's writes; errors, interrupts and the like replace earlier ones."""
         self.add(
             LanggraphWrites(
                 namespace=namespace,
@@ -121,7 +121,7 @@ class Draft(Speech):
     def _unchanged(
         self, parent: Saved | None, checkpoint: dict[str, Any], new_versions: dict[str, Any]
     ) -> dict[str, int]:
-        """Return the places of the values that are the parent's, by their versions."""
+        """Return the places of the values that the parent has in the same version."""
         if parent is None or new_versions.keys() >= parent.channels.keys():
             return {}
         before = self._codec.loads(parent.state)["channel_versions"]
@@ -133,7 +133,7 @@ class Draft(Speech):
         }
 
     def _before(self, namespace: str, name: str, parent: Saved | None) -> int | None:
-        """Return the place of the list that a channel had before, if it had one."""
+        """Return the place of the list that the channel had before; None if it had none."""
         place = None if parent is None else parent.channels.get(name)
         if place is None:
             place = self._thread.latest.get((namespace, name))
@@ -142,7 +142,7 @@ class Draft(Speech):
     def _grown(
         self, namespace: str, name: str, parent: Saved | None, messages: list[Any]
     ) -> _Grown:
-        """Return what a list of messages has gained; what are events among them is added."""
+        """Return a list of messages relative to the channel's earlier one; add new ones as events."""
         before = self._before(namespace, name, parent)
         earlier = [] if before is None else self._thread.values.elements(before)
         told = told_of(messages)
@@ -156,7 +156,7 @@ class Draft(Speech):
         return _Grown(before, earlier, same, added, told)
 
     def _same(self, before: int | None, told: bytes | None) -> int:
-        """Return how many messages at the beginning are those of the earlier list."""
+        """Return how many messages at the start equal those of the earlier list."""
         known = self._thread.told.get(before or 0)
         if told is None or known is None or not told.startswith(known):
             return 0
@@ -164,7 +164,7 @@ class Draft(Speech):
         return len(earlier) if self._thread.retracted.isdisjoint(earlier) else 0
 
     def _list(self, grown: _Grown) -> int:
-        """Return the place of a list of messages, which may stand on an earlier one."""
+        """Return the place of a list of messages, which may extend an earlier list."""
         before, kept = grown.before, grown.same
         added = [each if isinstance(each, int) else self._place(*each) for each in grown.added]
         earlier = grown.earlier
@@ -178,7 +178,7 @@ class Draft(Speech):
         return self._keep(GrownList(base=before, kept=kept, added=tuple(added)))
 
     def _place(self, value: Any, typed: Typed) -> int:
-        """Return the place of a value: that of the same one, or a new one."""
+        """Return the place of a value: that of an equal value, or a new one."""
         mark = self._codec.mark(value, typed)
         place = None if mark is None else self._new.get(mark, self._thread.marks.known.get(mark))
         if place is None:

@@ -1,7 +1,7 @@
-"""What LangGraph's checkpoints are in the log: four types of events, readable without LangGraph.
+"""The event types of LangGraph checkpoints and items; readable without LangGraph.
 
-A value stands once, in a `LanggraphValues` or beside the message that it is, and everything else
-names its place: the version of that event times 2^20, plus its index there.
+A value is stored once, in a `LanggraphValues` or in the event of its message. Other events refer to
+it by its place: the version of that event times 2^20, plus the value's index in it.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ __all__ = [
 ]
 
 Typed = tuple[str, bytes]
-"""What a serialiser of LangGraph's makes of a value: how it is written, and the bytes."""
+"""A value as a LangGraph serialiser returns it: the name of the format, and the bytes."""
 
 _RAW = "langgraph"
-"""The key in the ``raw`` of a message's event under which the message stands as serialised."""
+"""The key in the ``raw`` of a message's event that holds the serialised message."""
 
 SLOTS = 1 << 20
-"""How many values an event can hold."""
+"""The most values that one event can hold."""
 
 
 def place_of(version: int, index: int = 0) -> int:
-    """Return the place of a value of an event."""
+    """Return the place of a value in an event."""
     return version * SLOTS + index
 
 
@@ -54,12 +54,12 @@ def raw_of(typed: Typed) -> dict[str, Any]:
 
 
 def typed_of(told: dict[str, Any]) -> Typed:
-    """Return what the serialiser had returned, of a packed value's JSON."""
+    """Return the serialised value that a packed value's JSON holds."""
     return told["form"], a2b_base64(told["data"])
 
 
 def kept_in(raw: Any) -> Typed | None:
-    """Return the serialised message that the ``raw`` of an event holds; None if it holds none."""
+    """Return the serialised message in the ``raw`` of an event; None if there is none."""
     kept = raw.get(_RAW) if isinstance(raw, dict) else None
     return None if kept is None else typed_of(kept)
 
@@ -68,9 +68,9 @@ _BEFORE, _BETWEEN, _BEHIND = f'"raw":{{"{_RAW}":{{"form":"', '","data":"', '"}}}
 
 
 def kept_at_end(text: str) -> Typed | None:
-    """Return what `kept_in` does of an event's JSON, cut out at its end; None if it is not there.
+    """Return the serialised message at the end of an event's JSON; None if it is not there.
 
-    What was understood of the message, which is as long, is not read.
+    Does not parse the rest of the JSON, which is as long: the parsed form of the message.
     """
     if not text.endswith(_BEHIND) or (begin := text.rfind(_BEFORE)) < 0:
         return None
@@ -82,7 +82,7 @@ class PackedValue(Value):
     """A value as the framework's serialiser wrote it.
 
     Attributes:
-        form: The serialiser's name for how it is written.
+        form: The serialiser's name of the format.
         data: The bytes, in base64.
     """
 
@@ -92,16 +92,16 @@ class PackedValue(Value):
 
     @classmethod
     def of(cls, typed: Typed) -> PackedValue:
-        """Pack what a serialiser returned."""
+        """Return a serialised value as a packed value."""
         return cls(form=typed[0], data=b64encode(typed[1]).decode())
 
 
 class GrownList(Value):
-    """A list of values: the beginning of an earlier one, and what was added.
+    """A list of values: the beginning of an earlier list, followed by added elements.
 
     Attributes:
-        base: The place of the earlier list; None if this one stands for itself.
-        kept: How many elements of it are kept.
+        base: The place of the earlier list; None if there is none.
+        kept: The number of elements taken from its beginning.
         added: The places of the elements that follow.
     """
 
@@ -112,7 +112,7 @@ class GrownList(Value):
 
 
 class LanggraphValues(Payload):
-    """Values of channels, each stored once for all checkpoints that have it.
+    """Channel values, each stored once for all checkpoints that contain it.
 
     Attributes:
         values: The values, in order of their index.
@@ -124,15 +124,15 @@ class LanggraphValues(Payload):
 
 
 class LanggraphCheckpoint(Payload):
-    """A graph's state was saved.
+    """A saved state of a graph.
 
     Attributes:
         namespace: The graph's namespace; the root graph's is empty.
         checkpoint_id: The framework's id of the checkpoint.
-        parent_id: The id of the one before it.
-        state: The checkpoint without the values of its channels.
+        parent_id: The id of the checkpoint before it.
+        state: The checkpoint without its channel values.
         metadata: The checkpoint's metadata.
-        channels: The names of the channels that have a value, and the places of the values.
+        channels: The name of each channel that has a value, and the place of the value.
     """
 
     type: ClassVar[str] = "langgraph.checkpoint"
@@ -146,12 +146,12 @@ class LanggraphCheckpoint(Payload):
 
 
 class TaskWrite(Value):
-    """What a task wrote to a channel.
+    """A value that a task wrote to a channel.
 
     Attributes:
-        index: Its place among the task's writes; below 0 for those that replace each other.
+        index: Its position among the task's writes; below 0 for kinds that replace each other.
         channel: The channel.
-        value: What was written.
+        value: The value.
     """
 
     index: int
@@ -160,15 +160,15 @@ class TaskWrite(Value):
 
 
 class LanggraphWrites(Payload):
-    """A task of a graph's step has ended, or was interrupted; the next checkpoint will show it.
+    """The writes of a task that ended or was interrupted; the next checkpoint will contain them.
 
     Attributes:
         namespace: The graph's namespace.
         checkpoint_id: The checkpoint that the step began from.
         task_id: The task.
-        task_path: Where the task stands in the step.
-        replaces: Whether these writes take the place of earlier ones of the same index.
-        writes: What was written.
+        task_path: The task's position in the step.
+        replaces: Whether these writes replace earlier ones of the same index.
+        writes: The writes.
     """
 
     type: ClassVar[str] = "langgraph.writes"
@@ -182,11 +182,11 @@ class LanggraphWrites(Payload):
 
 
 class LanggraphItem(Payload):
-    """An item of a namespace of a graph's memory was put, or deleted.
+    """An item of a graph's long-term memory was put or deleted.
 
     Attributes:
-        key: The item's key in the namespace, which is the conversation.
-        value: What it holds now; None where it was deleted.
+        key: The item's key in its namespace, which is the conversation.
+        value: Its new value; None if it was deleted.
     """
 
     type: ClassVar[str] = "langgraph.item"

@@ -1,6 +1,6 @@
-"""What a namespace of LangGraph's long-term memory holds, folded from its events, and what fits.
+"""The items in a namespace of LangGraph's long-term memory, and matching of filters and paths.
 
-Pure: items and namespaces are looked for by paths and operators.
+Pure functions, and a fold of the namespace's events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Namespace = tuple[str, ...]
 
 
 class Held(NamedTuple):
-    """An item: the version of its event, its JSON, and when it was put first and last."""
+    """An item: the version of its event, its JSON, and when it was first and last put."""
 
     version: int
     text: str
@@ -30,14 +30,14 @@ class Held(NamedTuple):
 
 
 class Items:
-    """What a namespace holds by key, up to a version."""
+    """The items of a namespace by key, up to a version."""
 
     def __init__(self) -> None:
         self.version, self.chain = 0, b""
         self.held: dict[str, Held] = {}
 
     def fold(self, event: RecordedEvent) -> None:
-        """Take in what comes next."""
+        """Fold the next event."""
         self.version, self.chain, data = event.version, event.chain, event.data
         if isinstance(data, LanggraphItem):
             before, at = self.held.pop(data.key, None), event.recorded_at
@@ -48,7 +48,7 @@ class Items:
 
 
 def fields_of(namespace: Namespace, key: str, held: Held) -> dict[str, Any]:
-    """Return what an `Item` is made of; its value is the reader's own."""
+    """Return the fields of an `Item`; its value is a new copy."""
     return {
         "namespace": namespace,
         "key": key,
@@ -59,7 +59,7 @@ def fields_of(namespace: Namespace, key: str, held: Held) -> dict[str, Any]:
 
 
 def at_path(value: Any, path: str) -> Any:
-    """Return a value of an object by its name; ``a.b`` is also that of ``b`` in ``a``."""
+    """Return an object's value for a name; ``a.b`` is also the value of ``b`` in ``a``."""
     if isinstance(value, dict) and path not in value and "." in path:
         first, _, rest = path.partition(".")
         return at_path(value.get(first), rest)
@@ -67,7 +67,7 @@ def at_path(value: Any, path: str) -> Any:
 
 
 def fits(condition: MatchCondition, namespace: tuple[str, ...]) -> bool:
-    """Whether a namespace begins or ends with a path, of which ``*`` is any label."""
+    """Whether a namespace begins or ends with a path, in which ``*`` matches any label."""
     size = len(condition.path)
     part = namespace[:size] if condition.match_type == "prefix" else namespace[-size:]
     return len(part) == size and all(
@@ -86,14 +86,18 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def fulfils(value: Any, wanted: Any) -> bool:
-    """Whether a value is what a filter wants: the same, or by operators; an object in parts."""
+    """Whether a value matches a filter: equal, by operators, or field by field for an object.
+
+    Raises:
+        ValueError: The filter contains an unknown operator.
+    """
     if isinstance(wanted, dict) and any(name.startswith("$") for name in wanted):
         for name in wanted:
             if name not in _OPERATORS:
-                raise ValueError(f"{name} is no operator of a filter: there are {[*_OPERATORS]}")
+                raise ValueError(f"unknown filter operator {name}: use one of {[*_OPERATORS]}")
         try:
             return all(_OPERATORS[name](value, each) for name, each in wanted.items())
-        except TypeError:  # values of different kinds have no order
+        except TypeError:  # values of different types cannot be ordered
             return False
     if isinstance(wanted, dict):
         return isinstance(value, dict) and all(fulfils(value.get(k), v) for k, v in wanted.items())

@@ -1,4 +1,4 @@
-"""What threads no longer need once checkpoints are gone, and copies of threads: pure."""
+"""Find the events to erase with a thread's checkpoints, and copy threads; pure."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = ["copied", "latest_of", "needless", "of_runs"]
 
 _BATCH = 500
 Named = tuple[str, str]
-"""A namespace, and the id of a checkpoint in it."""
+"""A namespace and the id of a checkpoint in it."""
 
 
 def latest_of(thread: Thread, loads: Callable[[Typed], Any]) -> set[Named]:
-    """Return the newest checkpoint of each namespace, and those that it is rebuilt from."""
+    """Return the newest checkpoint of each namespace, and those it is rebuilt from."""
     kept = set[Named]()
     for namespace, held in thread.checkpoints.items():
         at: str | None = max(held)
@@ -57,7 +57,7 @@ def of_runs(thread: Thread, run_ids: Collection[str], loads: Callable[[Typed], A
 
 
 def needless(thread: Thread, gone: set[Named]) -> set[int]:
-    """Return the versions of the events that nothing needs once these checkpoints are gone."""
+    """Return the versions of events that only these checkpoints need."""
     if not gone:
         return set()
     named = {
@@ -75,7 +75,7 @@ def needless(thread: Thread, gone: set[Named]) -> set[int]:
 
 
 def _reached(thread: Thread, places: Iterable[int]) -> set[int]:
-    """Return these places, and those that lists among them stand on or hold."""
+    """Return these places and, for lists, those of their earlier lists and elements."""
     found, left = set[int](), list(places)
     while left:
         place = left.pop()
@@ -88,7 +88,7 @@ def _reached(thread: Thread, places: Iterable[int]) -> set[int]:
 
 
 def copied(source: Iterable[RecordedEvent], version: int) -> Iterator[list[NewEvent]]:
-    """Iterate over batches of a thread's events, as they stand behind ``version`` of another."""
+    """Yield a thread's events in batches, renumbered to follow ``version`` of another thread."""
     moved, batch = dict[int, int](), list[NewEvent]()
     for event in source:
         data = event.data
@@ -110,10 +110,10 @@ _COPIED = (ConversationStart, LanggraphCheckpoint, LanggraphValues, LanggraphWri
 
 
 def _moved(data: Any, moved: dict[int, int]) -> Payload:
-    """Return a payload with the versions that it names as they are in the copy."""
+    """Return a payload whose references are changed to the versions of the copy."""
 
     def place(before: int) -> int:
-        # What was erased keeps a place that nothing stands at.
+        # An erased value gets a place at which there is no value.
         return moved.get(before // SLOTS, 0) * SLOTS + before % SLOTS
 
     changed: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What LangGraph asks of a thread: a checkpoint with its values, and what was written since."""
+"""Build what LangGraph reads of a thread: checkpoints with their values and pending writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["history_of", "listed", "tuple_of"]
 def tuple_of(
     thread: Thread, thread_id: str, namespace: str, checkpoint_id: str, codec: Codec
 ) -> CheckpointTuple | None:
-    """Return a checkpoint with its values and what was written since; None if there is none."""
+    """Return a checkpoint with its values and pending writes; None if it does not exist."""
     saved = thread.checkpoints.get(namespace, {}).get(checkpoint_id)
     if saved is None:
         return None
@@ -48,14 +48,14 @@ def listed(
     wanted: dict[str, Any],
     codec: Codec,
 ) -> list[tuple[str, str, str]]:
-    """Return the checkpoints of threads that are asked for: id, thread, namespace; newest first.
+    """Return the matching checkpoints of threads, newest first: id, thread id, namespace.
 
     Args:
-        threads: Their checkpoints, by namespace and id.
-        asked: ``checkpoint_id`` and ``checkpoint_ns`` of a config, as far as it names them.
-        until: Only those before this one.
-        wanted: Values that their metadata must have; ``a.b`` is ``b`` in ``a``.
-        codec: Of what is stored.
+        threads: The id of each thread, and its checkpoints by namespace and id.
+        asked: The fields of a config; ``checkpoint_id`` and ``checkpoint_ns`` restrict the result.
+        until: Return only checkpoints with an id before this one.
+        wanted: Values that the metadata must have; ``a.b`` is ``b`` in ``a``.
+        codec: The codec of the stored values.
     """
     only, namespace = asked.get("checkpoint_id"), asked.get("checkpoint_ns")
     found = [
@@ -79,16 +79,16 @@ def _matches(saved: Saved, wanted: dict[str, Any], codec: Codec) -> bool:
 def history_of(
     thread: Thread, namespace: str, checkpoint_id: str, channels: Sequence[str], codec: Codec
 ) -> dict[str, Any]:
-    """Return of what each channel of a checkpoint is rebuilt.
+    """Return what each channel's value at a checkpoint is rebuilt from.
 
-    ``seed`` is its value at the nearest checkpoint before that has one, and ``writes`` is what
-    was written to it since, in order.
+    ``seed`` is its value at the nearest earlier checkpoint that has one; ``writes`` are the writes
+    to it since then, in order.
     """
     held, passed = thread.checkpoints.get(namespace, {}), {checkpoint_id}
     found: dict[str, dict[str, Any]] = {name: {"writes": []} for name in channels}
     left = set(channels)
     at = held[checkpoint_id].parent_id if checkpoint_id in held else None
-    while left and at in held and at not in passed:  # one may name another as its parent later
+    while left and at in held and at not in passed:  # parents may form a cycle
         passed.add(at)
         for task_id, write in reversed(_pending(thread, namespace, at)):
             if write.channel in left:
@@ -103,7 +103,7 @@ def history_of(
 
 
 def _pending(thread: Thread, namespace: str, checkpoint_id: str) -> list[tuple[str, Written]]:
-    """Return what tasks have written since a checkpoint, in the order of its application."""
+    """Return the writes of tasks since a checkpoint, in the order in which they are applied."""
     held = thread.writes.get((namespace, checkpoint_id), {})
     ordered = sorted(held.items(), key=lambda item: (item[1].task_path, *item[0]))
     return [(task_id, write) for (task_id, _), write in ordered]

@@ -1,4 +1,4 @@
-"""The messages of a thread as events: said where they are new, retracted where they are gone."""
+"""Record a thread's messages as events: append new ones, retract those that are gone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Speech"]
 
 
 class Speech:
-    """Events that go behind a thread, in the making, each in its turn and step."""
+    """Events to append to a thread, under construction, each with its turn and step."""
 
     def __init__(self, thread: Thread, codec: Codec, understood: frozenset[str]) -> None:
         thread.marks.follow(thread.values, thread.spoken, codec)
@@ -42,7 +42,7 @@ class Speech:
         return self._places.version + 1
 
     def add(self, data: Payload) -> None:
-        """Add an event, in the thread's turn and step."""
+        """Add an event in the thread's current turn and step."""
         if isinstance(data, AssistantMessage):
             self._calls |= calls_of(self._next, data)
         self.events.append(self._places.put(data))
@@ -50,7 +50,7 @@ class Speech:
     def speak(
         self, earlier: Sequence[int], same: int, rest: Sequence[tuple[Any, Typed]]
     ) -> list[int | tuple[Any, Typed]]:
-        """Add the messages that are new as events; return places, or what is no event."""
+        """Add new messages as events; return each one's place, or the message if it is no event."""
         thread = self._thread
         found: list[int | tuple[Any, Typed]] = []
         taken = set(earlier[:same])
@@ -78,7 +78,7 @@ class Speech:
         return place_of(version)
 
     def retract(self, namespace: str, name: str, kept: Iterable[Any]) -> None:
-        """Retract the messages that the channel has lost, unless another graph's still has them."""
+        """Retract messages that the channel has lost, unless another graph's channel has them."""
         thread = self._thread
         now = thread.latest.get((namespace, name))
         lost = (

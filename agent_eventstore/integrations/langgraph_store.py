@@ -1,7 +1,7 @@
-"""`EventStoreStore`: LangGraph's long-term memory; the items of a namespace are a conversation.
+"""`EventStoreStore`: LangGraph's long-term memory; each namespace is a conversation.
 
-Each change of an item is an event. What a namespace holds is folded from them and kept in memory;
-only what has come in since is read again.
+Each change of an item is an event. The items of a namespace are folded from its events and cached;
+later reads only read new events.
 """
 
 from __future__ import annotations
@@ -45,17 +45,18 @@ _NAMESPACES = 256
 
 
 class EventStoreStore(BaseStore):
-    """A store whose items are JSON objects by namespace and key.
+    """A store of items, which are JSON objects identified by namespace and key.
 
-    Safe to share between threads and processes. It ranks nothing: a ``query`` and an ``index`` are
-    refused, and so is a time to live.
+    Safe to share between threads and processes. It has no semantic search: a ``query`` and an
+    ``index`` are refused, and so is a time to live.
 
     Args:
-        store: Where to; one of `EventStore.for_owner` for the items of one tenant or user.
-        erase: Whether what was replaced or deleted is erased; else it stays in the log.
+        store: The store; a store from `EventStore.for_owner` sees only the items of its tenant or
+            user.
+        erase: Whether replaced and deleted values are erased; otherwise they stay in the log.
 
     Raises:
-        ValueError: The store redacts, and could not give back what was put.
+        ValueError: The store redacts, and so could not return the items as they were put.
     """
 
     def __init__(self, store: EventStore | AsyncEventStore, *, erase: bool = False) -> None:
@@ -65,14 +66,15 @@ class EventStoreStore(BaseStore):
         self._lock = RLock()
 
     def batch(self, ops: Iterable[Op]) -> list[Any]:
-        """Do what is asked, in order, and return what came of each.
+        """Run operations in order, and return the result of each.
 
-        Reads see what was there before. The puts of a namespace are one transaction, and the last
-        one of a key counts.
+        Reads see the state before the batch. The puts of a namespace are one transaction, in which
+        the last put of a key wins.
 
         Raises:
-            InvalidNamespaceError: A label of a namespace is empty, no text, or has a period.
-            NotImplementedError: A time to live, an index or a query is asked for.
+            InvalidNamespaceError: A label of a namespace is empty, is not text, or contains a
+                period or NUL.
+            NotImplementedError: An operation has a time to live, an index or a query.
             InvalidEvent: A value is not JSON, or is larger than an event may be.
         """
         with self._lock:
@@ -84,7 +86,7 @@ class EventStoreStore(BaseStore):
             return found
 
     async def abatch(self, ops: Iterable[Op]) -> list[Any]:
-        """Do what `batch` does, in a thread and to its end."""
+        """Run `batch` in a thread; it finishes even if the caller is cancelled."""
         return await in_thread(self.batch, [*ops])
 
     def _read(self, op: Op) -> Any:
@@ -105,14 +107,14 @@ class EventStoreStore(BaseStore):
                 _valid(op.namespace)
                 if op.ttl is not None or op.index:
                     raise NotImplementedError(
-                        "this store knows no time to live and no index: put without ttl= and index="
+                        "this store has no time to live and no index: put without ttl= and index="
                     )
                 return None
-        raise ValueError(f"{op!r} is no operation of a store")
+        raise ValueError(f"{op!r} is not an operation of a store")
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
         if op.query:
-            raise NotImplementedError("this store ranks nothing: search by filter=, without query=")
+            raise NotImplementedError("this store has no semantic search: use filter=, not query=")
         prefix, wanted = _valid(op.namespace_prefix, or_none=True), op.filter or {}
         found = [
             SearchItem(**fields)
@@ -151,7 +153,7 @@ class EventStoreStore(BaseStore):
                 yield namespace
 
     def _items(self, namespace: Namespace) -> Items:
-        """Return what a namespace holds now; what is known of it is read no second time."""
+        """Return the items of a namespace, reading only new events."""
         key = _key(namespace)
         items = followed(self.store, self.store.stream(key), self._known.get(key) or Items())
         self._known.keep(key, items)
@@ -163,12 +165,12 @@ def _key(namespace: Namespace) -> str:
 
 
 def _valid(namespace: Namespace, *, or_none: bool = False) -> Namespace:
-    """Return a namespace of which labels with periods between them are the key."""
+    """Return a namespace after checking that its labels can be joined to a key by periods."""
     if not namespace and not or_none:
-        raise InvalidNamespaceError("a namespace needs a label")
+        raise InvalidNamespaceError("a namespace must have at least one label")
     for label in namespace:
         if not isinstance(label, str) or not label or "." in label or "\0" in label:
             raise InvalidNamespaceError(
-                f"{label!r} is no label of a namespace: it is text without periods and NUL"
+                f"invalid namespace label {label!r}: a label is text without periods and NUL"
             )
     return tuple(namespace)

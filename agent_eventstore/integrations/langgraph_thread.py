@@ -1,7 +1,6 @@
-"""A thread of LangGraph's, folded from the events of its conversation.
+"""A LangGraph thread, folded from the events of its conversation.
 
-It is kept in memory by the saver and folded on from where it stands; what is asked for is put
-together from it.
+The saver caches it and folds new events into it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _VALUES, _CHECKPOINT = LanggraphValues.type, LanggraphCheckpoint.type
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint, at the version of its event."""
+    """A checkpoint, and the version of its event."""
 
     version: int
     parent_id: str | None
@@ -45,7 +44,7 @@ class Saved:
 
     @property
     def state(self) -> Typed:
-        """The checkpoint without its values; unpacked when asked for, as few are."""
+        """The checkpoint without its values; decoded on access, as few are read."""
         return typed_of(self.packed["state"])
 
     @property
@@ -56,7 +55,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a task wrote to a channel, at the version of its event."""
+    """A value that a task wrote to a channel, and the version of its event."""
 
     version: int
     task_path: str
@@ -66,7 +65,7 @@ class Written:
 
 @dataclass(slots=True)
 class Thread:
-    """What is known of a thread up to ``version``."""
+    """A thread's state up to ``version``."""
 
     version: int = 0
     chain: bytes = b""
@@ -80,14 +79,14 @@ class Thread:
     """The places of messages that are events."""
     marks: Marks = field(default_factory=Marks)
     latest: dict[tuple[str, str], int] = field(default_factory=dict)
-    """By namespace and channel, the place of the list that was saved last."""
+    """The place of the channel's last saved list, by namespace and channel."""
     told: dict[int, bytes] = field(default_factory=dict)
-    """What the messages of few lists are told by, by place: of those put here last."""
+    """The packed content (`told_of`) of the last few lists that were put here, by place."""
     _calls: dict[str, str] = field(default_factory=dict)
     _answers: list[tuple[int, str]] = field(default_factory=list)
 
     def take(self, events: Iterable[EventText]) -> None:
-        """Fold what comes next."""
+        """Fold the next events."""
         placed = ""
         for version, kind, _, text, meta in events:
             self.version = version
@@ -105,7 +104,7 @@ class Thread:
             self._go_to(decode_meta(placed))
 
     def fold(self, version: int, kind: str, told: Any, meta: Meta) -> None:
-        """Take in one event by its JSON."""
+        """Fold one event, given its JSON."""
         self.version = version
         self._go_to(meta)
         self._fold(version, kind, told)
@@ -148,7 +147,7 @@ class Thread:
 
     @property
     def calls(self) -> dict[str, str]:
-        """Our own ids of the tool calls so far, by the provider's; answers are read for it late."""
+        """The ids of the tool calls so far, by the provider's ids; answers are parsed on access."""
         for version, text in self._answers:
             self._note_calls(version, loads_json(text))
         self._answers.clear()
@@ -174,7 +173,7 @@ class Thread:
 
     @property
     def has_content(self) -> bool:
-        """Whether there is anything left of what was stored."""
+        """Whether any stored value, checkpoint or write is left."""
         return bool(self.values or self.checkpoints or self.writes)
 
     @property
@@ -183,7 +182,7 @@ class Thread:
         return {place // SLOTS for place in self.spoken}
 
     def remember(self, told: dict[int, bytes]) -> None:
-        """Keep by what the lists that were put now are told, and of those before a few."""
+        """Remember the packed content of lists that were just put, and of a few earlier ones."""
         self.told |= told
         while len(self.told) > _TOLD:
             self.told.pop(next(iter(self.told)))

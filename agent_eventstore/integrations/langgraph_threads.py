@@ -1,6 +1,6 @@
-"""The threads of a saver: read, appended to, copied, erased, and the latest ones kept in memory.
+"""A saver's threads: read, append to, copy and erase them, and cache recently used ones.
 
-What is known of a thread is read no second time; who changes it holds its lock.
+A cached thread only reads new events. Whoever changes a thread must hold its lock.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from eventstore.sql.schema import metadata_for
 __all__ = ["Threads"]
 
 _LOCKS = 64
-_PAGE = 1_000  # rows that are in memory at once
+_PAGE = 1_000  # rows held in memory at once
 
 
 class Threads:
-    """A store's threads by their ids. Safe to share between threads of the process."""
+    """A store's threads by id. Safe to share between threads of the process."""
 
     def __init__(self, store: EventStore) -> None:
         self.store = store
         self._known: Memory[Thread] = Memory()
-        # A thread's own, shared with few others, so that threads do not wait for each other.
+        # Striped by thread id: few threads share a lock.
         self._locks = [RLock() for _ in range(_LOCKS)]
 
     def holding(self, thread_id: str) -> RLock:
-        """Return the lock of a thread."""
+        """Return a thread's lock."""
         return self._locks[hash(thread_id) % _LOCKS]
 
     def now(self, thread_id: str) -> Thread:
-        """Return a thread as it stands now; whoever asks holds it."""
+        """Return a thread's current state; the caller holds its lock."""
         thread = self._read(thread_id, self._known.get(thread_id) or Thread())
         self._known.keep(thread_id, thread)
         return thread
 
     def known(self, thread_id: str) -> Thread:
-        """Return a thread as it was when it was last looked at; whoever asks holds it."""
+        """Return a thread's cached state, or else its current one; the caller holds its lock."""
         return self._known.get(thread_id) or self.now(thread_id)
 
     @contextmanager
     def asked(self, config: RunnableConfig) -> Iterator[tuple[Thread, str, str, str]]:
-        """Hold a thread as it is now; with its id, the namespace and the checkpoint asked for."""
+        """Lock a config's thread; yield its state, its id, the namespace and the checkpoint id."""
         asked = config["configurable"]
         thread_id, namespace = str(asked["thread_id"]), asked.get("checkpoint_ns", "")
         with self.holding(thread_id):
@@ -69,9 +69,10 @@ class Threads:
             yield thread, thread_id, namespace, get_checkpoint_id(config) or max(held, default="")
 
     def every(self) -> Iterator[tuple[str, Thread]]:
-        """Yield all threads that have checkpoints, with their ids, in one query; to be looked at.
+        """Yield the id and state of each thread with checkpoints, from one query; read-only.
 
-        Forks and what is not plain text, such as sealed events, are read by themselves.
+        Forks, and threads with events that are not plain text, such as sealed ones, are read one by
+        one.
         """
         with self.store.reading() as connection:
             tables = metadata_for(connection.dialect.name).tables
@@ -110,7 +111,7 @@ class Threads:
         codec: Codec,
         understood: frozenset[str],
     ) -> None:
-        """Append what a draft of the thread holds; again if another process was faster."""
+        """Append the events of a draft of the thread; redraft it if another writer was faster."""
         with self.holding(thread_id):
             thread = self.known(thread_id)
             for attempt in attempts():
@@ -131,7 +132,7 @@ class Threads:
     def checkpoints(
         self, thread_id: str | None
     ) -> Iterator[tuple[str, dict[str, dict[str, Saved]]]]:
-        """Yield the checkpoints of a thread, or of each thread, by namespace and id."""
+        """Yield the checkpoints of a thread, or of every thread, by namespace and id."""
         if thread_id is None:
             yield from ((each, thread.checkpoints) for each, thread in self.every())
             return
@@ -140,7 +141,7 @@ class Threads:
             yield thread_id, {namespace: {**each} for namespace, each in held.items()}
 
     def copy(self, source: str, target: str) -> None:
-        """Copy all that a thread holds behind what another one does."""
+        """Append a copy of a thread's events to another thread."""
         if self.store.stream(source) == self.store.stream(target):
             return
         with self.holding(target):
@@ -156,7 +157,7 @@ class Threads:
                 self.store.erase(thread_id, reason="the thread was deleted")
 
     def delete_runs(self, run_ids: Collection[str], loads: Callable[[Typed], Any]) -> None:
-        """Erase the checkpoints of runs in all threads, with what only they need."""
+        """Erase the checkpoints of runs in all threads, and the events that only they need."""
         for thread_id in [each for each, found in self.every() if of_runs(found, run_ids, loads)]:
             with self.holding(thread_id):
                 thread = self.now(thread_id)
@@ -164,7 +165,7 @@ class Threads:
                 self._erase(thread_id, gone, "its run was deleted")
 
     def prune(self, thread_id: str, loads: Callable[[Typed], Any]) -> None:
-        """Erase what the newest checkpoints of a thread do not need, but for its messages."""
+        """Erase what a thread's newest checkpoints do not need, except its messages."""
         with self.holding(thread_id):
             thread = self.now(thread_id)
             every = {(ns, each) for ns, held in thread.checkpoints.items() for each in held}

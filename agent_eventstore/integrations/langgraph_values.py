@@ -1,7 +1,7 @@
-"""The values of a thread by place, of which a list is the beginning of another and what follows.
+"""A thread's values by place; a list may be stored as the beginning of another plus new elements.
 
-Lists of messages are most of what a thread holds. They stay as they were serialised, and each
-reader gets objects of its own.
+Lists of messages are most of a thread. They are cached as serialised, and each reader gets new
+objects.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from agent_eventstore.integrations.langgraph_events import Typed, typed_of
 __all__ = ["DEEPEST", "KeptList", "Marks", "Values"]
 
 DEEPEST = 100
-"""How many lists may each stand on the one before."""
+"""The most lists in a chain in which each extends the one before."""
 _UNROLLED = 8
 
 
 @dataclass(slots=True)
 class KeptList:
-    """What a `GrownList` says: an earlier list, how much of it is kept, and what follows."""
+    """A stored `GrownList`: an earlier list, the elements kept of it, and the elements added."""
 
     base: int | None
     kept: int
@@ -30,7 +30,7 @@ class KeptList:
 
 
 class Values(dict[int, Typed | KeptList]):
-    """Values and lists of values by their places."""
+    """Values and lists of values by place."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Values(dict[int, Typed | KeptList]):
         self._unrolled: dict[int, list[int]] = {}
 
     def keep(self, place: int, told: dict[str, Any]) -> None:
-        """Take in a value of an event, given as JSON."""
+        """Add a value of an event, given as JSON."""
         if told["kind"] == "list":
             node = KeptList(told.get("base"), told.get("kept", 0), tuple(told.get("added", ())))
             self[place] = node
@@ -47,11 +47,11 @@ class Values(dict[int, Typed | KeptList]):
             self[place] = typed_of(told)
 
     def depth(self, place: int) -> int:
-        """Return how many lists a list stands on."""
+        """Return how many earlier lists a list is built on."""
         return self._depths.get(place, 0)
 
     def elements(self, place: int) -> list[int]:
-        """Return the places of a list's elements; not to be changed."""
+        """Return the places of a list's elements; the caller must not modify the result."""
         if (known := self._unrolled.get(place)) is not None:
             return known
         nodes, at, found = list[KeptList](), place, list[int]()
@@ -70,7 +70,7 @@ class Values(dict[int, Typed | KeptList]):
         return found
 
     def value(self, place: int, codec: Codec) -> Any:
-        """Return the value of a place; elements of a list that were erased are left out."""
+        """Return the value at a place; erased elements of a list are omitted."""
         held = self[place]
         if isinstance(held, tuple):
             return codec.loads(held)
@@ -79,12 +79,12 @@ class Values(dict[int, Typed | KeptList]):
 
 
 class Marks:
-    """What tells the values of a thread from each other.
+    """The marks of a thread's values, by which equal values are found.
 
     Attributes:
-        of: The marks of values by their places.
-        known: The places of values by their marks.
-        said: The places of messages that are events by their marks.
+        of: The mark of each value by its place.
+        known: The place of each value by its mark.
+        said: The place of each message that is an event by its mark.
     """
 
     def __init__(self) -> None:
@@ -94,11 +94,11 @@ class Marks:
         self._new: list[int] = []
 
     def add(self, place: int) -> None:
-        """Take in a place, whose value is looked at when it is asked for."""
+        """Add the place of a value; its mark is computed later."""
         self._new.append(place)
 
     def follow(self, values: Values, spoken: Container[int], codec: Codec) -> None:
-        """Look at the values that are new; ``spoken`` are the places of messages."""
+        """Compute the marks of new values; ``spoken`` holds the places of messages."""
         for place in self._new:
             typed = values.get(place)
             if not isinstance(typed, tuple) or (mark := codec.mark_of(typed)) is None:
