@@ -142,7 +142,7 @@ class Draft(Speech):
     def _grown(
         self, namespace: str, name: str, parent: Saved | None, messages: list[Any]
     ) -> _Grown:
-        """Return a list of messages relative to the channel's earlier one; add new ones as events."""
+        """Return a list of messages relative to the channel's earlier one; add its new messages."""
         before = self._before(namespace, name, parent)
         earlier = [] if before is None else self._thread.values.elements(before)
         told = told_of(messages)

@@ -1,7 +1,8 @@
-"""`EventStoreSession`: the OpenAI Agents SDK's `Session` on a store; the extra ``openai-agents``.
+"""`EventStoreSession`: an OpenAI Agents SDK session in the store; the extra ``openai-agents``.
 
-Items come out as they went in, in the same order. What the adapter writes are the catalogue's own
-events, so that timeline, usage, tool audit, messages[], search and `verify` work on it.
+The SDK reads back exactly the items that it wrote, in the same order. The adapter records them as
+the catalogue's events, so that timeline, usage, tool audit, messages[], search and `verify` work on
+them.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ T = TypeVar("T")
 
 
 class EventStoreSession:
-    """A session whose items are events of the conversation that ``session_id`` is the key of.
+    """A session whose items are events of the conversation with the key ``session_id``.
 
-    Compare-and-append: once items were read, adding to them is refused where somebody else has
-    added, popped or cleared since. Reading again makes it possible. An object may be shared by
-    tasks and threads, which then take turns.
+    After items were read, adding to them is refused if another writer has added, popped or cleared
+    items since; it is possible after reading again. Tasks and threads may share an object; their
+    calls run one at a time.
 
     Args:
-        session_id: The conversation's key, or its id; it begins to exist with its first item.
-        store: Where it is kept; it stays open.
-        tenant_id: Whose product.
-        user_id: Whose conversation.
-        session_settings: The SDK's: ``limit`` is the most items that `get_items` returns.
-        erase: Whether what is popped or cleared is erased, too; else it is withdrawn, and stays in
-            the log.
+        session_id: The conversation's key or id; its first item creates the conversation.
+        store: The store; it stays open.
+        tenant_id: The conversation's tenant.
+        user_id: The conversation's user.
+        session_settings: The SDK's settings: ``limit`` is the most items that `get_items` returns.
+        erase: Whether popped and cleared items are erased too; otherwise they are withdrawn and
+            stay in the log.
     """
 
     def __init__(
@@ -74,14 +75,14 @@ class EventStoreSession:
         self._lock = threading.RLock()
 
     async def get_items(self, limit: int | None = None, *, wrapper: Any = None) -> list[Any]:
-        """Return the newest items in order: ``limit`` or as many as the settings say, or all."""
+        """Return the newest items in order: ``limit``, or else the settings' number, or all."""
         return await self._run(self._get, self._most(limit))
 
     async def add_items(self, items: list[Any], *, wrapper: Any = None) -> None:
         """Append items, in one transaction.
 
         Raises:
-            WrongExpectedVersion: Somebody else has changed the items that this object has read.
+            WrongExpectedVersion: Another writer has changed the items that this object has read.
             InvalidEvent: An item is not JSON, or is larger than an event may be.
         """
         if items:
@@ -89,22 +90,22 @@ class EventStoreSession:
             await self._run(self._add, list(items), usage)
 
     async def pop_item(self, *, wrapper: Any = None) -> Any:
-        """Withdraw the newest item and return it; None if there is none."""
+        """Withdraw the newest item and return it; None if the session has none."""
         return await self._run(self._pop)
 
     async def clear_session(self, *, wrapper: Any = None) -> None:
-        """Withdraw all items; what is none, such as the conversation's title, stays."""
+        """Withdraw all items; other events, such as the conversation's title, stay."""
         await self._run(self._replace_all, ())
 
     async def _atomic_replace_items(self, items: list[Any]) -> bool:
-        """Put other items in the place of all, in one transaction; for the SDK's compaction."""
+        """Replace all items, in one transaction; for the SDK's compaction."""
         await self._run(self._replace_all, items)
         return True
 
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
     ) -> Any:
-        """Return the newest items, and what replaces the last of them if they are still so."""
+        """Return the newest items, and a function that replaces the last of them if unchanged."""
         live = await self._run(live_items, self.store, self.id, limit + 1)
         complete, live = len(live) <= limit, live[-limit:]
 
@@ -117,7 +118,7 @@ class EventStoreSession:
         return sdk._CompactionSnapshot([each.item for each in live], complete, replace_suffix)
 
     def attach(self, run: Meta) -> None:
-        """Have items settle what a run records while it happens."""
+        """Start matching new items with the events that a run records."""
         with self._lock:
             self._end.run = run
             self._end.move()
@@ -125,7 +126,7 @@ class EventStoreSession:
             self._settling = Settling(run, newest[0].version if newest else 0)
 
     def detach(self, *, blocked: bool) -> None:
-        """Settle what is left, since the run has ended; what a guardrail blocked is withdrawn."""
+        """Settle recorded events without an item when a run ends; withdraw what a guardrail blocked."""
         with self._lock:
             settling, self._settling = self._settling, None
             self._end.move()
@@ -143,7 +144,7 @@ class EventStoreSession:
         return self._end.id
 
     async def _run(self, work: Callable[..., T], *given: Any) -> T:
-        """Do what asks the database in a thread, to its end even if the caller is cancelled."""
+        """Run blocking work in a thread; it finishes even if the caller is cancelled."""
 
         def locked() -> T:
             with self._lock:
@@ -152,7 +153,7 @@ class EventStoreSession:
         return await in_thread(locked)
 
     def _most(self, limit: int | None) -> int | None:
-        """Return how many items are wanted, by the settings where nothing else is said."""
+        """Return the number of items to read, by default the settings' limit; None for all."""
         limit = self.session_settings.limit if limit is None else limit
         return None if limit is None or limit < 0 else limit
 

@@ -1,7 +1,7 @@
-"""`BranchingSession`: branches, turns, usage and tool use of a session, by the SDK's own names.
+"""`BranchingSession`: a session with branches, turns, usage and tool use, named as in the SDK.
 
-What `AdvancedSQLiteSession` offers, on `EventStoreSession`. A branch is a fork of the conversation:
-no item is copied, and usage is counted where it was spent.
+It has the methods of `AdvancedSQLiteSession`, on `EventStoreSession`. A branch is a fork of the
+conversation: no item is copied, and usage is counted where it was spent.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ T = TypeVar("T")
 
 
 class BranchingSession(SessionTurns):
-    """A session with branches: items are read from the current one, and added to it.
+    """A session with branches: items are read from and added to the current one.
 
-    Which branch is current is known to this object alone; a new one begins in ``main``. What asks
-    for one that another object has deleted is refused with `ValueError`. Where the other one has
-    cleared the session, this one goes to ``main``, too.
+    Each object has its own current branch, at first ``main``. If another object has deleted the
+    current branch, calls that need it raise `ValueError`. If the other object has cleared the
+    session, this one goes to ``main``.
     """
 
     async def get_items(
         self, limit: int | None = None, branch_id: str | None = None, *, wrapper: Any = None
     ) -> list[Any]:
-        """Return the newest items of the current branch as `EventStoreSession` does, or another's.
+        """Return the newest items of the current branch, as `EventStoreSession`, or of another.
 
-        As in the SDK, a branch that is not there has none.
+        As in the SDK, an unknown branch has no items.
         """
         if branch_id is None or branch_id == self.branch:
             return await super().get_items(limit, wrapper=wrapper)
@@ -47,20 +47,20 @@ class BranchingSession(SessionTurns):
     async def create_branch_from_turn(
         self, turn_number: int, branch_name: str | None = None
     ) -> str:
-        """Begin a branch with all that stands before a turn, go to it, and return its name.
+        """Create a branch with everything before a turn, go to it, and return its name.
 
         Raises:
-            ValueError: There is no such turn, or the name is blank or was used before.
+            ValueError: The turn does not exist, or the name is blank or was used before.
         """
         return await self._run(self._create, turn_number, branch_name)
 
     async def create_branch_from_content(
         self, search_term: str, branch_name: str | None = None
     ) -> str:
-        """Begin a branch before the first turn whose message holds a text.
+        """Create a branch before the first turn whose user message contains a text.
 
         Raises:
-            ValueError: There is none, or the name is blank or was used before.
+            ValueError: No message contains it, or the name is blank or was used before.
         """
         found = await self.find_turns_by_content(search_term)
         if not found:
@@ -71,26 +71,26 @@ class BranchingSession(SessionTurns):
         """Go to a branch.
 
         Raises:
-            ValueError: There is none of this name.
+            ValueError: The branch does not exist.
         """
         await self._run(self._switch, branch_id)
 
     async def delete_branch(self, branch_id: str, force: bool = False) -> None:
-        """Delete a branch; with ``erase``, its own items are erased. Its name stays used.
+        """Delete a branch; with ``erase``, erase its own items. Its name cannot be used again.
 
         Raises:
-            ValueError: There is none of this name, it is ``main``, or it is the current one and
-                ``force`` does not have it left for ``main``.
+            ValueError: The branch does not exist, is ``main``, or is the current one without
+                ``force``; with ``force``, the session goes to ``main`` first.
         """
         await self._run(self._delete, branch_id, force)
 
     async def clear_session(self, *, wrapper: Any = None) -> None:
-        """Delete all branches, go to ``main``, and withdraw its items; names stay used."""
+        """Delete all branches, go to ``main`` and withdraw its items; names stay used."""
         await self._run(self._clear)
 
     async def list_branches(self) -> list[dict[str, Any]]:
-        """Return each branch: its name, number of items and of turns, beginning, and if current."""
-        with suppress(BranchDeleted):  # the list shows what there is to go to
+        """Return each branch: name, number of items and turns, creation time, whether current."""
+        with suppress(BranchDeleted):  # the list shows the branches to switch to
             await self._run(self._stream, None)
         return await self._run(lambda: [self._described(each) for each in self._branches()])
 
@@ -133,7 +133,7 @@ class BranchingSession(SessionTurns):
         before = fork_point(self.store, source, turns[turn - 1]["version"]).before
         names = (f"branch_{n}_from_turn_{turn}" for n in count(1)) if name is None else [name]
         for chosen in names:
-            # The conversation of an erased branch, or of one begun just now, is no event here.
+            # An erased branch, or one that another object is creating, has no event here.
             with suppress(WrongExpectedVersion):
                 if chosen not in used:
                     key = self._key_of(chosen)
@@ -173,7 +173,7 @@ class BranchingSession(SessionTurns):
         self.store.append(self.session_id, deleted, **self.owner)
         if self.erase:
             self.store.erase(self._key_of(branch), reason="delete_branch", **self.owner)
-        # Told there as well: whoever is on the branch finds it at its end.
+        # Recorded on the branch too, where objects that are on it will read it.
         self.store.append(self._key_of(branch), deleted, **self.owner)
 
     def _clear(self) -> None:

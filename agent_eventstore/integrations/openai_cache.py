@@ -1,7 +1,7 @@
-"""The items of sessions that were read lately, in memory: only what is new is read again.
+"""A cache of the items of recently read sessions: later reads only read new events.
 
-They are kept as JSON, of which each reader gets values of its own. One row tells whether anything
-has changed, whoever has changed it.
+Items are cached as JSON, which each reader parses into its own objects. One row shows whether
+anyone has changed the session.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _RESULT = ToolResult.type
 
 
 def newest_items(store: EventStore, stream: UUID, limit: int | None) -> tuple[list[Any], int]:
-    """Return the newest live items of a conversation, in order, and the version of its last event.
+    """Return a conversation's newest live items, in order, and the version of its last event.
 
-    One transaction, unless the items fill more than a page; one row of it tells that nothing has
-    changed since they were last read. What a fork shares may be erased without a change of its own:
-    it is read each time.
+    Uses one transaction, unless the items fill more than a page. If nothing has changed since the
+    last read, it reads one row. A fork is read each time, because erasing its shared events appends
+    none to it.
     """
     cache = _cache_of(store)
     before = cache.get(stream)
@@ -56,7 +56,7 @@ def newest_items(store: EventStore, stream: UUID, limit: int | None) -> tuple[li
 
 
 def forget(store: EventStore, stream: UUID) -> None:
-    """Keep nothing of a conversation, which was erased."""
+    """Remove a conversation, which was erased, from the cache."""
     _cache_of(store).take(stream)
 
 
@@ -66,9 +66,9 @@ class _Known:
 
     Attributes:
         head: The last event that was read.
-        texts: The JSON of the items of each event, by version, separated by commas.
-        complete: Whether there are none before them.
-        stand_ins: The versions of results that recovery gave, by their calls.
+        texts: The JSON of each event's items, separated by commas, by version.
+        complete: Whether these are all live items.
+        stand_ins: The versions of results that recovery recorded, by call id.
     """
 
     head: Head
@@ -78,11 +78,11 @@ class _Known:
 
     @property
     def characters(self) -> int:
-        """How many the texts have."""
+        """The number of characters of the JSON."""
         return sum(map(len, self.texts.values()))
 
     def has(self, limit: int | None) -> bool:
-        """Whether as many items as asked for are known."""
+        """Whether the cache holds as many of the newest items as ``limit`` requests."""
         return self.complete or (limit is not None and limit <= len(self.texts))
 
     def newest(self, limit: int | None) -> list[Any]:
@@ -94,7 +94,7 @@ class _Known:
         return items if limit is None else items[-limit:] if limit else []
 
     def caught_up(self, page: list[EventText] | None, head: Head) -> _Known | None:
-        """Return the items as of a newer event; None if they are to be read again."""
+        """Return the items after newer events; None if the session must be read again."""
         if page is None or any(event.type == BranchSwitch.type for event in page):
             return None
         return self._followed_by(page, head) if page else self
@@ -122,10 +122,10 @@ class _Known:
 def _read(
     store: EventStore, stream: UUID, head: Head, limit: int | None, newest: Sequence[EventText]
 ) -> tuple[_Known, list[Any]]:
-    """Return the live items up to an event, and the newest of them; from the newest on."""
+    """Return the live items up to a head, and the newest of them; ``newest`` is the first page."""
     try:
         return _read_by(cut_of, store, stream, head, limit, newest)
-    except ValueError:  # An event has "raw" deeper down too: each is looked at by itself.
+    except ValueError:  # An event has a nested "raw" too: check each event by itself.
         return _read_by(json_of, store, stream, head, limit, newest)
 
 
@@ -161,5 +161,5 @@ _caches: WeakKeyDictionary[Pool, Memory[_Known]] = WeakKeyDictionary()
 
 
 def _cache_of(store: EventStore) -> Memory[_Known]:
-    """Return the cache of a store's database, which stores of single owners share."""
+    """Return the cache of a store's database, which the stores of single owners share."""
     return _caches.setdefault(store.engine.pool, Memory())

@@ -1,4 +1,4 @@
-"""Events of the OpenAI Agents SDK's own kinds, readable without the SDK."""
+"""The OpenAI Agents SDK's own event types, readable without the SDK."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = [
 ]
 
 MAIN = "main"
-"""The branch that a session begins in."""
+"""The branch that a session begins with."""
 
 
 @register_event
 class OpenAIItem(Payload):
-    """An item that nobody interprets: a compaction, a reference, or a kind yet unknown.
+    """An item that is not interpreted: a compaction, a reference, or an unknown kind.
 
     Attributes:
-        item: The item as it came.
+        item: The item, verbatim.
     """
 
     type: ClassVar[str] = "openai_agents.item"
@@ -35,11 +35,11 @@ class OpenAIItem(Payload):
 
 @register_event
 class OpenAIItems(Payload):
-    """How the runner keeps what was recorded while it happened, as items in its own order.
+    """Items as the runner stored them, in its order; a recorded run had already recorded them.
 
     Attributes:
         items: The items.
-        told: The events that they stand for, whose own items are not told again.
+        told: The recorded events that these items replace when the session is read.
     """
 
     type: ClassVar[str] = "openai_agents.items"
@@ -50,14 +50,14 @@ class OpenAIItems(Payload):
 
 @register_event
 class OpenAIBranch(Payload):
-    """A branch of a session was begun, or deleted; its events stand in a fork.
+    """A branch of a session was created or deleted; a fork holds its events.
 
     Attributes:
         name: The branch.
-        parent: The branch that it goes on from.
+        parent: The branch that it was created from.
         turn: The turn before which it begins.
-        deleted: Whether it is no more.
-        cleared: Whether it was deleted with all others, and the session begins anew.
+        deleted: Whether it was deleted.
+        cleared: Whether it was deleted because the whole session was cleared.
     """
 
     type: ClassVar[str] = "openai_agents.branch"
@@ -74,8 +74,8 @@ class OpenAIHandoff(Payload):
     """One agent has handed over to another.
 
     Attributes:
-        from_agent: The name of who was asked so far.
-        to_agent: The name of who goes on.
+        from_agent: The name of the agent that hands over.
+        to_agent: The name of the agent that continues.
     """
 
     type: ClassVar[str] = "openai_agents.handoff"
@@ -86,12 +86,12 @@ class OpenAIHandoff(Payload):
 
 @register_event
 class OpenAIGuardrail(Payload):
-    """A guardrail has looked at what a user or an agent says.
+    """A guardrail has checked the input or output of an agent.
 
     Attributes:
         name: The guardrail.
-        triggered: Whether it has stopped the run.
-        error: What it has failed with instead of an answer.
+        triggered: Whether it stopped the run.
+        error: The error, if it failed.
     """
 
     type: ClassVar[str] = "openai_agents.guardrail"
@@ -103,14 +103,14 @@ class OpenAIGuardrail(Payload):
 
 @register_event
 class OpenAISpan(Payload):
-    """A span of a product's own has ended.
+    """A span that the product created has ended.
 
     Attributes:
         name: The span.
         started_at: When it began, as the SDK writes it.
         ended_at: When it ended.
-        data: What the product told with it.
-        error: What it has failed with.
+        data: The data that the product attached to it.
+        error: The error, if it failed.
     """
 
     type: ClassVar[str] = "openai_agents.span"

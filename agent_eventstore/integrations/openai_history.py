@@ -1,7 +1,7 @@
-"""The items of a session that are live: read from the newest, as far as is asked for.
+"""The live items of a session, read from the newest backwards only as far as needed.
 
-What was popped, cleared or left with a branch is told by newer events than it, so that nobody has
-to look further back than to the oldest item that is wanted.
+Items are withdrawn (popped, cleared, or left behind by a branch switch) by newer events only, so a
+reader never has to look further back than the oldest item that it needs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 CLEARED = "clear_session"
-"""The reason of a retraction that withdraws all live items, and nothing but items."""
+"""The reason of a retraction that withdraws all live items, and only items."""
 
 _PAGE = 1000
 _FEW = 4
@@ -48,9 +48,9 @@ _RESULT, _ITEMS = ToolResult.type, OpenAIItems.type
 
 
 class LiveItem(NamedTuple):
-    """An item, with the version of its event and its place among the items of that.
+    """An item, the version of its event, and its position among that event's items.
 
-    ``told`` are the versions of what was recorded while it happened, which the item stands for.
+    ``told`` are the versions of the recorded events that the item replaces.
     """
 
     version: int
@@ -79,10 +79,10 @@ def replacing(
     *,
     also: Sequence[LiveItem] = (),
 ) -> list[NewEvent]:
-    """Return the events that withdraw the newest live items, and put others in their place.
+    """Return the events that withdraw the newest live items and append others.
 
-    Of an event of which some items stay, those are written again. Whole events that are older may
-    ``also`` be withdrawn.
+    If some items of an event stay, they are written again. ``also`` are older items to withdraw,
+    whole events of them.
     """
     events: list[NewEvent] = []
     if gone:
@@ -96,14 +96,14 @@ def replacing(
 
 
 def outdated(live: Sequence[LiveItem], prune: Callable[[Any], bool]) -> list[LiveItem]:
-    """Return the oldest items that may be pruned, as far as they are whole events."""
+    """Return the oldest items that may be pruned, as long as they are whole events."""
     expired = list(takewhile(lambda each: prune(each.item), live))
     left = {each.version for each in live[len(expired) :]}
     return [each for each in expired if each.version not in left]
 
 
 def _ranges_of(items: Sequence[LiveItem]) -> tuple[VersionRange, ...]:
-    """Return the versions of items and of what they stand for, as a retraction has them."""
+    """Return the versions of items and of the events that they replace, for a retraction."""
     own = [(item.version, item.version) for item in items]
     told = [(each.first, each.last) for item in items for each in item.told]
     return VersionRange.of(joined(own + told))
@@ -116,13 +116,13 @@ def live_events(
     *,
     newest: Sequence[EventText] | None = None,
 ) -> Iterator[EventText]:
-    """Yield the events that stand for live items, newest first.
+    """Yield the events whose items are live, newest first.
 
     Args:
-        store: Where it is kept.
+        store: The store.
         stream: The conversation.
-        limit: How many will be looked at, as far as that is known.
-        newest: The first page, where that was read already: `first_page` events.
+        limit: The number of items that the caller will read, if known.
+        newest: The first page, if it was read already: `first_page` events.
     """
     size, before = first_page(limit), END
     withdrawn, switched = Withdrawn(), Withdrawn()
@@ -154,19 +154,19 @@ def live_events(
 
 
 def first_page(limit: int | None) -> int:
-    """Return how many of the newest events are looked at first for so many items."""
+    """Return the number of events in the first page, for a number of items."""
     return _PAGE if limit is None else min(limit + _FEW, _PAGE)
 
 
 def is_stand_in(event: EventText) -> bool:
-    """Whether it is a result that recovery gave, which one that comes after all replaces."""
+    """Whether the event is a result that recovery recorded; a later real result replaces it."""
     if event.type != ToolResult.type or event.text is None or ITEM in event.text:
         return False
     return loads_json(event.text).get("status") in ("not_started", "outcome_unknown")
 
 
 def _is_settled(store: EventStore, stream: UUID, event: EventText) -> bool:
-    """Whether it is a stand-in of recovery's for a result that came after all."""
+    """Whether the event is a result of recovery's that a later real result replaces."""
     if not is_stand_in(event):
         return False
     told = loads_json(event.text or "")
@@ -182,14 +182,14 @@ def replace_newest(
     output: Sequence[Any],
     prune: Callable[[Any], bool] | None,
 ) -> bool:
-    """Put items in the place of the newest, in one transaction; false where these have changed.
+    """Replace the newest items, in one transaction; return False if they have changed.
 
     Args:
-        store: Where the session is kept.
-        end: Where it ends.
+        store: The store.
+        end: The session's end.
         wanted: The newest items, as they were read.
-        output: What replaces them.
-        prune: Tells which of the oldest items are withdrawn, too.
+        output: The items that replace them.
+        prune: Returns whether an item, one of the oldest, is withdrawn too.
     """
     found = True
 

@@ -1,7 +1,7 @@
-"""Items of the OpenAI Agents SDK, out of the events that stand for them: pure.
+"""Read the items of the OpenAI Agents SDK from the events that hold them: pure.
 
-An item comes out as it came in, from the payload's ``raw``; those of an event that was not made of
-any are made.
+An item is returned verbatim from the payload's ``raw``. If an event was not written from an item,
+its items are built from the payload.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _ANSWER = AssistantMessage.type
 
 
 def items_in(event: EventText) -> list[Any]:
-    """Return the items that an event stands for, as they came; those recorded otherwise are made.
+    """Return the items of an event: verbatim, or built if it was not written from items.
 
-    What is not part of a history of items has none.
+    An event that is not part of a session's history has none.
     """
     if event.text is None or event.type not in TELLING:
         return []
@@ -64,11 +64,12 @@ _OUTPUT_IN = _around('"raw":{"output":[', "]}}")
 
 
 def cut_of(event: EventText) -> str:
-    """Return the JSON of the items of an event that is live, without brackets.
+    """Return the JSON of the items of a live event, without brackets.
 
-    An item that came in stands at the end of its event, and is cut out there: what was understood
-    of it, which is as long, is not read. Where ``"raw"`` stands deeper down too, what is cut has
-    more brackets closed than opened: no list of cuts is JSON then, and `json_of` is to be asked.
+    A verbatim item is at the end of its event's JSON and is cut out there, without parsing the
+    interpreted form, which is as long. If a nested ``"raw"`` exists too, the result closes more
+    brackets than it opens: a list of such results is then not valid JSON, and the caller must use
+    `json_of`.
     """
     _, kind, _, text, _ = event
     before, behind, begins, ends = _OUTPUT_IN if kind == _ANSWER else _ITEM_IN
@@ -90,7 +91,7 @@ def json_of(event: EventText) -> str:
 
 
 def told_by(event: EventText) -> tuple[VersionRange, ...]:
-    """Return the events that an `OpenAIItems` stands for; none for any other event."""
+    """Return the events that an `OpenAIItems` replaces; for any other event, nothing."""
     if event.type != OpenAIItems.type or event.text is None:
         return ()
     return tuple(map(VersionRange.model_validate, loads_json(event.text).get("told", ())))
@@ -99,11 +100,11 @@ def told_by(event: EventText) -> tuple[VersionRange, ...]:
 _OWN = (OpenAIItem.type, OpenAIItems.type)
 _CATALOGUE = (UserMessage, AssistantMessage, ToolResult, SystemInstruction, LlmError)
 TELLING = frozenset({*_OWN, *(each.type for each in _CATALOGUE)})
-"""The types of events that stand for items."""
+"""The types of events that hold items."""
 
 
 def _made(data: Any) -> list[JsonObject]:
-    """Return the items of an event that was not made of any, such as those of recovery."""
+    """Return items built from an event that was not written from items, such as recovery's."""
     match data:
         case UserMessage():
             return [{"role": "user", "content": text_of(data.parts)}]

@@ -1,4 +1,4 @@
-"""Models of the OpenAI Agents SDK whose calls are recorded in the run around them."""
+"""Models of the OpenAI Agents SDK whose calls are recorded in the surrounding run."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ __all__ = ["CURRENT", "RecordedModel", "RecordedProvider", "Run", "asked_for", "
 
 
 class Run(Protocol):
-    """What a recorded run is to the models, guardrails and spans within it.
+    """A recorded run, as its models, guardrails and spans see it.
 
     Attributes:
-        over: Whether it has ended; what begins in the background then is not recorded.
-        pending: How many of its calls of models are going on.
+        over: Whether it has ended; background work that begins later is not recorded.
+        pending: The number of its model calls in progress.
     """
 
     over: bool
     pending: int
 
     def asks(self, given: Any) -> bool:
-        """Whether what a model is given is of this run, and not of one within a tool of it."""
+        """Whether a model's input belongs to this run, and not to a run inside one of its tools."""
         ...
 
     async def bill(self, model: Any, began: datetime, usage: Any) -> None:
-        """Record what a call of a run within a tool or guardrail has used."""
+        """Record the usage of a call of a run inside a tool or guardrail."""
         ...
 
     def call(self, model: Any, prompt: Any, arguments: dict[str, Any]) -> AsyncLlmCall:
-        """Return a call of a model, to be entered around the SDK's request."""
+        """Return a model call to enter around the SDK's request."""
         ...
 
     def answered(self, call: AsyncLlmCall) -> None:
-        """Note which tools an answer asks for."""
+        """Note the tool calls of an answer."""
         ...
 
     def tell(self, event: Payload) -> None:
-        """Have an event recorded from any thread; leaving the run waits for that."""
+        """Record an event, from any thread; the run waits for it before it ends."""
         ...
 
 
@@ -55,20 +55,20 @@ CURRENT: ContextVar[Run | None] = ContextVar("recorded run", default=None)
 
 
 def current_run() -> Run | None:
-    """Return the run that this task or thread is a part of, if it is recorded."""
+    """Return the recorded run that this task or thread belongs to, or None."""
     run = CURRENT.get()
     return None if run is None or run.over else run
 
 
 class RecordedModel(Model):
-    """A model of the SDK's whose calls are recorded in the run around them, if there is one.
+    """A model whose calls are recorded in the surrounding run, if there is one.
 
-    Of an agent that is asked by a tool or a guardrail, what it has used is recorded alone: its
-    answers are no part of the conversation.
+    For an agent that a tool or a guardrail calls, only the usage is recorded: its answers are not
+    part of the conversation.
 
     Args:
         inner: The model.
-        name: What it is called, if it does not say so itself.
+        name: The model's name, if ``inner`` has no attribute ``model``.
     """
 
     def __init__(self, inner: Model, name: str | None = None) -> None:
@@ -80,7 +80,7 @@ class RecordedModel(Model):
     async def get_response(
         self, system_instructions: Any, input: Any, *args: Any, **rest: Any
     ) -> Any:
-        """Ask the model, and record the answer."""
+        """Call the model, and record the answer."""
         if (run := current_run()) is None:
             return await self._inner.get_response(system_instructions, input, *args, **rest)
         if not run.asks(input):
@@ -105,7 +105,7 @@ class RecordedModel(Model):
     async def stream_response(
         self, system_instructions: Any, input: Any, *args: Any, **rest: Any
     ) -> AsyncIterator[Any]:
-        """Ask the model, and record the answer while it streams."""
+        """Call the model, and record the answer while it streams."""
         stream = self._inner.stream_response(system_instructions, input, *args, **rest)
         if (run := current_run()) is None:
             async for event in stream:
@@ -135,13 +135,13 @@ async def _pending(run: Run) -> AsyncIterator[None]:
 
 
 class RecordedProvider(ModelProvider):
-    """A provider of models that are recorded in a run."""
+    """A provider whose models are recorded in the surrounding run."""
 
     def __init__(self, inner: ModelProvider) -> None:
         self._inner = inner
 
     def get_model(self, model_name: str | None) -> Model:
-        """Return the model of a name."""
+        """Return the model with a name, as a `RecordedModel`."""
         return RecordedModel(self._inner.get_model(model_name), model_name)
 
 
@@ -149,17 +149,17 @@ _ARGUMENTS = ("model_settings", "tools", "output_schema", "handoffs", "tracing")
 
 
 def _named(args: Any, rest: dict[str, Any]) -> dict[str, Any]:
-    """Return the further arguments of a call of a model by their names."""
+    """Return the other arguments of a model call by name."""
     return {**dict(zip(_ARGUMENTS, args, strict=False)), **rest}
 
 
 def asked_for(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return what the request of a call is told to hold, besides its model and prompt."""
+    """Return the fields to record of a request, in addition to its model and prompt."""
     settings: dict[str, Any] = getattr(arguments.get("model_settings"), "to_json_dict", dict)()
     kept = {
         name: plain(value)
         for name, value in settings.items()
-        if value is not None and not name.startswith("extra_")  # these may hold credentials
+        if value is not None and not name.startswith("extra_")  # these may contain credentials
     }
     tools = tuple(
         {

@@ -1,8 +1,8 @@
 """A run of the OpenAI Agents SDK, recorded as it happens: model calls, streams, tools, handoffs.
 
-A session alone learns of items at the end of a step. With a `RecordedRun` around the runner, what
-a process had when it was killed is in the log: the answer as far as it had streamed, and which
-tools had begun; opening the session again ends it truthfully, and the next run is told.
+A session receives items only at the end of a step. With a `RecordedRun` around the runner, the log
+keeps what a killed process had: the part of the answer that had streamed, and which tools had
+begun. Opening the session again seals these, and the next run's model is told about it.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _BLOCKING = sdk.InputGuardrailTripwireTriggered, sdk.OutputGuardrailTripwireTrig
 
 
 class RecordedRun(RunHooks[Any]):
-    """Hooks for the runner, and a context manager around it: a turn of the session's conversation.
+    """Hooks for the runner, and a context manager around it: one turn of the conversation.
 
-    ``async with RecordedRun(session) as run``, and then ``Runner.run(agent, text, session=session,
-    hooks=run, run_config=run.config())``. An agent that has its model as an object gets a
-    `RecordedModel` of it. Entering opens the conversation for writing, as `Conversation.open` does:
-    what a killed run has left is sealed (`recovery`), and its writer is fenced.
+    Use ``async with RecordedRun(session) as run``, then ``Runner.run(agent, text, session=session,
+    hooks=run, run_config=run.config())``. If an agent has its model as an object, wrap it in a
+    `RecordedModel`. Entering opens the conversation for writing, as `Conversation.open` does: it
+    seals what a killed run left open (`recovery`) and fences that run's writer.
 
     Args:
         session: The session that the runner is given.
@@ -75,11 +75,11 @@ class RecordedRun(RunHooks[Any]):
 
     @property
     def recovery(self) -> Recovery | None:
-        """What was sealed when the conversation was opened; None of a new one."""
+        """What was sealed when the conversation was opened; None if it is new."""
         return self.conversation.recovery
 
     def config(self, given: RunConfig | None = None) -> RunConfig:
-        """Return a configuration whose models, named by text, are recorded; ``given`` otherwise."""
+        """Return a copy of a configuration whose models, named by text, are recorded."""
         made = RunConfig() if given is None else replace(given)
         if isinstance(made.model, Model):
             made.model = RecordedModel(made.model)
@@ -87,7 +87,7 @@ class RecordedRun(RunHooks[Any]):
         return made
 
     async def __aenter__(self) -> Self:
-        """Open the conversation, and begin the turn.
+        """Open the conversation and begin the turn.
 
         Raises:
             ConversationInUse: Another run has it open.
@@ -117,51 +117,51 @@ class RecordedRun(RunHooks[Any]):
     async def __aexit__(
         self, kind: ErrorType, error: BaseException | None, trace: Trace
     ) -> bool | None:
-        """End what is left open, the turn, and the conversation's session."""
+        """End what is still open: tools, the turn, and the conversation's session."""
         self.over = True
         CURRENT.set(None)
         return await self._stack.__aexit__(kind, error, trace)
 
     async def _leave(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
-        """End the tools, and have the session settle what no item has told."""
+        """End the tools, and have the session settle the recorded events that have no item."""
         left, self._running = self._running, {}
         if error is not None:
             for tool in left.values():
                 await tool.__aexit__(kind, error, trace)
-        # Else a tool waits for an approval within it, or goes on, as the runner does behind a
-        # reader that has left: what they return comes with the items, which settle it.
+        # Otherwise a tool waits for an approval inside it, or the runner continues after its
+        # reader has left: their results arrive with the items, which settle them.
         if error is not None or not (left or self.pending):
             await in_thread(self.session.detach, blocked=isinstance(error, _BLOCKING))
 
     def call(self, model: Any, prompt: Any, arguments: dict[str, Any]) -> AsyncLlmCall:
-        """Return a call of a model, to be entered around the SDK's request."""
+        """Return a model call to enter around the SDK's request."""
         named = None if model is None else str(model)
         return self.turn.llm_call(model=named, prompt=plain(prompt), **asked_for(arguments))
 
     def answered(self, call: AsyncLlmCall) -> None:
-        """Note which tools an answer asks for."""
+        """Note the tool calls of an answer."""
         for asked in call.tool_calls:
             self._asked[asked.provider_id or asked.name] = asked
 
     def tell(self, event: Payload) -> None:
-        """Have an event recorded from any thread; leaving the run waits for that."""
+        """Record an event, from any thread; the run waits for it before it ends."""
         told = self.conversation.append(event)
         self._told.append(asyncio.run_coroutine_threadsafe(told, self._loop))
 
     async def _settle(self) -> None:
         await self._pay()
         if self._bills:
-            advice = "give the runner hooks=run; the log has their answers as items alone"
+            advice = "give the runner hooks=run; the log has their answers only as items"
             _log.warning("model calls of this run are not recorded", advice=advice)
         while self._told:
             await asyncio.wrap_future(self._told.pop(0))
 
     def asks(self, given: Any) -> bool:
-        """Whether a model of this run is asked: it is given what the runner has announced."""
+        """Whether a model's input is the one that the runner has announced to this run's hooks."""
         return given is self._given
 
     async def bill(self, model: Any, began: datetime, usage: Any) -> None:
-        """Record what a call of a run within a tool or guardrail has used."""
+        """Record the usage of a call of a run inside a tool or guardrail."""
         place = self.conversation.version, self.turn.number, self.conversation.session_id
         self._bills.append(bill_of(model, began, usage, place))
         if not self.over:
@@ -173,19 +173,19 @@ class RecordedRun(RunHooks[Any]):
             await self.conversation.append(*bills)
 
     async def on_llm_start(self, context: Any, agent: Any, system_prompt: Any, items: Any) -> None:
-        """Note what this run's model is about to be given."""
+        """Note the input that this run's model is about to get."""
         self._given = items
         await self._pay()
 
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
-        """Record that a tool is about to run, ahead of it."""
+        """Record that a tool is about to run, before it does."""
         given = _call_of(context, tool)
         asked = self._asked.pop(given, None)
         if asked is not None and not self.over:
             self._running[given] = await self.turn.tool(asked).__aenter__()
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
-        """Record what a tool has returned."""
+        """Record a tool's result."""
         given = _call_of(context, tool)
         running = self._running.pop(given, None)
         if running is not None:
@@ -193,12 +193,12 @@ class RecordedRun(RunHooks[Any]):
             await running.__aexit__(None, None, None)
 
     async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
-        """Record who hands over to whom."""
+        """Record which agent hands over to which."""
         if not self.over:
             told = OpenAIHandoff(from_agent=from_agent.name, to_agent=to_agent.name)
             await self.conversation.append(told)
 
 
 def _call_of(context: Any, tool: Any) -> str:
-    """Return by what a call is known: its id, or else the tool's name."""
+    """Return the id of a call, or else the tool's name."""
     return str(getattr(context, "tool_call_id", None) or getattr(tool, "name", ""))

@@ -1,4 +1,4 @@
-"""What a run has recorded while it happened, and the items that the runner adds at the end."""
+"""Match the items that the runner stores with the events that a run has already recorded."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["Settling"]
 
 
 class Settling:
-    """Which events of a run no item tells yet.
+    """The events of a recorded run that the session's items do not replace yet.
 
     Args:
-        run: The metadata of what the run records.
-        after: The version behind which it does.
+        run: The metadata of the run's events.
+        after: The version after which the run records.
     """
 
     def __init__(self, run: Meta, after: int) -> None:
@@ -37,9 +37,9 @@ class Settling:
         writer: ItemWriter,
         usage: TokenUsage | None,
     ) -> list[NewEvent]:
-        """Return the events of items, of which some were ``recorded`` while the run happened.
+        """Return the events of new items, some of which were ``recorded`` during the run.
 
-        ``usage`` is that of the last answer, in case that this was not.
+        ``usage`` is that of the last answer, in case it was not recorded.
         """
         known = [
             (event.version, _kind(item))
@@ -65,10 +65,11 @@ class Settling:
     def left(
         self, recorded: Sequence[EventText], writer: ItemWriter, *, blocked: bool
     ) -> list[NewEvent]:
-        """Return what settles the events that no item has told when the run ends.
+        """Return the events that settle recorded events without an item when the run ends.
 
-        A result whose call was left out by the runner, since its tool has raised, gets the call
-        before it. What a guardrail has ``blocked`` is no part of the session.
+        If a tool raised, the runner leaves out the calls of the other tools: their results get
+        their call back. If a guardrail ``blocked`` the run, the events without an item are
+        withdrawn.
         """
         own = [event for event in recorded if is_of(self._run, event)]
         untold = [each for each in own if each.version not in self._told and items_in(each)]
@@ -92,7 +93,7 @@ class Settling:
         return _telling(told, writer)
 
     def note(self, appended: Iterable[NewEvent]) -> None:
-        """Take in which events are told now."""
+        """Note which recorded events the appended items replace."""
         for event in appended:
             if isinstance(event.data, OpenAIItems):
                 self._told.update(each.first for each in event.data.told)
@@ -106,7 +107,7 @@ def _telling(told: Sequence[tuple[Any, int]], writer: ItemWriter) -> list[NewEve
 
 
 def _kind(item: Any) -> tuple[str, Any]:
-    """Return what an item has in common with what was recorded of it."""
+    """Return the key by which an item and its recorded event are matched."""
     if not isinstance(item, dict):
         return "", None
     return text(item.get("type")) or text(item.get("role")), item.get("call_id")

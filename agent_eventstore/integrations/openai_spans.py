@@ -1,7 +1,7 @@
-"""Guardrails of the OpenAI Agents SDK, and spans of a product's own: what no hook is told.
+"""Record guardrails of the OpenAI Agents SDK, and spans that the product creates.
 
-Model calls, tools and handoffs come by the hooks of a `RecordedRun`; guardrails and spans of a
-product's own do not, so that they are taken from the spans as they end.
+The hooks of a `RecordedRun` receive model calls, tools and handoffs, but neither guardrails nor the
+product's own spans. These are recorded from the SDK's spans as they end.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["RecordedSpans"]
 
 
 class RecordedSpans(TracingProcessor):
-    """Records guardrails and spans of a product's own in the `RecordedRun` around them, if any.
+    """Records guardrails and the product's own spans in the surrounding `RecordedRun`, if any.
 
-    For `agents.add_trace_processor`, or for `set_trace_processors`, with which nothing is sent to
-    OpenAI. Where tracing is disabled there are no spans.
+    Pass it to `agents.add_trace_processor`, or to `set_trace_processors` to send nothing to OpenAI.
+    If tracing is disabled, there are no spans.
     """
 
     def on_span_end(self, span: Span[Any]) -> None:
-        """Have a span recorded; the run waits for that before it ends."""
+        """Record a span; the run waits for it before it ends."""
         run, data = current_run(), span.span_data
         if run is None:
             return
@@ -44,7 +44,7 @@ class RecordedSpans(TracingProcessor):
             )
 
     def on_span_start(self, span: Span[Any]) -> None:
-        """Do nothing: a span is told when it has ended."""
+        """Do nothing: a span is recorded when it has ended."""
 
     def on_trace_start(self, trace: Trace) -> None:
         """Do nothing: a run is a turn."""
@@ -53,7 +53,7 @@ class RecordedSpans(TracingProcessor):
         """Do nothing: a run is a turn."""
 
     def shutdown(self) -> None:
-        """Do nothing: nothing is held back."""
+        """Do nothing: nothing is buffered."""
 
     def force_flush(self) -> None:
-        """Do nothing: nothing is held back."""
+        """Do nothing: nothing is buffered."""

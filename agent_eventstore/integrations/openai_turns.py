@@ -1,6 +1,6 @@
-"""The turns of a session: what the user said, which tools were called, what the answers have used.
+"""The turns of a session: user messages, tool calls and usage by turn.
 
-In the shapes of the SDK's `AdvancedSQLiteSession`. A turn begins with each message of the user's.
+The results have the shapes of the SDK's `AdvancedSQLiteSession`. Each user message begins a turn.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
 class SessionTurns(EventStoreSession):
-    """A session that tells of turns, tools and usage, in the current branch or in another one."""
+    """A session that reports turns, tools and usage, of the current branch or of another one."""
 
     branch = MAIN
 
     async def get_conversation_turns(self, branch_id: str | None = None) -> list[dict[str, Any]]:
-        """Return the turns of a branch: number, what the user said, and when."""
+        """Return the turns of a branch: number, user message, and time."""
         return await self._run(self._of, turns_of, branch_id)
 
     async def find_turns_by_content(
         self, search_term: str, branch_id: str | None = None
     ) -> list[dict[str, Any]]:
-        """Return the turns of a branch whose message holds a text; A to Z are a to z."""
+        """Return the turns of a branch whose user message contains a text; ignores ASCII case."""
         wanted = search_term.translate(_SMALL)
         turns = await self._run(self._of, turns_of, branch_id)
         return [
@@ -52,14 +52,14 @@ class SessionTurns(EventStoreSession):
     async def get_conversation_by_turns(
         self, branch_id: str | None = None
     ) -> dict[int, list[dict[str, str | None]]]:
-        """Return of each item of a branch its type and its tool, by turn."""
+        """Return the type and tool of each item of a branch, by turn."""
         found: dict[int, list[dict[str, str | None]]] = {}
         for turn, item in _numbered(await self._items(branch_id)):
             found.setdefault(turn, []).append({"type": _type(item), "tool_name": _tool(item)})
         return found
 
     async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str, int, int]]:
-        """Return how often each tool was called in each turn of a branch: name, count, turn."""
+        """Return how often each turn of a branch called each tool: name, count, turn."""
         return _tool_usage(await self._items(branch_id))
 
     async def get_session_usage(self, branch_id: str | None = None) -> dict[str, int] | None:
@@ -74,14 +74,14 @@ class SessionTurns(EventStoreSession):
     async def get_turn_usage(
         self, user_turn_number: int | None = None, branch_id: str | None = None
     ) -> list[dict[str, Any]] | dict[str, Any]:
-        """Return the tokens of a turn of a branch, or of each; ``{}`` of one without a call."""
+        """Return the tokens of one turn of a branch, or of each; ``{}`` for a turn without a call."""
         found: dict[int, dict[str, Any]] = await self._run(self._of, turn_usage, branch_id)
         if user_turn_number is not None:
             return found.get(user_turn_number, {})
         return [{"user_turn_number": turn, **usage} for turn, usage in sorted(found.items())]
 
     async def store_run_usage(self, result: Any) -> None:
-        """Record what the last turn has used, unless its answers were added with their usage."""
+        """Record the usage of the last turn, unless its answers were added with their usage."""
         await self._run(self._store_usage, result.context_wrapper.usage)
 
     async def _items(self, branch: str | None) -> list[Any]:
@@ -90,11 +90,11 @@ class SessionTurns(EventStoreSession):
         )
 
     def _of(self, told: Callable[[EventStore, UUID], T], branch: str | None) -> T:
-        """Return what is told of a branch."""
+        """Return the result of ``told`` for a branch."""
         return told(self.store, self._stream(branch))
 
     def _stream(self, branch: str | None) -> UUID:
-        """Return the conversation of a branch."""
+        """Return the conversation id of a branch."""
         name = self.branch if branch is None else self._known(branch)
         return self.store.stream(self._key_of(name), **self.owner)
 
@@ -107,7 +107,7 @@ class SessionTurns(EventStoreSession):
         return branch
 
     def _branches(self, *, used: bool = False) -> list[str]:
-        """Return the names of all branches; with ``used``, of deleted ones too."""
+        """Return the names of all branches; with ``used``, including deleted ones."""
         main = self.store.stream(self.session_id, **self.owner)
         found = {MAIN: True}
         for event in events_after(self.store, main, 0):
@@ -122,9 +122,9 @@ class SessionTurns(EventStoreSession):
 
 
 def _tool_usage(items: Iterable[Any]) -> list[tuple[str, int, int]]:
-    """Return how often each tool was called in each turn: name, count, turn.
+    """Return how often each turn called each tool: name, count, turn.
 
-    A search for tools counts by its outputs where the turn has no call of it.
+    If a turn has no call of the tool search, its outputs are counted instead.
     """
     counts: Counter[tuple[int, str]] = Counter()
     searches: Counter[int] = Counter()
@@ -147,7 +147,7 @@ def _numbered(items: Iterable[Any]) -> Iterator[tuple[int, Any]]:
 
 
 def turns_of(store: EventStore, stream: UUID) -> list[dict[str, Any]]:
-    """Return the turns of a conversation: number, what the user said, when, and the version."""
+    """Return a conversation's turns: number, user message, time, and version."""
     found: list[dict[str, Any]] = []
     times = {each.version: each.recorded_at for each in store.read(stream)}
     for event in reversed(list(live_events(store, stream))):
@@ -182,7 +182,7 @@ def _type(item: Any) -> str:
 
 def _tool(item: Any) -> str | None:
     kind, name, space = str(item.get("type")), item.get("name"), item.get("namespace")
-    if name and space and space != name:  # the SDK names what it defers after itself
+    if name and space and space != name:  # deferred tools have their own name as namespace
         return f"{space}.{name}"
     if kind.startswith("mcp_") and item.get("server_label"):
         return f"{item['server_label']}.{name}" if name else str(item["server_label"])

@@ -1,4 +1,4 @@
-"""What model calls have used, as the runner tells a session, and as a session tells others."""
+"""The usage of model calls: read from the runner, recorded as bills, and reported by turn."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ __all__ = ["RunUsage", "bill_of", "calls_to_tell", "counts_of", "told_later", "t
 
 _log = get_logger("agent_eventstore")
 
-_FEW = 20  # items of a turn, of which most have no more
+_FEW = 20  # most turns have at most this many items
 
 _DETAILS = ("input_tokens_details", "output_tokens_details")
 
 
 class RunUsage:
-    """Tells what a run has used since it was last asked; the SDK adds up over the whole run."""
+    """Computes a run's usage since the last time; the SDK adds up over the whole run."""
 
     def __init__(self) -> None:
         self._of: Any = None
         self._told = 0
 
     def since(self, wrapper: Any) -> TokenUsage | None:
-        """Return the tokens of the calls since the last time; None where none is known.
+        """Return the tokens of the calls since the last time; None if none are known.
 
         Args:
             wrapper: The SDK's `RunContextWrapper`, or None.
@@ -44,7 +44,7 @@ class RunUsage:
         usage = getattr(wrapper, "usage", None)
         entries = getattr(usage, "request_usage_entries", None) or []
         if usage is not self._of:
-            # One that was restored with its run counts what others have recorded.
+            # A restored run's usage includes calls that earlier processes have recorded.
             self._of, self._told = usage, max(0, len(entries) - 1)
         new, self._told = entries[self._told :], len(entries)
         if not new:
@@ -62,19 +62,19 @@ class RunUsage:
 
 
 def told_later(usage: Any, answers: Sequence[BilledCall]) -> list[BilledCall]:
-    """Return the calls of a run whose items were added without their usage: each with its tokens.
+    """Return the calls of a run whose items were added without usage, each with its tokens.
 
     Args:
         usage: The SDK's `Usage` of the run.
-        answers: The calls of its turn, in order; where one of them has tokens, nothing is new.
+        answers: The calls of its turn, in order; if any of them has tokens, returns nothing.
     """
     entries = getattr(usage, "request_usage_entries", None)
-    if not entries:  # how many requests, and what they have used in all
+    if not entries:  # only the number of requests and their total are known
         requests = getattr(usage, "requests", None) or 0
         entries = [*[None] * (requests - 1), usage] if requests else []
     if not entries or not answers or any(each.usage is not None for each in answers):
         return []
-    # More requests than answers: one answer was made of several.
+    # If there are more requests than answers, the first answer took several.
     first, missing = answers[0], len(entries) - len(answers)
     more = (f"{first.llm_call_id}.{place}" for place in range(missing))
     calls = [*(first.model_copy(update={"llm_call_id": name}) for name in more), *answers]
@@ -85,9 +85,9 @@ def told_later(usage: Any, answers: Sequence[BilledCall]) -> list[BilledCall]:
 
 
 def calls_to_tell(store: EventStore, stream: UUID, usage: Any) -> list[BilledCall]:
-    """Return what `told_later` does of the answers to a conversation's newest user message.
+    """Return the `told_later` calls of the answers to a conversation's newest user message.
 
-    Where it has none yet, they are calls of that message's turn.
+    If it has no answer yet, they are calls of that message's turn.
     """
     answers, asked = set[int](), 0
     for event in live_events(store, stream, _FEW):
@@ -102,14 +102,14 @@ def calls_to_tell(store: EventStore, stream: UUID, usage: Any) -> list[BilledCal
         return told_later(usage, bills(store.read(stream), answers))
     if asked:
         return told_later(usage, [_call_of(store, stream, asked)])
-    _log.warning("the usage of a run is not recorded, since its session has no turn")
+    _log.warning("the usage of a run is not recorded: its session has no turn yet")
     return []
 
 
 def bill_of(model: Any, began: datetime, usage: Any, place: tuple[int, int, str]) -> KeptUsage:
-    """Return what a call of a model has used that is no part of the conversation.
+    """Return the usage of a model call that is not part of the conversation.
 
-    ``place`` is the version that it comes behind, the turn and the session.
+    ``place`` is the version that it follows, the turn, and the session id.
     """
     ended, (version, turn, session_id) = utc_now(), place
     call = BilledCall(
@@ -131,7 +131,7 @@ def bill_of(model: Any, began: datetime, usage: Any, place: tuple[int, int, str]
 
 
 def _is_told(store: EventStore, stream: UUID, asked: int) -> bool:
-    """Whether the turn that a user message begins has usage without an answer."""
+    """Whether usage without an answer was recorded for the turn that a user message begins."""
     name = _name_of(asked)
     later = (event.data for event in store.read(stream, after=asked))
     kept = (data.calls for data in later if isinstance(data, KeptUsage))
@@ -139,7 +139,7 @@ def _is_told(store: EventStore, stream: UUID, asked: int) -> bool:
 
 
 def _call_of(store: EventStore, stream: UUID, asked: int) -> BilledCall:
-    """Return a call of the turn that a user message begins."""
+    """Return a model call for the turn that a user message begins."""
     [message] = store.read(stream, after=asked - 1, before=asked + 1)
     return BilledCall(
         llm_call_id=_name_of(asked),
@@ -157,7 +157,7 @@ def _name_of(asked: int) -> str:
 
 
 def turn_usage(store: EventStore, stream: UUID) -> dict[int, dict[str, Any]]:
-    """Return the tokens of the calls of a conversation, by turn."""
+    """Return the tokens of a conversation's calls, by turn."""
     turns = dict[str, int]()
     events = list(live_events(store, stream))
     for event in reversed(events):
@@ -183,12 +183,12 @@ def turn_usage(store: EventStore, stream: UUID) -> dict[int, dict[str, Any]]:
 
 
 def _details(**told: int | None) -> dict[str, int] | None:
-    """Return which counts of tokens are known; None if none is."""
+    """Return the known token counts; None if none are known."""
     return {name: count for name, count in told.items() if count is not None} or None
 
 
 def counts_of(usage: Any) -> dict[str, Any]:
-    """Return the counts of the SDK's `Usage`, or of one request of it, as a response has them."""
+    """Return the counts of the SDK's `Usage`, or of one of its requests, as a response has them."""
     found: dict[str, Any] = {
         name: getattr(usage, name, 0) or 0
         for name in ("input_tokens", "output_tokens", "total_tokens")

@@ -15,13 +15,13 @@ from eventstore.sql.read import EventText
 __all__ = ["WITHDRAWING", "Withdrawn", "has_changes", "is_of"]
 
 WITHDRAWING = (Retraction.type, BranchSwitch.type)
-"""Types of events by which items are withdrawn."""
+"""The types of events that withdraw items."""
 
 _SMALL = 64
 
 
 class Withdrawn:
-    """What is said of ranges of versions while they are read from the end: the first word holds."""
+    """Statements about ranges of versions, added from the newest: the first one wins."""
 
     def __init__(self) -> None:
         self._single: dict[int, bool] = {}
@@ -29,7 +29,7 @@ class Withdrawn:
         self._passed: list[tuple[int, int]] = []
 
     def add(self, ranges: Iterable[dict[str, int]], said: bool, *, all_below: bool = False) -> None:
-        """Say it of ranges; with ``all_below``, nothing within them is to be read at all."""
+        """Add a statement about ranges; with ``all_below``, a reader may skip these ranges."""
         for each in ranges:
             first, last = each["first"], each["last"]
             if all_below:
@@ -42,7 +42,7 @@ class Withdrawn:
                 self._large.append((first, last, said))
 
     def says(self, version: int) -> bool | None:
-        """Return what was said of a version first; None if nothing was."""
+        """Return the first statement about a version; None if there is none."""
         if (said := self._single.get(version)) is not None:
             return said
         for first, last, said in self._large:
@@ -51,18 +51,18 @@ class Withdrawn:
         return None
 
     def below(self, version: int) -> int:
-        """Return the version before which to read on; what holds only dead items is passed by."""
+        """Return the version before which to read on, skipping ranges that hold only dead items."""
         return min([version, *(first for first, last in self._passed if last >= version - 1)])
 
 
 def has_changes(store: EventStore, stream: UUID, after: int, own: Meta | None) -> bool:
-    """Whether items were added, withdrawn or exchanged after a version.
+    """Whether items were added, withdrawn or replaced after a version.
 
     Args:
-        store: Where it is kept.
+        store: The store.
         stream: The conversation.
         after: The version.
-        own: Where in the conversation a run of one's own records, which is no change.
+        own: The metadata of the caller's own recorded run, whose events do not count.
     """
     return any(
         (each.type in WITHDRAWING or items_in(each)) and not is_of(own, each)

@@ -1,8 +1,8 @@
-"""Events of items of the OpenAI Agents SDK, and the end of a session, where they are appended.
+"""Convert items of the OpenAI Agents SDK to events, and append them to a session.
 
-An item is kept as it came, under the payload's ``raw``, beside what is understood of it: what a
-user said, the model's answer (its reasoning, messages and calls are one), the result of a call. An
-item that has no place in the catalogue is an `OpenAIItem`.
+An item is stored verbatim under the payload's ``raw``, next to its interpreted form: a user
+message, the model's answer (its reasoning, messages and calls are one event), or the result of a
+call. An item without a form in the catalogue is an `OpenAIItem`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from projections.engine.folding import text_of
 __all__ = ["BranchDeleted", "ItemWriter", "SessionEnd"]
 
 _SYSTEM = ("system", "developer")
-_TAIL = 200  # of the newest events, looked at to learn where a session stands
+_TAIL = 200  # newest events to read to find where a session ends
 
 
 class ItemWriter(Places):
-    """Makes the events of items; knows where in the conversation the next one will stand."""
+    """Builds the events of items, each with its version, turn and step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,17 +53,17 @@ class ItemWriter(Places):
 
     @classmethod
     def after(cls, newest: Sequence[EventText]) -> Self:
-        """Return a writer that goes on behind the newest events, which are given newest first."""
+        """Return a writer that continues after the newest events, given newest first."""
         writer = super().after(newest)
         writer._instructed = writer.version > 1
         return writer
 
     def events(self, items: Sequence[Any], usage: TokenUsage | None = None) -> list[NewEvent]:
-        """Return the events of items, which are to be appended next.
+        """Return the events of items, to be appended next.
 
         Args:
             items: The items.
-            usage: Tokens of the model call that the last answer among them came of.
+            usage: The tokens of the model call that gave the last answer among them.
         """
         groups, last = list(grouped(items)), -1
         if usage is not None:
@@ -76,7 +76,7 @@ class ItemWriter(Places):
 
     def place(self, data: Payload) -> NewEvent:
         """Return a payload as the next event, with its turn and step."""
-        # What comes later is history: the SDK sends an agent's instructions by itself.
+        # A later instruction is history: the SDK sends the agent's instructions itself.
         is_late = isinstance(data, SystemInstruction) and self.turn > 0
         return self.put(data, in_context=not is_late)
 
@@ -98,29 +98,29 @@ class ItemWriter(Places):
 
 
 class BranchDeleted(ValueError):
-    """The branch that an object is on is no more.
+    """The branch that a session object is on was deleted.
 
     Attributes:
         cleared: Whether the whole session was cleared.
     """
 
     def __init__(self, branch: str, *, cleared: bool) -> None:
-        super().__init__(f"Branch {branch!r} was deleted: switch to another one")
+        super().__init__(f"Branch {branch!r} was deleted: switch to another branch")
         self.cleared = cleared
 
 
 class SessionEnd:
-    """Where a session ends, as one object has seen it: to compare, and to append there.
+    """The end of a session as one object has seen it: to detect changes, and to append.
 
     Args:
-        store: Where it is kept.
-        key: The conversation's.
-        owner: Whose it is.
-        branch: The branch of the session that it is.
+        store: The store.
+        key: The conversation's key.
+        owner: The conversation's owner.
+        branch: The session's branch that the conversation is.
 
     Attributes:
-        seen: The version that was read up to; None if nothing was.
-        run: What a run that records while it happens has as its metadata.
+        seen: The version up to which items were read; None if none were.
+        run: The metadata of the run that is being recorded, if any.
     """
 
     def __init__(self, store: EventStore, key: str, owner: Owned, branch: str = MAIN) -> None:
@@ -136,16 +136,16 @@ class SessionEnd:
         return self._store.stream(self._key, **self._owner)
 
     def move(self) -> None:
-        """Learn anew where the session stands, ahead of the next append."""
+        """Read the session's end again before the next append."""
         self._writer = None
 
     def append(
         self, make: Callable[[ItemWriter], list[NewEvent]], *, compare: bool = False
     ) -> list[NewEvent]:
-        """Append what is made for where the session stands, and again if that was elsewhere.
+        """Append the events that ``make`` returns; call it again if another writer was faster.
 
         Raises:
-            WrongExpectedVersion: To ``compare``: its items have changed since they were read.
+            WrongExpectedVersion: With ``compare``: the items have changed since they were read.
             BranchDeleted: The branch was deleted.
         """
         for attempt in attempts():
@@ -176,7 +176,7 @@ class SessionEnd:
         """Return the newest events, newest first.
 
         Raises:
-            BranchDeleted: They say so.
+            BranchDeleted: They record that the branch was deleted.
         """
         found = newest_events(self._store, self.id, limit)
         told = (loads_json(e.text) for e in found if e.type == OpenAIBranch.type and e.text)

@@ -1,7 +1,8 @@
 """`EventStoreConversations`: Pydantic AI's `ConversationStore`; the extra ``pydantic-ai``.
 
-Messages come out as they went in. What the adapter writes are the catalogue's own events, so that
-timeline, usage, tool audit, messages[], search and `verify` work on it.
+Pydantic AI reads back exactly the messages that it wrote. The adapter records them as the
+catalogue's events, so that timeline, usage, tool audit, messages[], search and `verify` work on
+them.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from eventstore import AsyncEventStore, EventStore
 __all__ = ["EventStoreConversations"]
 
 _saving: ContextVar[str | None] = ContextVar("revision", default=None)
-"""The revision that a save goes on from."""
+"""The revision that the current save continues from."""
 
 
 class EventStoreConversations(ConversationStore):
-    """Conversations whose messages are events; the conversation's id is its key, or its own id.
+    """A store of conversations whose messages are events; the conversation id is a key or an id.
 
-    A save is one transaction. What a branch leaves is withdrawn, and comes back with it. A fork
-    shares the events of the conversation that it goes on from. `delete` erases; while forks share
-    the events, it only hides them.
+    A save is one transaction. Messages that a branch leaves are withdrawn; going back restores
+    them. A fork shares the events of the conversation that it continues. `delete` erases; while
+    forks share the events, it only hides the conversation.
 
     Args:
-        store: Where they are kept; it stays open. One of `EventStore.for_owner` keeps to the
-            conversations of a tenant or user.
+        store: The store; it stays open. A store from `EventStore.for_owner` sees only the
+            conversations of its tenant or user.
     """
 
     def __init__(self, store: EventStore | AsyncEventStore) -> None:
@@ -50,10 +51,10 @@ class EventStoreConversations(ConversationStore):
     async def save(
         self, conversation: Conversation | AgentRunResult[Any], *, scope: str | None = None
     ) -> list[ConversationEntry]:
-        """Append the messages that are new; see `ConversationStore.save`.
+        """Append the new messages; see `ConversationStore.save`.
 
-        Where this object has saved the revision that it goes on from, the append alone finds out
-        whether somebody else has saved another since.
+        If this object has saved the revision that the save continues from, it does not read the
+        record again: the append itself detects a newer one.
         """
         is_result = isinstance(conversation, AgentRunResult)
         held = conversation.conversation if is_result else conversation
@@ -67,11 +68,11 @@ class EventStoreConversations(ConversationStore):
     async def _read(
         self, conversation_id: str, *, limit: int | None = None, scope: str | None = None
     ) -> tuple[ConversationRecord, list[ConversationEntry]] | None:
-        """Return record and messages in one change of threads, where the framework makes two."""
+        """Return record and messages in one hop to a thread, where the framework makes two."""
         if limit is None or limit >= 0:
             try:
                 return await in_thread(self._both, conversation_id, limit, scope)
-            except LookupError:  # saved or deleted meanwhile, perhaps: the framework finds out
+            except LookupError:  # perhaps saved or deleted meanwhile: the framework reads again
                 pass
         found: tuple[ConversationRecord, list[ConversationEntry]] | None
         found = await super()._read(conversation_id, limit=limit, scope=scope)
@@ -86,9 +87,9 @@ class EventStoreConversations(ConversationStore):
         return record, self._histories.up_to(record.head_id, limit, head)
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
-        """Return what is known of a conversation besides its messages."""
+        """Return a conversation's record: what the framework stores in addition to messages."""
         if (revision := _saving.get()) is not None:
-            _saving.set(None)  # a save that asks again wants to know what is stored
+            _saving.set(None)  # a second read in the same save must see what is stored
             record = self._records.saved(conversation_id, revision)
             if record is not None:
                 return record
@@ -97,7 +98,7 @@ class EventStoreConversations(ConversationStore):
     async def read_records(
         self, *, scope: str | None = None, limit: int | None = None
     ) -> Sequence[ConversationRecord]:
-        """Return the records of a scope or of all, the one saved last first."""
+        """Return the records of a scope, or all, the most recently saved first."""
         return await in_thread(self._records.newest, scope, limit)
 
     async def write_record(
@@ -110,7 +111,7 @@ class EventStoreConversations(ConversationStore):
         """Append messages and the record, in one transaction.
 
         Raises:
-            ConversationConflict: Somebody else has saved the conversation since.
+            ConversationConflict: Another writer has saved the conversation since.
         """
         await in_thread(self._records.write, record, new_entries, expected_revision)
 
@@ -122,7 +123,7 @@ class EventStoreConversations(ConversationStore):
         """Return a message by its id.
 
         Raises:
-            LookupError: There is none.
+            LookupError: No message has this id.
         """
         [entry] = await self.read_history(entry_id, limit=1)
         return entry
@@ -130,9 +131,9 @@ class EventStoreConversations(ConversationStore):
     async def read_history(
         self, head_id: str | None, *, limit: int | None = None
     ) -> list[ConversationEntry]:
-        """Return the messages up to one, in order; what older ones cost is not paid for a few.
+        """Return the messages up to one, in order; with ``limit``, reads only the newest of them.
 
         Raises:
-            LookupError: There is none of that id, or it was erased.
+            LookupError: No message has this id, or it was erased.
         """
         return await in_thread(self._histories.up_to, head_id, limit)

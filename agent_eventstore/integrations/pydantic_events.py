@@ -1,7 +1,7 @@
-"""Messages of Pydantic AI to events: what is understood of a message, with the message beside it.
+"""Convert Pydantic AI's messages to events that hold the interpreted form and the message itself.
 
-A request may be several events (instructions, what the user said, results of tools), a response is
-one. The last of them has the message itself in ``raw``, as `ModelMessagesTypeAdapter` writes it.
+A request may become several events (instructions, user prompts, tool results); a response is one.
+The last of them holds the message itself in ``raw``, as `ModelMessagesTypeAdapter` writes it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def events_of(
     places: Places,
     llm_call_id: str | None = None,
 ) -> list[NewEvent]:
-    """Return the events of a message, the last of which has the message's id as its own."""
+    """Return the events of a message; the last one's event id is the message's id."""
     made: list[Any] = [*_payloads(message, places)]
     if llm_call_id is not None and isinstance(message, ModelResponse):
         made = [(made[0][0].model_copy(update={"llm_call_id": llm_call_id}), False)]
@@ -65,7 +65,7 @@ def events_of(
 
 
 def _payloads(message: ModelMessage, places: Places) -> Iterator[tuple[Payload, bool]]:
-    """Yield what is understood of a message, and of each payload if it may begin a turn."""
+    """Yield the payloads of a message, and for each whether it may begin a turn."""
     if isinstance(message, ModelResponse):
         yield answer_of(message), False
         return
@@ -89,7 +89,7 @@ def _payloads(message: ModelMessage, places: Places) -> Iterator[tuple[Payload, 
 
 
 def answer_of(message: ModelResponse) -> AssistantMessage:
-    """Return what is understood of a response."""
+    """Return a response as an assistant message."""
     calls = tuple(
         request_of(part.tool_name, part.args_as_json_str(), part.tool_call_id)
         for part in message.parts
@@ -146,7 +146,7 @@ def _result(part: Any, places: Places) -> ToolResult:
 
 
 def _parts(item: Any) -> Iterator[ContentPart]:
-    """Yield what the user said as parts; what has no name here is left to ``raw``."""
+    """Yield the parts of a user prompt's item; one without a type here is only named."""
     match item:
         case str():
             yield TextPart(text=item)

@@ -1,6 +1,6 @@
-"""Conversations of Pydantic AI that share events: a fork begins where a message of another stands.
+"""Pydantic AI conversations that share events: a fork begins after a message of another.
 
-A conversation that is deleted is erased, or hidden while forks share its events.
+A deleted conversation is erased, or hidden while forks share its events.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from eventstore.sql.lineage import descendants
 
 __all__ = ["TAIL", "fork", "withdraw"]
 
-TAIL = 100  # of the newest events, looked at to learn where a conversation stands
+TAIL = 100  # newest events to read to find where a conversation ends
 _REASON = "the conversation was deleted"
 
 
@@ -37,10 +37,10 @@ def fork(
     record: ConversationRecord,
     entries: Sequence[ConversationEntry],
 ) -> None:
-    """Begin a conversation that shares the events of another up to a message.
+    """Create a conversation that shares the events of another up to a message.
 
     Raises:
-        ConversationConflict: The message is in none, or the conversation that has it is deleted.
+        ConversationConflict: No conversation has the message, or the one that has it is deleted.
     """
     key, origin = record.conversation_id, place_of(store, first)
     if origin is None:
@@ -49,9 +49,9 @@ def fork(
     newest = newest_events(store, source, TAIL, before=version + 1)
     hidden = _is_deleted(store, source)
     if newest[0].text is None or (hidden and not _forks(store, source)):
-        raise ConversationConflict(key)  # it was erased, or is about to be
+        raise ConversationConflict(key)  # the source is erased, or is about to be
     places = Places.after(newest)
-    places.version += 1  # of the event that says what is shared
+    places.version += 1  # the fork's first event, which records what it shares
     events = [
         event
         for entry in entries
@@ -59,7 +59,7 @@ def fork(
     ]
     events.append(places.put(record_event(record)))
     done = store.fork(source, before=version + 1, conversation_id=key, events=events)
-    if not hidden and _is_deleted(store, source):  # meanwhile: it is erased, or hidden for this
+    if not hidden and _is_deleted(store, source):  # deleted meanwhile, perhaps hidden for this fork
         withdraw(store, key, done.version)
         if _forks(store, source) == 1:
             store.erase(source, reason=_REASON)

@@ -1,6 +1,6 @@
-"""The messages of Pydantic AI's conversations: each leads to the one before it.
+"""The messages of Pydantic AI's conversations, each of which refers to the one before it.
 
-They are read from the newest back, so that a few cost no more than they are.
+They are read from the newest backwards, so that reading a few costs only these.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["Histories"]
 
 
 class _Read(NamedTuple):
-    """The newest messages up to one, as they were read last; their ids lead from each to the next.
+    """The cached newest messages up to one; each one's parent is the one before it.
 
     Attributes:
-        complete: Whether there are none before them.
+        complete: Whether these are all messages up to it.
     """
 
     head: Head
@@ -38,7 +38,7 @@ class _Read(NamedTuple):
     complete: bool
 
     def up_to(self, head_id: str, head: Head, page: Iterable[EventText]) -> _Read | None:
-        """Return the messages up to one that is among these or on a page of newer events."""
+        """Return the messages up to one of these or of newer events; None if it is in neither."""
         new = [entry for entry, _ in _back(reversed([*page]), head_id)]
         wanted = new[-1].parent_id if new else head_id
         if not new and wanted == self.ids[-1]:
@@ -52,10 +52,10 @@ class _Read(NamedTuple):
 
 
 class Histories:
-    """Messages of all conversations of a store, and what was read of them lately.
+    """The messages of a store's conversations, and a cache of recently read ones.
 
     Attributes:
-        streams: The conversations of the newest messages, by these messages' ids.
+        streams: The conversation of each recently used newest message, by the message's id.
     """
 
     def __init__(self, store: EventStore) -> None:
@@ -66,12 +66,12 @@ class Histories:
     def up_to(
         self, head_id: str | None, limit: int | None, head: Head | None = None
     ) -> list[ConversationEntry]:
-        """Return the messages up to one, in order: the newest, or all.
+        """Return the messages up to one, in order; with ``limit``, the newest of them.
 
-        ``head`` is the conversation's, where the caller has just looked for it.
+        ``head`` is the conversation's head, if the caller has just read it.
 
         Raises:
-            LookupError: There is none of that id, or it was erased.
+            LookupError: No message has this id, or it was erased.
         """
         if head_id is None or limit == 0:
             return []
@@ -104,9 +104,9 @@ class Histories:
     def chain(
         self, head_id: str, limit: int | None, end: tuple[UUID, int]
     ) -> Iterator[tuple[ConversationEntry, tuple[int, int]]]:
-        """Yield messages from one back to the first, and the versions of each one's events.
+        """Yield messages from one back to the first, and the range of each one's versions.
 
-        ``end`` is a conversation that has it, and a version behind it.
+        ``end`` is a conversation that has the message, and a version after it.
         """
         missing: str | None = head_id
         events = events_before(self._store, *end, first=limit and 2 * limit)
@@ -117,15 +117,15 @@ class Histories:
             raise LookupError(f"the message {missing} was erased")
 
     def switch(self, end: tuple[UUID, int], left: str | None, taken: str | None) -> BranchSwitch:
-        """Return what says that the messages up to one are left, and those up to another taken.
+        """Return the event that withdraws the messages up to one and restores those up to another.
 
         Args:
-            end: The conversation, and the version behind its last event.
-            left: The last message that is left, if any is.
-            taken: The last message that is taken.
+            end: The conversation, and the version after its last event.
+            left: The last message to withdraw; None if there is none.
+            taken: The last message to restore; None if there is none.
 
         Raises:
-            LookupError: The conversation has none of that id, or it was erased.
+            LookupError: The conversation has no message with one of these ids, or it was erased.
         """
         before, after = (
             {versions for _, versions in self.chain(each, None, end)} if each else set()
@@ -147,7 +147,7 @@ class Histories:
 def _back(
     events: Iterable[EventText], wanted: str | None
 ) -> Iterator[tuple[ConversationEntry, tuple[int, int]]]:
-    """Yield messages from one back, and each one's versions, of events that are newest first."""
+    """Yield messages from one back, and each one's versions, from events given newest first."""
     for event in events:
         if wanted is None:
             return

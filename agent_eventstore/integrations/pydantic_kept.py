@@ -1,7 +1,4 @@
-"""Messages of Pydantic AI as they are kept: to the ``raw`` of an event, and out of it again.
-
-And records of conversations, which are events of their own.
-"""
+"""Store Pydantic AI's messages in the ``raw`` of events and its records as events; read both."""
 
 from __future__ import annotations
 
@@ -21,11 +18,11 @@ __all__ = ["RECORD", "KeptMessage", "message_in", "raw_of", "record_event", "rec
 
 RECORD: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
 
-_CONFIG = ConfigDict(val_json_bytes="base64")  # as of `ModelMessagesTypeAdapter`
+_CONFIG = ConfigDict(val_json_bytes="base64")  # as in `ModelMessagesTypeAdapter`
 
 
 class KeptMessage(TypedDict):
-    """A message as it is kept, and of how many events it is the last."""
+    """A stored message; ``span`` is the number of its events, of which this is the last."""
 
     __pydantic_config__ = _CONFIG  # type: ignore[misc]
 
@@ -51,16 +48,16 @@ _ENDING: TypeAdapter[_Ending] = TypeAdapter(_Ending)
 
 
 def raw_of(message: ModelMessage, entry_id: str, parent_id: str | None, span: int) -> Any:
-    """Return the ``raw`` of the last of ``span`` events, which is that of the message."""
+    """Return the ``raw`` of the last of a message's ``span`` events."""
     [made] = ModelMessagesTypeAdapter.dump_python([message], mode="json")
     return {KEY: {"id": entry_id, "parent": parent_id, "span": span, "message": made}}
 
 
 def message_in(text: str) -> KeptMessage | None:
-    """Return what the JSON text of a payload keeps of the message that it ends, if it ends one."""
+    """Return the message that a payload's JSON holds in ``raw``; None if it holds none."""
     try:
         return _ENDING.validate_json(text)["raw"]["pydantic_ai"]
-    except ValidationError:  # it ends none, or has lone surrogates, which this parser refuses
+    except ValidationError:  # no message, or lone surrogates, which this parser refuses
         payload = loads_json(text)
         raw = payload.get("raw")
         if not isinstance(raw, dict) or KEY not in raw:
@@ -74,7 +71,7 @@ def record_event(record: ConversationRecord) -> PydanticAIRecord:
 
 
 def record_in(events: Iterable[EventText], conversation_id: str) -> Any:
-    """Return the first record among events, newest first; None if it is of another one, or gone."""
+    """Return the newest record, from events newest first; None if deleted or another's."""
     for event in events:
         if event.type == PydanticAIRecord.type and event.text is not None:
             told = loads_json(event.text).get("record")

@@ -1,7 +1,7 @@
-"""What the log has of Pydantic AI beside the catalogue's events: readable without Pydantic AI.
+"""Pydantic AI's own event types, readable without Pydantic AI.
 
-An entry point names this module, so that it is imported wherever an event's type is not known: it
-imports nothing of the framework, which takes longer than most commands.
+An entry point names this module, so it is imported whenever an event's type is unknown: it must not
+import the framework, which takes longer to import than most commands take.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from eventstore.events.own import READ_BACK
 __all__ = ["KEY", "PydanticAIMessage", "PydanticAIRecord"]
 
 KEY = "pydantic_ai"
-"""The key in ``raw`` under which a message stands, with its id and that of the one before it."""
+"""The key in ``raw`` that holds a message, its id and its parent's id."""
 
 
 @register_event
 class PydanticAIMessage(Payload):
-    """A message of which nothing else is an event.
+    """A message that yields no other event.
 
     Attributes:
         raw: The message, under the key ``pydantic_ai``.
@@ -32,10 +32,10 @@ class PydanticAIMessage(Payload):
 
 @register_event
 class PydanticAIRecord(Payload):
-    """What a conversation store of Pydantic AI's knows of a conversation besides its messages.
+    """What Pydantic AI stores of a conversation in addition to its messages.
 
     Attributes:
-        record: The framework's `ConversationRecord`; None where the conversation was deleted.
+        record: The framework's `ConversationRecord`; None if the conversation was deleted.
     """
 
     type: ClassVar[str] = "pydantic_ai.record"

@@ -1,7 +1,7 @@
-"""Records of Pydantic AI's conversations, written in one transaction with the messages.
+"""The records of Pydantic AI's conversations, written in one transaction with the messages.
 
-A record is what the framework knows of a conversation besides its messages. Whose is the newest
-decides a race: an append is made to the version that was read.
+A record is what the framework stores of a conversation in addition to its messages. Of two
+concurrent saves only one succeeds: each append expects the version that was read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["Records"]
 
 
 class _Known(NamedTuple):
-    """Where a conversation stands, as it was written last: its chain, and its record as JSON."""
+    """A conversation as it was last written: chain value, record as JSON, and next places."""
 
     chain: bytes
     record: Any
@@ -47,15 +47,15 @@ class _Known(NamedTuple):
 
     @property
     def revision(self) -> str | None:
-        """Of the record, if there is one."""
+        """The record's revision; None without a record."""
         return self.record["revision"] if self.record else None
 
 
 class Records:
-    """The records of all conversations of a store, read and written.
+    """Reads and writes the records of a store's conversations.
 
     Attributes:
-        answering: The calls that recorded streams belong to, by conversation.
+        answering: The call id of each conversation's recorded stream.
     """
 
     def __init__(self, store: EventStore, histories: Histories) -> None:
@@ -64,11 +64,11 @@ class Records:
         self.answering: dict[str, str] = {}
 
     def one(self, conversation_id: str) -> ConversationRecord | None:
-        """Return the newest record, which stands at the end but for what is no message."""
+        """Return the newest record, read from the end of the log; None if there is none."""
         return self.at_head(conversation_id)[0]
 
     def at_head(self, conversation_id: str) -> tuple[ConversationRecord | None, Head]:
-        """Return the newest record, and the conversation's head as it was looked for."""
+        """Return the newest record, and the conversation's head that was read for it."""
         stream = self._store.stream(conversation_id)
         known = self._written.get(conversation_id)
         with self._store._on_driver() as connection:
@@ -83,9 +83,9 @@ class Records:
         return record, head
 
     def saved(self, conversation_id: str, revision: str) -> ConversationRecord | None:
-        """Return the record of a revision if this object has saved it; the database is not asked.
+        """Return the record of a revision that this object has saved, without reading the database.
 
-        Whether it is the newest yet is for an append to find out.
+        Whether it is still the newest, only an append can tell.
         """
         known = self._written.get(conversation_id)
         if known is None or known.revision != revision:
@@ -93,7 +93,7 @@ class Records:
         return RECORD.validate_python(known.record)
 
     def newest(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
-        """Return those of a scope or of all, the one saved last first."""
+        """Return the records of a scope, or all, the most recently saved first."""
         ends = ends_with(self._store, PydanticAIRecord.type)
         told = [record_in(events, key) for key, events in ends]
         found = [RECORD.validate_python(each) for each in told if each]
@@ -110,8 +110,9 @@ class Records:
         """Append messages and the record, in one transaction.
 
         Raises:
-            ConversationConflict: The newest revision is not the one expected, or what the messages
-                follow is erased, or in another conversation while this one has begun.
+            ConversationConflict: The newest revision is not the expected one, or the message that
+                the new ones follow is erased, or belongs to another conversation although this one
+                has begun.
         """
         key = record.conversation_id
         stream = self._store.stream(key)
@@ -130,7 +131,7 @@ class Records:
                 return
 
     def _stands(self, stream: UUID, key: str) -> _Known:
-        """Return where a conversation stands, as the database has it."""
+        """Return a conversation's current state from the database."""
         newest = newest_events(self._store, stream, TAIL)
         older = events_before(self._store, stream, newest[-1].version if newest else 0)
         return _Known(b"", record_in(chain(newest, older), key), Places.after(newest))
@@ -169,7 +170,7 @@ class Records:
         """Erase a conversation, or hide it while forks share its events.
 
         Raises:
-            ConversationConflict: Its revision is another one.
+            ConversationConflict: Its revision is not the expected one.
         """
         known, head = self.at_head(conversation_id)
         if known is None or known.revision != expected:

@@ -1,6 +1,6 @@
-"""`SavedRun`: a run of Pydantic AI is saved while it happens, and not only at its end.
+"""`SavedRun`: saves a Pydantic AI run as it happens, instead of only at its end.
 
-`StreamedRun` does so, and records what the model streams as well.
+`StreamedRun` also records what the model streams.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ __all__ = ["SavedRun", "StreamedRun"]
 
 
 class SavedRun(AbstractCapability[Any]):
-    """A capability that saves what a run has, before each request and before each tool.
+    """A capability that saves a run before each model request and before each tool call.
 
-    What a process had when it was killed is loaded by the next: what the user said, each answer,
-    the results of earlier steps. A run on it without a prompt goes on with the calls that no result
-    is known of. The result of a run is saved, too, so that nobody else needs to.
+    After a kill, the next process loads the prompt, each answer, and the results of earlier steps.
+    A run on these without a prompt makes the calls whose result is unknown. The run's result is
+    saved too, so the product need not call `save`.
 
     Args:
-        conversations: Where to.
-        scope: Whose the conversation is, as `EventStoreConversations.save` takes it.
+        conversations: The store to save to.
+        scope: The conversation's scope, as `EventStoreConversations.save` takes it.
     """
 
     def __init__(self, conversations: EventStoreConversations, *, scope: str | None = None) -> None:
@@ -54,16 +54,16 @@ class SavedRun(AbstractCapability[Any]):
         self._saving = asyncio.Lock()
 
     async def for_run(self, ctx: RunContext[Any]) -> SavedRun:
-        """Return a capability for one run, as each has a conversation of its own."""
+        """Return a capability for one run, with its own conversation."""
         own = copy(self)
         own._conversation, own._saving = None, asyncio.Lock()
         return own
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> AgentRunResult[Any]:
-        """Begin with what is stored, and save the result.
+        """Begin with the stored conversation, and save the result.
 
         Raises:
-            ConversationConflict: The run does not go on from what is stored.
+            ConversationConflict: The run does not start at the end of the stored conversation.
         """
         key = str(ctx.conversation_id)
         given = list(ctx.messages)
@@ -84,14 +84,14 @@ class SavedRun(AbstractCapability[Any]):
     async def wrap_model_request(
         self, ctx: RunContext[Any], *, request_context: Any, handler: Any
     ) -> Any:
-        """Save what the model is asked, ahead of it."""
+        """Save the messages of a model request, before it is sent."""
         await self._step(ctx)
         return await handler(request_context)
 
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: Any, tool_def: Any, args: Any, handler: Any
     ) -> Any:
-        """Save the answer that asks for a tool, ahead of it."""
+        """Save the answer that calls a tool, before the tool runs."""
         await self._step(ctx)
         return await handler(args)
 
@@ -114,10 +114,11 @@ class SavedRun(AbstractCapability[Any]):
 
 
 class StreamedRun(SavedRun):
-    """A `SavedRun` that records what the model streams, too: a kill leaves what had arrived.
+    """A `SavedRun` that also records what the model streams.
 
-    It has every run ask the model for a stream. What was left of an answer is an interrupted item
-    of the timeline, with its text, once the next run begins; loaded messages do not have it.
+    Every run requests a stream from the model. Once the next run begins, an answer cut off by a
+    kill is an interrupted item of the timeline with the text that had arrived; loaded messages do
+    not contain it.
     """
 
     async def wrap_run_event_stream(
@@ -140,7 +141,7 @@ class StreamedRun(SavedRun):
 
 
 def _piece(event: PartStartEvent | PartDeltaEvent) -> Delta:
-    """Return what an event of a stream adds to an answer."""
+    """Return the delta that a stream's event adds to an answer."""
     match event.part if isinstance(event, PartStartEvent) else event.delta:
         case TextPart(content=text) | TextPartDelta(content_delta=text):
             return Delta(text=text)
