@@ -28,7 +28,7 @@ def threaded(
         found: _T = await to_thread(getattr(self, method.__name__), *args, **named)
         return found
 
-    done.__name__, done.__doc__ = f"a{method.__name__}", f"Do what `{method.__name__}` does."
+    done.__name__, done.__doc__ = f"a{method.__name__}", f"Run `{method.__name__}` in a thread."
     return done
 
 
@@ -44,5 +44,5 @@ def iterated(
         while (one := await to_thread(next, found, nothing)) is not nothing:
             yield one
 
-    done.__name__, done.__doc__ = f"a{method.__name__}", f"Do what `{method.__name__}` does."
+    done.__name__, done.__doc__ = f"a{method.__name__}", f"Run `{method.__name__}` in a thread."
     return done

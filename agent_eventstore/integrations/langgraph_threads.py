@@ -1,6 +1,6 @@
 """A saver's threads: read, append to, copy and erase them, and cache recently used ones.
 
-A cached thread only reads new events. Whoever changes a thread must hold its lock.
+A cached thread only reads new events. The caller must hold the lock of a thread that it changes.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class EventStoreSession:
             self._settling = Settling(run, newest[0].version if newest else 0)
 
     def detach(self, *, blocked: bool) -> None:
-        """Settle recorded events without an item when a run ends; withdraw what a guardrail blocked."""
+        """Stop matching: settle recorded events without an item; withdraw those of a blocked run."""
         with self._lock:
             settling, self._settling = self._settling, None
             self._end.move()

@@ -74,7 +74,7 @@ class SessionTurns(EventStoreSession):
     async def get_turn_usage(
         self, user_turn_number: int | None = None, branch_id: str | None = None
     ) -> list[dict[str, Any]] | dict[str, Any]:
-        """Return the tokens of one turn of a branch, or of each; ``{}`` for a turn without a call."""
+        """Return the tokens of one turn of a branch, or of each; ``{}`` if a turn has no call."""
         found: dict[int, dict[str, Any]] = await self._run(self._of, turn_usage, branch_id)
         if user_turn_number is not None:
             return found.get(user_turn_number, {})
