@@ -126,7 +126,7 @@ class EventStoreSession:
             self._settling = Settling(run, newest[0].version if newest else 0)
 
     def detach(self, *, blocked: bool) -> None:
-        """Stop matching: settle recorded events without an item; withdraw those of a blocked run."""
+        """Settle the recorded events that have no item; withdraw them if a guardrail ``blocked``."""
         with self._lock:
             settling, self._settling = self._settling, None
             self._end.move()

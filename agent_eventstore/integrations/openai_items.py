@@ -66,10 +66,9 @@ _OUTPUT_IN = _around('"raw":{"output":[', "]}}")
 def cut_of(event: EventText) -> str:
     """Return the JSON of the items of a live event, without brackets.
 
-    A verbatim item is at the end of its event's JSON and is cut out there, without parsing the
-    interpreted form, which is as long. If a nested ``"raw"`` exists too, the result closes more
-    brackets than it opens: a list of such results is then not valid JSON, and the caller must use
-    `json_of`.
+    A verbatim item is at the end of its event's JSON and is cut out there, without decoding the
+    parsed form, which is as long. If a nested ``"raw"`` exists too, the result closes more brackets
+    than it opens: a list of such results is then not valid JSON, and the caller must use `json_of`.
     """
     _, kind, _, text, _ = event
     before, behind, begins, ends = _OUTPUT_IN if kind == _ANSWER else _ITEM_IN

@@ -1,8 +1,8 @@
 """Convert items of the OpenAI Agents SDK to events, and append them to a session.
 
-An item is stored verbatim under the payload's ``raw``, next to its interpreted form: a user
-message, the model's answer (its reasoning, messages and calls are one event), or the result of a
-call. An item without a form in the catalogue is an `OpenAIItem`.
+An item is stored verbatim under the payload's ``raw``, next to its parsed form: a user message, the
+model's answer (its reasoning, messages and calls are one event), or the result of a call. An item
+without a form in the catalogue is an `OpenAIItem`.
 """
 
 from __future__ import annotations

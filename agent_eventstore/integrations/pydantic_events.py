@@ -1,4 +1,4 @@
-"""Convert Pydantic AI's messages to events that hold the interpreted form and the message itself.
+"""Convert Pydantic AI's messages to events that hold the parsed form and the message itself.
 
 A request may become several events (instructions, user prompts, tool results); a response is one.
 The last of them holds the message itself in ``raw``, as `ModelMessagesTypeAdapter` writes it.
