@@ -126,7 +126,7 @@ class EventStoreSession:
             self._settling = Settling(run, newest[0].version if newest else 0)
 
     def detach(self, *, blocked: bool) -> None:
-        """Settle the recorded events that have no item; withdraw them if a guardrail ``blocked``."""
+        """Settle a run's recorded events that have no item; withdraw what a guardrail blocked."""
         with self._lock:
             settling, self._settling = self._settling, None
             self._end.move()
