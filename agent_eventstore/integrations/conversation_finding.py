@@ -40,7 +40,8 @@ def keys_with(store: EventStore, event_type: str, *, begins: str = "") -> Iterat
         if begins:
             query = query.where(streams.key.startswith(begins, autoescape=True))
         found = connection.execute(store.owner.limit(query, streams)).all()
-    return (row[1] or str(row[0]) for row in found)
+    # SQLite's LIKE ignores case.
+    return (key or str(stream) for stream, key in found if (key or "").startswith(begins))
 
 
 def ends_with(

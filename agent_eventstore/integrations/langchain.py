@@ -70,6 +70,7 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
             said = self._read()
             if erase and said.version:
                 self.store.erase(self.session_id, reason="the history was cleared")
+                self._said = _Said()
             elif said.messages:
                 ranges = VersionRange.of((each, each) for each in said.messages)
                 gone = Retraction(versions=ranges, reason="the history was cleared")

@@ -69,7 +69,8 @@ def at_path(value: Any, path: str) -> Any:
 def fits(condition: MatchCondition, namespace: tuple[str, ...]) -> bool:
     """Whether a namespace begins or ends with a path, in which ``*`` matches any label."""
     size = len(condition.path)
-    part = namespace[:size] if condition.match_type == "prefix" else namespace[-size:]
+    begin = 0 if condition.match_type == "prefix" else max(len(namespace) - size, 0)
+    part = namespace[begin : begin + size]
     return len(part) == size and all(
         wanted in ("*", label) for wanted, label in zip(condition.path, part, strict=True)
     )

@@ -144,10 +144,11 @@ class EventStoreStore(BaseStore):
                 )
                 if self.erase and gone:
                     self.store.erase(_key(namespace), reason="replaced or deleted", versions=gone)
+                    self._known.take(_key(namespace))
                 return
 
     def _namespaces(self, prefix: Namespace = ()) -> Iterator[Namespace]:
-        for key in keys_with(self.store, LanggraphItem.type, begins=_KEY):
+        for key in keys_with(self.store, LanggraphItem.type, begins=_key(prefix)):
             namespace = tuple(key.removeprefix(_KEY).split("."))
             if namespace[: len(prefix)] == prefix:
                 yield namespace

@@ -155,6 +155,7 @@ class Threads:
         with self.holding(thread_id):
             if self.now(thread_id).has_content:
                 self.store.erase(thread_id, reason="the thread was deleted")
+                self._known.take(thread_id)
 
     def delete_runs(self, run_ids: Collection[str], loads: Callable[[Typed], Any]) -> None:
         """Erase the checkpoints of runs in all threads, and the events that only they need."""
@@ -175,6 +176,7 @@ class Threads:
     def _erase(self, thread_id: str, versions: set[int], reason: str) -> None:
         if versions:
             self.store.erase(thread_id, reason=reason, versions=versions, derived=False)
+            self._known.take(thread_id)
 
     def _read(self, thread_id: str, thread: Thread) -> Thread:
         stream = self.store.stream(thread_id)

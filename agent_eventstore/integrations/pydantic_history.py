@@ -95,6 +95,10 @@ class Histories:
             self._memory.keep(stream, read, None if read is known else read.entries.size)
         return entries
 
+    def forget(self, stream: UUID) -> None:
+        """Remove a conversation from the cache."""
+        self._memory.take(stream)
+
     def _place(self, entry_id: str) -> tuple[UUID, int]:
         place = place_of(self._store, entry_id)
         if place is None:

@@ -176,3 +176,5 @@ class Records:
         if known is None or known.revision != expected:
             raise ConversationConflict(conversation_id)
         withdraw(self._store, conversation_id, head.version)
+        self._written.take(conversation_id)
+        self._histories.forget(self._store.stream(conversation_id))

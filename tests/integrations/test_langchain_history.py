@@ -65,6 +65,15 @@ def test_clear(store: EventStore, erase: bool) -> None:
     assert erase == any(each.data is None for each in store.read("s"))
 
 
+def test_an_erased_history_leaves_memory(store: EventStore) -> None:
+    """The object that erases the messages does not hold them any longer."""
+    said = history(store)
+    said.add_messages(SAID)
+    said.clear(erase=True)
+
+    assert {} == said._said.messages
+
+
 def test_all_or_none(store: EventStore) -> None:
     """A message that cannot be kept keeps the others of the call from it."""
     with pytest.raises(errors.InvalidEvent, match="remove"):

@@ -391,6 +391,18 @@ def test_an_erased_message_is_left_out(store: EventStore) -> None:
     assert SAID[1:] == found(saver, named("t")).checkpoint["channel_values"]["messages"]
 
 
+def test_what_is_erased_leaves_memory(store: EventStore) -> None:
+    """The process that deletes a thread, or prunes it, does not cache what it erased."""
+    saver = EventStoreSaver(store)
+    for thread_id, strategy in (("t", "delete"), ("u", "keep_latest")):
+        for _ in range(2):
+            put(saver, named(thread_id), {"messages": SAID})
+        found(saver, named(thread_id))
+        saver.prune([thread_id], strategy=strategy)
+
+        assert saver._threads._known.get(thread_id) is None
+
+
 def test_what_a_fork_shares_may_be_erased(store: EventStore) -> None:
     """A thread that goes on from another one has nothing that was erased there."""
     saver = EventStoreSaver(store)

@@ -7,9 +7,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from langgraph.store.base import GetOp, InvalidNamespaceError, PutOp, SearchOp
+from langgraph.store.base import (
+    GetOp,
+    InvalidNamespaceError,
+    ListNamespacesOp,
+    MatchCondition,
+    PutOp,
+    SearchOp,
+)
 
 from agent_eventstore import AsyncEventStore, EventStore
+from agent_eventstore.integrations.conversation_finding import keys_with
 from agent_eventstore.integrations.langgraph_events import LanggraphItem
 from agent_eventstore.integrations.langgraph_store import EventStoreStore
 
@@ -110,6 +118,23 @@ def test_namespaces(items: EventStoreStore) -> None:
     assert [] == items.list_namespaces(prefix=("users", "ada", "*"))
 
 
+@pytest.mark.parametrize("end", ["prefix", "suffix"])
+def test_an_empty_path_matches_every_namespace(items: EventStoreStore, end: Any) -> None:
+    """Every namespace begins and ends with it."""
+    asked = ListNamespacesOp(match_conditions=(MatchCondition(end, ()),))
+
+    assert [items.list_namespaces()] == items.batch([asked])
+
+
+def test_a_prefix_of_keys_is_exact(items: EventStoreStore, store: EventStore) -> None:
+    """A key that differs in case does not have it, on SQLite either."""
+    items.put(("Users", "ada"), "tea", {})
+
+    assert {STREAM, "langgraph.store:users.bob"} == {
+        *keys_with(store, LanggraphItem.type, begins="langgraph.store:users.")
+    }
+
+
 def test_a_batch(items: EventStoreStore, store: EventStore) -> None:
     """Reads see what was there before; of puts of a key the last counts, in one transaction."""
     last = PutOp(ADA, "tea", {"cups": 9})
@@ -162,6 +187,15 @@ def test_what_is_gone(store: EventStore, erase: bool) -> None:
     assert [("ada", "other")] == keys(items.search(ADA))
     assert [("ada", "other")] == keys(EventStoreStore(store).search(ADA))
     assert store.verify(STREAM).ok
+
+
+def test_an_erased_value_leaves_memory(store: EventStore) -> None:
+    """Not only the log: the process that erased it does not cache it either."""
+    items = EventStoreStore(store, erase=True)
+    items.put(ADA, "tea", {"kind": "drink"})
+    items.delete(ADA, "tea")
+
+    assert items._known.get(STREAM) is None
 
 
 def test_a_namespace_is_erased(items: EventStoreStore, store: EventStore) -> None:

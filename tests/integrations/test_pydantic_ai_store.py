@@ -343,6 +343,22 @@ async def test_deleting_erases(store: EventStore, conversations: EventStoreConve
     assert len(anew.messages) == 4
 
 
+async def test_what_is_deleted_leaves_memory(
+    store: EventStore, conversations: EventStoreConversations
+) -> None:
+    """The process that deletes a conversation does not cache its messages either."""
+    key = (await talk(conversations)).conversation_id
+    for _ in range(2):
+        assert await conversations.load(key) is not None
+    stream = store.stream(key)
+    cached = conversations._histories._memory.get(stream)
+    await conversations.delete(key)
+
+    assert cached is not None
+    assert conversations._histories._memory.get(stream) is None
+    assert conversations._records._written.get(key) is None
+
+
 async def test_deleting_what_forks_share(conversations: EventStoreConversations) -> None:
     """The fork keeps its history, and the conversation is not listed any more."""
     loaded = await talk(conversations)
