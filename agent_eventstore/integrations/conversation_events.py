@@ -108,8 +108,8 @@ def followed(store: EventStore, stream: UUID, known: _F) -> _F:
     """Return an adapter's state of a conversation after folding the events that it has not read.
 
     Returns a new object of the same class if an event that the state includes was erased or no
-    longer exists. A fork is read in full each time, because erasing its shared events appends none
-    to it.
+    longer exists. A fork is read in full each time, because it has no event that records an erasure
+    in its parent.
     """
     seen = Head(known.version, known.chain) if known.version else None
     with store._on_driver() as connection:

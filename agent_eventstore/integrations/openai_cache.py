@@ -34,8 +34,8 @@ def newest_items(store: EventStore, stream: UUID, limit: int | None) -> tuple[li
     """Return a conversation's newest live items, in order, and the version of its last event.
 
     Uses one transaction, unless the items fill more than a page. If nothing has changed since the
-    last read, it reads one row. A fork is read each time, because erasing its shared events appends
-    none to it.
+    last read, it reads one row. A fork is read each time, because it has no event that records an
+    erasure in its parent.
     """
     cache = _cache_of(store)
     before = cache.get(stream)

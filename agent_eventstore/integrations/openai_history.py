@@ -81,8 +81,8 @@ def replacing(
 ) -> list[NewEvent]:
     """Return the events that withdraw the newest live items and append others.
 
-    If some items of an event stay, they are written again. ``also`` are older items to withdraw,
-    whole events of them.
+    If some items of an event stay, they are written again. ``also`` are older items to withdraw
+    with them; they must be whole events.
     """
     events: list[NewEvent] = []
     if gone:
@@ -159,14 +159,14 @@ def first_page(limit: int | None) -> int:
 
 
 def is_stand_in(event: EventText) -> bool:
-    """Whether the event is a result that recovery recorded; a later real result replaces it."""
+    """Whether the event is a placeholder result of recovery's, which a later real one replaces."""
     if event.type != ToolResult.type or event.text is None or ITEM in event.text:
         return False
     return loads_json(event.text).get("status") in ("not_started", "outcome_unknown")
 
 
 def _is_settled(store: EventStore, stream: UUID, event: EventText) -> bool:
-    """Whether the event is a result of recovery's that a later real result replaces."""
+    """Whether the event is a placeholder result of recovery's for which a real one exists."""
     if not is_stand_in(event):
         return False
     told = loads_json(event.text or "")
@@ -189,7 +189,7 @@ def replace_newest(
         end: The session's end.
         wanted: The newest items, as they were read.
         output: The items that replace them.
-        prune: Returns whether an item, one of the oldest, is withdrawn too.
+        prune: Whether an older item is to be withdrawn too; called for the oldest ones.
     """
     found = True
 
