@@ -1,21 +1,21 @@
-"""A turn of an agent: what is about to happen is durable before it does; reading is a view."""
+"""Record one turn of an agent, and read it back: the messages, the tool calls, the hash chain."""
 
 import sys
 
 from agent_eventstore import Conversation, EventStore
 
-ORDERS = {"A-1": "shipped yesterday"}  # what the agent's one tool knows
+ORDERS = {"A-1": "shipped yesterday"}  # the data that the agent's only tool reads
 STATUS = {"name": "status", "arguments": '{"id": "A-1"}'}
 
 
 def ask(messages):
-    """Answer in place of a model: OpenAI's chat format, as its client would return it."""
+    """Stand in for a model: return an answer in OpenAI's chat format."""
     message, finish = {"role": "assistant"}, "stop"
     if messages[-1]["role"] == "tool":
         message["content"] = f"It was {messages[-1]['content']}."
     else:
-        wish = {"id": "call_1", "type": "function", "function": STATUS}
-        message["tool_calls"], finish = [wish], "tool_calls"
+        tool_call = {"id": "call_1", "type": "function", "function": STATUS}
+        message["tool_calls"], finish = [tool_call], "tool_calls"
     return {"object": "chat.completion", "choices": [{"message": message, "finish_reason": finish}]}
 
 
@@ -26,9 +26,9 @@ with Conversation.start(store, user_id="ada", base_instructions="Be brief.") as 
             request = turn.context(max_tokens=1_000, model="gpt-4o")
             with turn.llm_call(request) as call:
                 call.response(ask(request.messages))
-            for wanted in call.tool_calls:
-                with turn.tool(wanted) as tool:  # a crash from here on is "outcome unknown"
-                    tool.result(ORDERS[wanted.arguments["id"]])
+            for tool_call in call.tool_calls:
+                with turn.tool(tool_call) as tool:  # after a crash in here: "outcome unknown"
+                    tool.result(ORDERS[tool_call.arguments["id"]])
 
 for message in conversation.views.context(conversation.id, mode=None).messages:
     print(message)

@@ -40,21 +40,21 @@ CALLED = {
 }
 SUNNY_WHOLE = answer("It is 18 degrees and sunny.")
 ANSWERS: dict[str, list[Answer]] = {
-    "In three lines": [SUNNY],
+    "Quick start": [SUNNY],
+    "Sessions, turns and steps": [Streamed("openai-chat-text"), Streamed("openai-chat-text")],
     "In a web server": [SUNNY, SUNNY],
-    "The loop, call by call": [TOOL, SUNNY],
-    "Another SDK": [],
-    "With an event loop": [SUNNY],
+    "In an event loop": [SUNNY],
+    "Record each call yourself": [TOOL, SUNNY],
+    "Other SDKs": [],
     "Tool calls": [TOOL],
     "Tools that a framework runs": [Whole(CALLED), SUNNY_WHOLE],
-    "Which tools may be used": [],
+    "Tool policy": [],
     "Errors and retries": [
         Refused(429, {"error": {"message": "slowly"}}),
         Streamed("openai-chat-text", "short", after=3),
         SUNNY,
     ],
     "Large outputs": [Whole(CALLED)],
-    "Sessions, turns and steps": [Streamed("openai-chat-text"), Streamed("openai-chat-text")],
 }
 """What the model answers to each program."""
 
