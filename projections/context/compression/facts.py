@@ -113,11 +113,18 @@ def may_be_json(text: str) -> bool:
     if text.count("{") + text.count("[") <= _DEEPEST:
         return True
     depth = 0
-    for found in _BRACKET.finditer(text):
+    for found in _BRACKET.finditer(_without_strings(text)):
         depth += 1 if found.group() in "[{" else -1
         if depth > _DEEPEST:
             return False
     return True
+
+
+def _without_strings(text: str) -> str:
+    """Return JSON text without its strings: the brackets in them do not nest."""
+    if "\\" in text:
+        text = text.replace("\\\\", "").replace('\\"', "")
+    return "".join(text.split('"')[::2])
 
 
 def _name_and_arguments(call: Mapping[str, Any]) -> tuple[str, str]:
