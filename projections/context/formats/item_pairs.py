@@ -88,7 +88,7 @@ def settled(answers: Iterable[Answer]) -> list[Json]:
 
 
 def _key(item: Json) -> Any:
-    """Return the id that ties an output to its call."""
+    """Return the id that ties an output to its call; a server may send any type."""
     return item.get("call_id") or (
         item.get("id") if item["type"] == "local_shell_call_output" else None
     )
@@ -99,16 +99,24 @@ def _lost(items: Sequence[Json]) -> set[int]:
     waiting: dict[tuple[str, Any], list[Json]] = {}
     matched: set[int] = set()
     for item in items:
-        kind = item["type"]
+        kind, key = item["type"], _key(item)
+        if not isinstance(key, str | None):
+            continue
         if kind in OUTPUTS:
-            waiting.setdefault((kind, _key(item)), []).append(item)
-        elif kind in _CALLS and (calls := waiting.get((_CALLS[kind], _key(item)))):
+            waiting.setdefault((kind, key), []).append(item)
+        elif kind in _CALLS and (calls := waiting.get((_CALLS[kind], key))):
             matched |= {id(calls.pop(0)), id(item)}
     either = OUTPUTS.keys() | _CALLS.keys()
     lost = {id(item) for item in items if item["type"] in either and id(item) not in matched}
     callers = {_caller(item) for item in items if id(item) not in lost}
-    at_work = {id(i) for i in items if i["type"] == "program" and i.get("call_id") in callers}
-    requests = {item.get("id") for item in items if item["type"] == "mcp_approval_request"}
+    at_work = {
+        id(item)
+        for item in items
+        if item["type"] == "program" and isinstance(item["call_id"], str) and _key(item) in callers
+    }
+    asking = [item for item in items if item["type"] == "mcp_approval_request"]
+    requests = [item.get("id") for item in asking if isinstance(item.get("id"), str)]
+    lost |= {id(item) for item in asking if item.get("id") not in requests}
     return (lost - at_work) | {
         id(item)
         for item in items
@@ -117,9 +125,11 @@ def _lost(items: Sequence[Json]) -> set[int]:
     }
 
 
-def _caller(item: Json) -> Any:
+def _caller(item: Json) -> str | None:
+    """Return the id of an item's caller; "", which no item has, if it is not a text."""
     caller = item.get("caller")
-    return caller.get("caller_id") if isinstance(caller, dict) else None
+    found = caller.get("caller_id") if isinstance(caller, dict) else None
+    return found if isinstance(found, str | None) else ""
 
 
 def _in_words(answer: Answer, lost: set[int]) -> Iterable[Json]:
@@ -130,8 +140,10 @@ def _in_words(answer: Answer, lost: set[int]) -> Iterable[Json]:
             yield item
             continue
         else:
+            key = _key(item)
             told = "" if item["type"] in _CALLS else mention(item)
-            text = "\n".join(filter(None, (told, answer.results.get(_key(item) or ""))))
+            result = answer.results.get(key) if isinstance(key, str) else None
+            text = "\n".join(filter(None, (told, result)))
         if text:
             yield message("assistant", text)
 
@@ -169,7 +181,8 @@ def _bare(answer: Answer, renamed: dict[str, str]) -> Iterable[Json]:
             if "id" in FIELDS[item["type"]][0]:
                 stem = _STEM.match(given) if isinstance(given, str) else None
                 item["id"] = f"{stem[0] if stem else 'item'}_{answer.version}_{place}"
-                renamed[given] = item["id"]
+                if isinstance(given, str):
+                    renamed[given] = item["id"]
         yield item
 
 
@@ -181,7 +194,8 @@ def _leads_on(items: Sequence[Json], place: int) -> bool:
 def _asking(item: Json, renamed: dict[str, str]) -> Json:
     """Return an item that names its approval request by the id that the request has here."""
     request = item.get("approval_request_id")
-    return {**item, "approval_request_id": renamed[request]} if request in renamed else item
+    here = renamed.get(request) if isinstance(request, str) else None
+    return item if here is None else {**item, "approval_request_id": here}
 
 
 def _tied(items: Sequence[Json]) -> list[Json]:

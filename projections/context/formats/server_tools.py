@@ -93,12 +93,15 @@ def paired(said: Iterable[Said], *, paused: bool = False) -> list[tuple[str, lis
 
 def _take(turn: _Open, seen: set[Any], place: int, block: Json) -> set[int]:
     """Add a block to the turn; return its ``id()`` if it does not belong there."""
+    name = block.get("id") if block["type"] in _USES else block.get("tool_use_id", "")
+    if not isinstance(name, str | None):
+        return {id(block)}
     if block["type"] in _USES:
-        if block.get("id") in seen:
+        if name in seen:
             return {id(block)}
-        seen.add(block.get("id"))
-        turn[block.get("id")] = place, block
-    elif "tool_use_id" in block and turn.pop(block["tool_use_id"], None) is None:
+        seen.add(name)
+        turn[name] = place, block
+    elif "tool_use_id" in block and turn.pop(name, None) is None:
         return {id(block)}
     return set()
 
@@ -111,11 +114,11 @@ def _left_open(turn: _Open, held: Sequence[tuple[str, list[Json]]], paused: bool
     last = answers[-1]
     if last == len(held) - 1 and not paused:
         return {id(use) for _, use in turn.values()}
-    calling = {
+    calling = [
         block["caller"].get("tool_id")
         for block in held[last][1]
         if isinstance(block.get("caller"), dict)
-    }
+    ]
     return {
         id(use)
         for name, (place, use) in turn.items()
