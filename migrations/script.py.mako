@@ -19,4 +19,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    raise NotImplementedError("facts are never removed: restore a backup instead")
+    raise NotImplementedError("events are never removed: restore a backup instead")

@@ -1,4 +1,4 @@
-"""This project's contexts: through the public API on a real store, and of each strategy alone.
+"""This project's contexts: from the public API on a real store, and from each strategy alone.
 
 A transcript is imported message by message, as it grew, and the view is read at each call, as a
 product would see it. The strategies get plain messages and no store.

@@ -67,7 +67,7 @@ def trim_messages(
     def counter(trimmed: Sequence[Any]) -> int:
         return sum(message_tokens(originals[each.id]) for each in trimmed)
 
-    # It counts parts of a request, so the tokens besides messages are subtracted first.
+    # The counter sees only messages, so the request's other tokens are subtracted first.
     kept: Any = langchain.trim_messages(
         made,
         max_tokens=budget - request_tokens(()),

@@ -320,5 +320,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refuse: facts are never removed."""
-    raise NotImplementedError("facts are never removed: restore a backup instead")
+    """Refuse: events are never removed."""
+    raise NotImplementedError("events are never removed: restore a backup instead")

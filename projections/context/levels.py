@@ -52,7 +52,7 @@ TABLE = Table(
     sqlite_with_rowid=False,
 )
 
-_VERSION = b"2"
+_VERSION = b"3"
 """Raised when shortening or facts change, so that what was made before is not found any more."""
 
 _MOST_AT_ONCE = 500  # digests in one query

@@ -191,7 +191,7 @@ def _count_value(value: object, tokenizer: Tokenizer) -> Count:
 
 
 def _text_of(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    return value if isinstance(value, str) else _json(value)
 
 
 def _count_content(content: object, tokenizer: Tokenizer) -> Count:

@@ -1,13 +1,12 @@
-"""Facts that a message states: names, numbers, paths; each found by a plain rule.
+"""Facts in messages: names, numbers, paths, each found by a fixed pattern.
 
-A fact is a short literal that a later tool call may need again, letter for letter: an order
-number, a date, a path, a person's name. It must survive before the prose around it does. Numbers
-that only say how much (prices, counts) are none. The rules are plain patterns, so that the same
-text gives the same facts for ever; whoever changes them raises the version of the projection that
-stores their answers.
+A fact is a short literal that a later tool call may need exactly: an order number, a date, a path,
+a person's name. Facts are kept longer than the prose around them. Numbers that only state a
+quantity (prices, counts) are not facts. The patterns are fixed, so the same text always has the
+same facts. If you change a pattern, raise the version of the projection that stores the facts.
 
-Messages are in OpenAI's chat format, but nobody has checked them: what is odd in them is skipped.
-Tool calls may be of functions, of custom tools, or in the older single form.
+Messages are in OpenAI's chat format, but unchecked: fields of an unexpected type are skipped. Tool
+calls may call functions or custom tools, or be in the older form ``function_call``.
 """
 
 from __future__ import annotations
@@ -34,23 +33,23 @@ __all__ = [
 
 FactKind = Literal["identifier", "name", "phrase", "term"]
 """``identifier``: an id, date, path, address; ``name``: a proper noun; ``phrase``: a short value
-of several words; ``term``: a word of some fixed vocabulary, such as a status."""
+of several words; ``term``: a word from a fixed vocabulary, such as a status."""
 
 MOST_FACTS = 64
-"""Of one message; beyond, those in front stay."""
+"""The most facts of one message: the first ones are kept."""
 
 _DEEPEST = 100
 _BRACKET = re.compile(r"[\[\]{}]")
 
-_READ = 100_000  # characters of a text that are looked at
+_READ = 100_000  # characters; the rest of a text is not searched
 _LONGEST_TERM = 48
 _LONGEST_PHRASE = 64
 _LEAST_DIGITS = 5
 _LEAST_NUMBER = 10**_LEAST_DIGITS
 
-# ASCII on purpose: in a text without blanks between words, an identifier ends where they begin.
-# What stands before, and how long it may be, keep the time linear on runs without an end. Plain
-# words hold no fact, and a literal no blank: the second line passes over most of a prose at once.
+# ASCII only: in a script without spaces between words, an identifier ends at the first letter of
+# that script. The lookbehinds and length limits keep the time linear on very long runs. Lower-case
+# words contain no facts: the second line skips a run of them, which is most of any prose, at once.
 _LITERAL = re.compile(
     r"(?=[\w~.@/#-])(?:"
     r"(?<!\S)(?:[a-z]++[.,;:!?]?(?:\s++|\Z))+"
@@ -69,7 +68,7 @@ _CJK = re.compile(r"[\u3041-\u30fa\u4e00-\u9fa5\uac00-\ud7a3]")
 
 
 def texts_of(message: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the texts of a message's content, without those of its tool calls."""
+    """Yield the texts in a message's content; tool calls are not included."""
     content = message.get("content")
     if isinstance(content, str):
         yield content
@@ -81,7 +80,7 @@ def texts_of(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def calls_of(message: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return name and arguments of each tool call, in their order."""
+    """Return the name and the arguments of each tool call, in order."""
     calls = message.get("tool_calls")
     older = message.get("function_call")
     if calls is None and older is None:
@@ -94,9 +93,10 @@ def calls_of(message: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def json_of(text: str) -> Any:
-    """Return the JSON object or list that a text is; None if it is something else.
+    """Return the value of a text that is a JSON object or list; None for any other text.
 
-    None also where it is nested so deep that how much of the stack is left would decide.
+    Also returns None if the value nests more than 100 levels deep: parsing it could succeed or fail
+    depending on how much stack is left.
     """
     if not may_be_json(text):
         return None
@@ -107,17 +107,24 @@ def json_of(text: str) -> Any:
 
 
 def may_be_json(text: str) -> bool:
-    """Whether a text begins as a JSON object or list does, and nests no deeper than is looked."""
+    """Whether a text begins like a JSON object or list and nests at most 100 levels deep."""
     if text[:1] not in ("{", "["):
         return False
     if text.count("{") + text.count("[") <= _DEEPEST:
         return True
     depth = 0
-    for found in _BRACKET.finditer(text):
+    for found in _BRACKET.finditer(_without_strings(text)):
         depth += 1 if found.group() in "[{" else -1
         if depth > _DEEPEST:
             return False
     return True
+
+
+def _without_strings(text: str) -> str:
+    """Return JSON text without its strings: the brackets in them do not nest."""
+    if "\\" in text:
+        text = text.replace("\\\\", "").replace('\\"', "")
+    return "".join(text.split('"')[::2])
 
 
 def _name_and_arguments(call: Mapping[str, Any]) -> tuple[str, str]:
@@ -130,14 +137,14 @@ def _name_and_arguments(call: Mapping[str, Any]) -> tuple[str, str]:
 
 
 class Fact(NamedTuple):
-    """A literal, and what kind of one."""
+    """A literal and its kind."""
 
     text: str
     kind: FactKind
 
 
 def facts_of_text(text: str) -> Iterator[Fact]:
-    """Yield the facts of prose, as they come; some more than once."""
+    """Yield the facts in prose, in order; a fact may be yielded more than once."""
     for found in _LITERAL.finditer(text, 0, _READ):
         literal = found[1]
         if literal is None:
@@ -147,13 +154,13 @@ def facts_of_text(text: str) -> Iterator[Fact]:
         elif literal[0].isupper() and len(literal) > 2 and not _begins_sentence(text, found):
             yield Fact(literal, "name")
     if text.isascii():
-        return  # No quotation mark of these is.
+        return  # None of the quotation marks in _QUOTED is ASCII.
     for quoted in _QUOTED.finditer(text, 0, _READ):
         yield Fact(quoted.group(1), "phrase")
 
 
 def names_identifier(text: str) -> bool:
-    """Whether there is an identifier among the facts of prose: told by the first."""
+    """Whether the facts in prose include an identifier; stops at the first one."""
     for found in _LITERAL.finditer(text, 0, _READ):
         literal = found[1]
         if literal is not None and not literal.isalpha() and _is_identifier(literal):
@@ -162,10 +169,10 @@ def names_identifier(text: str) -> bool:
 
 
 def facts_of_json(value: Any) -> Iterator[Fact]:
-    """Yield the facts of a JSON value, in its order; keys only where they are identifiers."""
+    """Yield the facts in a JSON value, in order; a key is a fact only if it is an identifier."""
     if isinstance(value, dict):
         if value.keys() == {"columns", "rows"}:
-            value = {"rows": value["rows"]}  # A table's columns are keys.
+            value = {"rows": value["rows"]}  # The columns of a table are keys.
         for key, held in value.items():
             if any(map(str.isdigit, key)) and _is_identifier(key):
                 yield Fact(key, "identifier")
@@ -180,7 +187,7 @@ def facts_of_json(value: Any) -> Iterator[Fact]:
 
 
 def facts_of_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[Fact, ...]:
-    """Return the distinct facts of messages in OpenAI's chat format, in their order."""
+    """Return the distinct facts in messages of OpenAI's chat format, in order."""
     found: dict[str, Fact] = {}
     for message in messages:
         here: dict[str, Fact] = {}
@@ -196,9 +203,9 @@ def facts_of_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[Fact, ...]
 def lasting_facts(
     messages: Iterable[Mapping[str, Any]], shorter: Iterable[Mapping[str, Any]]
 ) -> tuple[Fact, ...]:
-    """Return the facts of messages that their shorter form holds too.
+    """Return the facts in messages that their shorter form contains too.
 
-    So no level of detail holds a fact that a higher one lacks.
+    So no level of detail contains a fact that a higher level lacks.
     """
     facts = facts_of_messages(messages)
     if not facts:
@@ -234,12 +241,12 @@ def _facts_of_value(value: str) -> Iterable[Fact]:
 
 
 def _is_whole(text: str) -> bool:
-    """Whether the text holds no half of a surrogate pair."""
+    """Whether the text contains no surrogate."""
     return _SURROGATE.search(text) is None
 
 
 def _is_identifier(literal: str) -> bool:
-    """Whether a literal, which has not letters alone, is an identifier."""
+    """Whether a literal that does not consist of letters only is an identifier."""
     if "@" in literal or "/" in literal or "_" in literal or _DATE.fullmatch(literal):
         return True
     if not any(map(str.isalpha, literal)):

@@ -1,12 +1,12 @@
-"""Strategies by age: what is old loses detail first, or drops out of a window.
+"""Strategies by age: old items lose detail first, or drop out of a window.
 
-`LevelOfDetail` lets the history fade: an item of age ``a`` (the newest is 1) is shortened under the
-pressure under which one sixteen times as old becomes its facts, and one sixty-four times as old
-loses its identifiers. Facts go one by one. No single age is a border, and the newest messages are
-the last to be touched.
+`LevelOfDetail` orders reductions by weight times age, highest first: an item of age ``a`` (the
+newest is 1) is shortened at the same point at which an item of age ``16 a`` is reduced to its
+facts, and an item of age ``64 a`` loses its identifiers. Facts are removed one by one. There is no
+fixed age limit, and the newest messages lose detail last.
 
-`LiveSummary` leaves the newest input or tool result as it is, and sends summaries of all others.
-`SlidingWindow` is the plainest strategy: the newest groups as they are, nothing of what is older.
+`LiveSummary` sends the newest input or tool result unchanged, and summaries of all others.
+`SlidingWindow` is the simplest strategy: it sends the newest groups unchanged and drops the others.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ __all__ = ["LevelOfDetail", "LiveSummary", "SlidingWindow"]
 
 _SUMMARY = 64
 _TO_FACTS = 4
-_UNIT = 8  # by how much the age of any other group counts for more than that of the newest
-# Weights below that of the facts, as a fact can leave only what has become one.
+_UNIT = 8  # factor on the age of every item except the newest and summaries
+# At most _TO_FACTS, because a fact can be removed only after its item was reduced to facts.
 _FACTS: dict[FactKind, int] = {"term": 4, "phrase": 3, "name": 2, "identifier": 1}
 _NO_ROOM = "no room for all of its facts"
 
 
 @dataclass(frozen=True, slots=True)
 class LevelOfDetail:
-    """Lowers detail with age: full, shortened, facts, and of these one by one."""
+    """Lower detail with age: full, shortened, facts; then remove the facts one by one."""
 
     name: ClassVar[str] = "level_of_detail"
     version: ClassVar[int] = 1
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterator[Reduction]:
-        """Yield the reductions in the order of weight times age; ``intent`` does not matter."""
-        # A summary stands for all that is older than it, and to the newest group nobody has
-        # answered yet: they are the last to go.
+        """Yield the reductions by weight times age, highest first; ``intent`` is not used."""
+        # A summary replaces everything older, and the newest group has no answer yet: both lose
+        # detail last.
         newest = len(items) - 1
         ages = {
             index: 1 if item.kind == "summary" or index == newest else _UNIT * (len(items) - index)
@@ -52,7 +52,7 @@ class LevelOfDetail:
         order = sorted(ages, key=lambda index: (-ages[index], index))
         stages = [
             (_SUMMARY, _summaries(items, order)),
-            (_TO_FACTS, _lowered(order, "facts", "only facts told nowhere else stay")),
+            (_TO_FACTS, _lowered(order, "facts", "only facts found nowhere else are kept")),
             *((weight, _facts(items, order, kind)) for kind, weight in _FACTS.items()),
             (min(_FACTS.values()), _lowered(order, "dropped", _NO_ROOM)),
         ]
@@ -64,9 +64,9 @@ class LevelOfDetail:
 
 
 class LiveSummary(LevelOfDetail):
-    """The newest input or tool result as it is, all others as their summaries (document 004).
+    """Send the newest input or tool result unchanged, all others as summaries (document 004).
 
-    Beyond the budget, detail is lowered with age.
+    Over the budget, detail is lowered with age.
     """
 
     __slots__ = ()
@@ -100,13 +100,13 @@ def _facts(items: Sequence[Item], order: Sequence[int], kind: FactKind) -> Itera
 
 
 class SlidingWindow:
-    """Drops whole groups, oldest first; nothing is ever shortened."""
+    """Drop whole groups, oldest first; nothing is shortened."""
 
     name = "sliding_window"
     version = 1
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
-        """Return a drop for each item that is not mandatory; ``intent`` does not matter."""
+        """Return a reduction to ``dropped`` for each item, except mandatory ones."""
         return [
             Reduction(
                 index, "dropped", why=f"outside the window, {len(items) - index} from the end"

@@ -1,7 +1,7 @@
-"""How full a request is, and from what point on a history is made smaller.
+"""How full a request is, and when a history is compressed.
 
-The two shares are those of document 000 (4.3): compression sets in above the trigger and goes down
-to the target, so that there is room again for some turns. Pure functions of sizes.
+Trigger and target are the shares of document 000 (4.3): above the trigger, a history is compressed
+down to the target, which leaves room for some turns. Pure functions of sizes.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ _QUARTER = Fraction(1, 4)
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From what share of the budget on a history is made smaller, and to what share.
+    """The share of the budget above which a history is compressed, and the share it is cut to.
 
-    Where the fixed part of a request (system part, tools, task) takes more than a quarter of the
-    budget, the shares apply as if it took a quarter: what is left for the history is divided as it
-    would be then. Otherwise a large system part would leave no room between the two.
+    If the fixed part of a request (system part, tools, task) takes more than a quarter of the
+    budget, the remaining room for the history is divided as if the fixed part took exactly a
+    quarter. Otherwise a large system part would leave no room between the two shares.
 
     Attributes:
-        trigger: Above it, the history is made smaller.
-        target: To it, where all of the history is planned anew.
-        frozen: Share of the history's room that may be taken by what stands from earlier steps: up
-            to it, only what came since is made smaller; 0 for never.
+        trigger: Above this share, the history is compressed.
+        target: The share to compress to when the whole history is planned.
+        frozen: The most of the history's room, as a share, that the result of earlier steps may
+            take to be left unchanged, so that only newer messages are compressed; with 0, the whole
+            history is planned every time.
 
     Raises:
-        InvalidSettings: Not ``0 < target < trigger <= 1``, or ``frozen`` is no share.
+        InvalidSettings: Not ``0 < target < trigger <= 1``, or ``frozen`` is not between 0 and 1.
     """
 
     trigger: float = 1.0
@@ -56,30 +57,30 @@ class Thresholds:
             raise InvalidSettings(tuple(problems))
 
     def trigger_tokens(self, fixed: int, budget: int) -> int:
-        """Return above how many tokens a request is made smaller; never more than the budget.
+        """Return the number of tokens above which a request is compressed, at most the budget.
 
         Args:
-            fixed: Tokens of what every request holds.
-            budget: Tokens that a request may have.
+            fixed: Tokens of the fixed part.
+            budget: Token limit of the request.
         """
         return _share_of(self.trigger, fixed, budget)
 
     def target_tokens(self, fixed: int, budget: int) -> int:
-        """Return to how many tokens it is made smaller: at least the fixed part, if that fits."""
+        """Return the number of tokens to compress to: at least the fixed part, if that fits."""
         return _share_of(self.target, fixed, budget)
 
 
 @dataclass(frozen=True, slots=True)
 class ContextUsage:
-    """How much of its budget a request takes.
+    """How much of its budget a request uses.
 
     Attributes:
         used: Tokens of the request.
-        budget: Tokens that it may have.
-        percent: Used of the budget, to one decimal; above 100 where it does not fit.
-        remaining: Tokens left; 0 where it does not fit.
-        status: ``normal``; ``warning``: compression is near; ``compressing``: the history is too
-            large for its budget or its trigger, and is sent with less detail.
+        budget: Token limit of the request.
+        percent: Percentage used, to one decimal; above 100 if the request does not fit.
+        remaining: Tokens left; 0 if the request does not fit.
+        status: ``normal``; ``warning``: compression is near; ``compressing``: the history is over
+            its budget or its trigger, and is sent with less detail.
     """
 
     used: int
@@ -98,16 +99,16 @@ def usage_of(
     warn_tokens: int | None = None,
     compressed: bool = False,
 ) -> ContextUsage:
-    """Return how much of its budget a request takes.
+    """Return how much of its budget a request uses.
 
     Args:
         used: Tokens of the request.
-        budget: Tokens that it may have.
-        fixed: Of the used, those of what every request holds.
-        thresholds: When compression sets in; None: the defaults.
-        warn_tokens: From how many tokens on it is a warning; None: from seven eighths of the
-            trigger on.
-        compressed: Whether the request has already been made smaller.
+        budget: Token limit of the request.
+        fixed: Tokens of the fixed part, included in ``used``.
+        thresholds: When to compress; None for the defaults.
+        warn_tokens: Number of tokens from which the status is ``warning``; None for seven eighths
+            of the trigger.
+        compressed: Whether the request has already been compressed.
     """
     trigger = (thresholds or Thresholds()).trigger_tokens(fixed, budget)
     warning = trigger * 7 // 8 if warn_tokens is None else warn_tokens
@@ -118,7 +119,7 @@ def usage_of(
     return ContextUsage(used, budget, percent, max(budget - used, 0), status)
 
 
-@lru_cache(maxsize=1024)  # The same at every request whose fixed part is.
+@lru_cache(maxsize=1024)  # Requests with the same fixed part have the same share.
 def _share_of(share: float, fixed: int, budget: int) -> int:
     exact = exactly(share)
     as_if = fixed + (exact - _QUARTER) / (1 - _QUARTER) * (budget - fixed)
@@ -128,5 +129,5 @@ def _share_of(share: float, fixed: int, budget: int) -> int:
 
 @lru_cache(maxsize=64)
 def exactly(share: float) -> Fraction:
-    """Return a share as it is written: of 0.8, the float is a little more or less."""
+    """Return a share exactly as it is written: the float 0.8 is slightly more or less."""
     return Fraction(str(share))

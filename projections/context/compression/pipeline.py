@@ -1,8 +1,9 @@
-"""`compress`: a list of messages made smaller by a strategy, without a store.
+"""`compress`: make a list of messages fit a budget with a strategy, without a store.
 
-Plain messages go in; messages that fit come out, in the order of the conversation, with an account
-of each. No state is kept: whoever goes on with the compressed messages, instead of compressing the
-whole history at each turn, keeps the prefix the same until the trigger is passed again.
+It takes plain messages, and returns messages that fit, in the order of the conversation, with an
+entry for each group. No state is kept. A caller that goes on with the compressed messages, instead
+of compressing the whole history at each turn, keeps the prefix the same until the trigger is passed
+again.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from projections.tokens import Tokenizer, count_messages, count_tools, tokenizer
 __all__ = ["Compressed", "Entry", "MakeSearch", "Placed", "assemble", "compress"]
 
 MakeSearch = Callable[[Sequence[Item]], Search]
-"""Makes a search over items, such as `MemorySearch` itself."""
+"""Returns a search over items; the class `MemorySearch` is one."""
 
 
 class Placed(NamedTuple):
-    """Messages that stand together, and the item that they are; None for the digest."""
+    """The messages of one item, and the item; None for the digest."""
 
     messages: tuple[Message, ...]
     item: Item | None
 
 
 def assemble(items: Sequence[Item], reduced: Reduced, header: str = DIGEST_HEADER) -> list[Placed]:
-    """Return what is left of items, oldest first.
+    """Return the messages to send for reduced items, oldest first.
 
-    The facts are one system message, the digest, which stands where the oldest of them stood.
+    All facts form one system message, the digest, in the place of the oldest item at ``facts``.
 
     Args:
-        items: As they were reduced.
-        reduced: What each has come to.
-        header: What the digest begins with; the one that it was counted with.
+        items: The items that were reduced.
+        reduced: The result of `reduce` for these items.
+        header: The beginning of the digest, the same that `reduce` counted.
     """
     digest = digest_text(items, reduced, header)
     placed: list[Placed] = []
@@ -57,16 +58,16 @@ def assemble(items: Sequence[Item], reduced: Reduced, header: str = DIGEST_HEADE
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What became of one group of messages.
+    """How one group of messages is sent.
 
     Attributes:
-        first: Place of its first message, from 1.
-        count: How many messages it has.
+        first: Position of its first message, from 1.
+        count: Number of its messages.
         kind: Role of its first message, or ``summary``.
-        level: At which it is sent.
-        tokens_before: As it was.
-        tokens_after: As it is sent; of facts, those of its line in the digest.
-        why: Why it lost detail, or why it could not; empty if nothing asked for it.
+        level: The level at which it is sent.
+        tokens_before: Tokens of the unchanged messages.
+        tokens_after: Tokens sent; for facts, those of its line in the digest.
+        why: Why it lost detail, or that it is mandatory; empty if neither applies.
     """
 
     first: int
@@ -80,13 +81,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """Messages that fit, and how they came about.
+    """Messages that fit, and how they were selected.
 
     Attributes:
-        messages: To be sent, in OpenAI's chat format; those that are whole are the ones given.
-        tokens: Of the request, tools and the start of the reply included.
-        usage: The same, beside the budget.
-        entries: The account: one entry a group, oldest first.
+        messages: The messages to send, in OpenAI's chat format; unchanged ones are the same objects
+            that were passed in.
+        tokens: Tokens of the request, including tools and the start of the reply.
+        usage: The same tokens, compared with the budget.
+        entries: One entry for each group, oldest first.
     """
 
     messages: tuple[Message, ...]
@@ -105,26 +107,27 @@ def compress(
     thresholds: Thresholds | None = None,
     search: Search | MakeSearch | None = None,
 ) -> Compressed:
-    """Return messages that fit into a budget.
+    """Return messages that fit a budget.
 
-    System messages, the first and the latest user message are sent as they are; groups of a call
-    and its results stay together.
+    System messages, the first and the latest user message are sent unchanged. A call and its
+    results stay together.
 
     Args:
         messages: A history in OpenAI's chat format, oldest first.
-        max_tokens: What the request may have, tools and the start of the reply included.
-        strategy: Its name, or itself.
-        model: Whose tokens are counted; see `projections.tokens.tokenizer_for`.
-        tools: Declarations that go with the request.
-        thresholds: None: whatever exceeds ``max_tokens`` is reduced until it just fits. Otherwise
-            nothing happens up to the trigger, and above it the request is reduced to the target.
-        search: For strategies that retrieve: over the items of these messages, or what makes one;
-            None is `MemorySearch`.
+        max_tokens: Token limit of the request, including tools and the start of the reply.
+        strategy: A strategy, or its name.
+        model: The model to count tokens for; see `projections.tokens.tokenizer_for`.
+        tools: The tool declarations of the request.
+        thresholds: With None, a request over ``max_tokens`` is reduced until it just fits.
+            Otherwise nothing happens up to the trigger; above it, the request is reduced to the
+            target.
+        search: For strategies that retrieve: a search over the items of these messages, or a
+            callable that returns one; None for `MemorySearch`.
 
     Raises:
-        BudgetInfeasible: What must be sent exceeds ``max_tokens``.
+        BudgetInfeasible: The mandatory messages exceed ``max_tokens``.
         UnknownStrategy: No strategy has this name.
-        EncodingNotBundled: The model's tokenizer is not carried along.
+        EncodingNotBundled: The encoding of the model is not bundled.
     """
     chosen = strategy_of(strategy)
     tokenizer = tokenizer_for(model)
@@ -165,7 +168,7 @@ def _reduced(
 def _search(items: Sequence[Item], search: Search | MakeSearch | None) -> Search:
     if search is None:
         return MemorySearch(items)
-    # A class of searches has their methods too, so it is not told by these alone.
+    # A class has the methods of its instances, so `isinstance(search, Search)` holds for it too.
     if isinstance(search, type) or not isinstance(search, Search):
         return search(items)
     return search

@@ -1,7 +1,7 @@
-"""Carrying out reductions until a request fits: the one place where a budget is held.
+"""Carry out reductions until a request fits: the only place that enforces a budget.
 
-The tokens of a digest line are the sum of those of its words: a text can be cut before a blank
-and behind a line end without a change of its tokens, so nothing is tokenized twice.
+The tokens of a digest line are the sum of the tokens of its words: a text can be split before a
+space or after a line end without changing its tokens. So nothing is tokenized twice.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from projections.tokens import Tokenizer, tokenizer_for
 __all__ = ["DIGEST_HEADER", "Reduced", "digest_line", "digest_text", "header_tokens", "reduce"]
 
 DIGEST_HEADER = "CONVERSATION_DIGEST\nWhat earlier messages named:"
-"""What the message that holds the facts begins with."""
+"""How the digest begins, the message with the facts."""
 
 _RANK = {level: rank for rank, level in enumerate(LEVELS)}
-_MESSAGE = 5  # tokens of a system message without its content, and the line end of its header
+_MESSAGE = 5  # tokens of a system message without content, and of the line end after the header
 _LINE_END = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What every item has come to.
+    """The result for every item, in the order of the items.
 
     Attributes:
-        levels: Of each item; ``facts`` only where a line of the digest is left.
-        facts: Of each item at ``facts``, the facts that its line holds.
-        reasons: Of each item, why it lost detail; empty for those that did not.
-        sizes: Tokens of each item as it is now; of facts, those of its line.
-        tokens: Of everything, with what is fixed; an upper bound where there is a digest.
+        levels: The level; ``facts`` only if the item still has a line in the digest.
+        facts: The facts in the item's line of the digest; empty at other levels.
+        reasons: Why the item lost detail; empty if it did not.
+        sizes: Tokens of the item at its level; for facts, those of its line.
+        tokens: Tokens of the whole request, with the fixed part; an upper bound with a digest.
     """
 
     levels: tuple[Level, ...]
@@ -60,29 +60,29 @@ def reduce(
     known: Collection[str] = (),
     sections: Mapping[str, int] | None = None,
 ) -> Reduced:
-    """Carry out reductions in their order, up to the first moment when the request fits.
+    """Carry out reductions in order, and stop as soon as the request fits.
 
-    First those of sections that are over their limits, each up to the moment when it fits. Where
-    the last of them takes it far below that, the newest items get their detail back.
+    Sections over their limits come first: each is reduced by its own reductions until it fits. If
+    the last reduction takes the request below ``least``, the newest items get their detail back.
 
     Args:
-        items: Oldest first.
-        reductions: As a strategy gives them.
-        fixed: Tokens of all that is sent besides the items.
+        items: The items, oldest first.
+        reductions: The reductions of a strategy.
+        fixed: Tokens of everything that is sent in addition to the items.
         max_tokens: Upper limit for all tokens.
         tokenizer: Counts the digest.
-        header: What the digest begins with.
-        strict: Whether what does not fit in the end is refused.
-        kept: Indexes of items that come down to their shorter form, and no further.
-        least: Tokens that the request should have at least, if there are items for it.
-        most: Upper limits for all tokens when items get their detail back, tried in turn.
-        known: Facts that the request tells besides, so that the digest need not.
-        sections: Upper limits for the tokens of sections, ``digest`` among them; see `section_of`.
+        header: How the digest begins.
+        strict: Whether to raise an error if the request does not fit in the end.
+        kept: Indexes of items that are reduced to their shorter form, and no further.
+        least: Tokens that the request should have at least, if there are enough items.
+        most: Upper limits for all tokens while items get their detail back, tried in turn.
+        known: Facts that the rest of the request contains, so that the digest omits them.
+        sections: Upper limits for the tokens of sections, including ``digest``; see `section_of`.
 
     Raises:
-        BudgetInfeasible: All reductions are carried out and it still does not fit; it names the
-            mandatory items and their sizes.
-        ValueError: A reduction is of no item, or to no level.
+        BudgetInfeasible: The request does not fit after all reductions; the error names the items
+            that are left and their sizes.
+        ValueError: A reduction has an invalid index or level.
     """
     state = _State(items, fixed, tokenizer, header, kept, known)
     limits = dict(sections or {})
@@ -97,7 +97,7 @@ def reduce(
         state.carry_out(reduction)
         done.append(reduction)
     if state.tokens < least and before <= max(most[:1], default=0):
-        # The last one was too much, and what was there before it is little more than it should be.
+        # The last reduction was too much, and without it the first ceiling holds: leave it out.
         state = _State(items, fixed, tokenizer, header, kept, known)
         for reduction in (*first, *done[:-1]):
             state.carry_out(reduction)
@@ -116,12 +116,12 @@ def _within(
     state: _State,
     reductions: Iterable[Reduction],
 ) -> Iterator[Reduction]:
-    """Bring each section within its limit by its own reductions, and yield these."""
+    """Bring each section within its limit by its own reductions, and yield those carried out."""
     for name, most in limits.items():
         if name == "digest" or state.held(name) <= most:
             continue
         for reduction in reductions:
-            # What is no index is refused in its turn.
+            # `carry_out` rejects an invalid index when its turn comes.
             if 0 <= reduction.item < len(items) and items[reduction.item].section == name:
                 told = reduction._replace(why=f"over section_budgets.{name}: {reduction.why}")
                 state.carry_out(told)
@@ -131,7 +131,7 @@ def _within(
 
 
 def digest_text(items: Sequence[Item], reduced: Reduced, header: str = DIGEST_HEADER) -> str | None:
-    """Return the text that holds the facts, a line an item; None if there is none."""
+    """Return the text of the digest, with a line for each item at ``facts``; None without any."""
     lines = [
         digest_line(item, facts)
         for item, level, facts in zip(items, reduced.levels, reduced.facts, strict=True)
@@ -141,18 +141,18 @@ def digest_text(items: Sequence[Item], reduced: Reduced, header: str = DIGEST_HE
 
 
 def digest_line(item: Item, facts: Iterable[str]) -> str:
-    """Return the line of one item."""
+    """Return the line of an item in the digest."""
     said = " ".join(facts) if item.told is None else item.told
     return f"{item.label}: {said}"
 
 
 def header_tokens(header: str, tokenizer: Tokenizer) -> int:
-    """Return the tokens of the digest's message without its lines."""
+    """Return the tokens of the digest message without its lines."""
     return _MESSAGE + _count(header, tokenizer.name)
 
 
 class _State:
-    """The levels as they are now, and the tokens of a request that has them."""
+    """The current level of each item, and the tokens of a request at these levels."""
 
     def __init__(
         self,
@@ -179,10 +179,10 @@ class _State:
     def carry_out(self, reduction: Reduction) -> None:
         index = reduction.item
         if not 0 <= index < len(self._items) or reduction.to not in _RANK:
-            raise ValueError(f"a strategy gave {reduction} for {len(self._items)} items")
+            raise ValueError(f"the strategy returned {reduction} for {len(self._items)} items")
         level = self._level[index]
         if self._items[index].mandatory:
-            return  # What must be sent is sent, whatever a strategy says.
+            return  # Mandatory items are sent in full, whatever a strategy returns.
         if index in self._kept and reduction.to != "full":
             if reduction.fact is not None or not self._items[index].has_shorter:
                 return
@@ -202,7 +202,7 @@ class _State:
         return sum(size for item, size, n in sizes if n != "facts" and item.section == section)
 
     def shorten_digest(self, reductions: Iterable[Reduction], most: int) -> None:
-        """Let the digest forget, in the order of the reductions, until it is within a limit."""
+        """Remove facts from the digest, in the order of the reductions, until it fits a limit."""
         tokens = self.held("digest")
         for reduction in reductions:
             if tokens <= most:
@@ -218,7 +218,7 @@ class _State:
                 tokens -= before - self.tokens
 
     def raise_newest(self, least: int, most: int, sections: Mapping[str, int]) -> None:
-        """Give items their detail back, newest first, until there are enough tokens."""
+        """Give items their detail back, newest first, until the request has ``least`` tokens."""
         for index in range(len(self._items) - 1, -1, -1):
             item = self._items[index]
             if self.tokens < least and not item.mandatory and item.tokens:
@@ -229,7 +229,7 @@ class _State:
                     self._raise(index, "shortened", item.shorter_tokens, most)
 
     def _left(self, index: int, sections: Mapping[str, int]) -> float:
-        """Return the tokens that the section of an item leaves it."""
+        """Return the tokens that an item may take within the limit of its section."""
         name = self._items[index].section if sections else ""
         if name not in sections:
             return inf
@@ -242,7 +242,7 @@ class _State:
             if now == "facts":
                 self._leave_digest(index)
             self._level[index] = level
-            self._reason[index] = "" if level == "full" else "shortened: whole there is no room"
+            self._reason[index] = "" if level == "full" else "shortened: no room for all of it"
             self._resize(index, size)
 
     def _lower(self, index: int, level: Level, why: str) -> None:
@@ -298,7 +298,7 @@ class _State:
         return _count(text, self._encoding)
 
     def sizes(self, fixed: int) -> dict[str, int]:
-        """Return the tokens of what could not be left out."""
+        """Return the tokens of the items that are left, and of the fixed part, by name."""
         named = {
             f"{item.mandatory or item.kind} (version {item.key[0]})": size
             for item, size in zip(self._items, self._size, strict=True)
@@ -317,10 +317,10 @@ class _State:
 
 
 def _owners(items: Sequence[Item], known: Collection[str]) -> dict[int, tuple[int, ...]]:
-    """Return of each item the indexes of the facts that no later item holds.
+    """Return for each item the indexes of its facts that appear in no later item.
 
-    What is said again later is kept there; what is told besides is always there, as is what a
-    mandatory message says.
+    A repeated fact is kept where it appears last. Facts in ``known`` are always sent, and so is the
+    text of mandatory items.
     """
     later = set(known)
     owned: dict[int, tuple[int, ...]] = {}
@@ -335,7 +335,7 @@ def _owners(items: Sequence[Item], known: Collection[str]) -> dict[int, tuple[in
     return owned
 
 
-# Not for speed: what a request is planned with is tokenized once (promise 7 of docs/context.md).
+# Not for speed: a plan must tokenize each text only once (promise 7 of docs/context.md).
 @lru_cache(maxsize=1 << 16)
 def _count(text: str, encoding: str) -> int:
     return tokenizer_for(encoding).count(text).tokens

@@ -1,19 +1,19 @@
-"""Rows as messages of Anthropic's API: content blocks, and what it demands of their order.
+"""Rows as messages of Anthropic's API: content blocks, and the required order of them.
 
 Rules: API reference "Create a Message", guides "Tool use", "Extended thinking", "Vision" and "PDF
-support" (all 2025), and "What's new in Claude 4.6" (2026), after which no request may end with an
-assistant's message.
+support" (all 2025), and "What's new in Claude 4.6" (2026), since which a request must not end with
+an assistant message.
 
-- The system part goes apart. What a system message says later (summaries), and what is told of a
-  failed call, stands as a note in the user's turn: nobody but the user may speak there.
-- Turns alternate and begin with the user; neighbours of one role become one message. All results
-  of a turn stand first in the user turn right after it, those that are no success as errors.
-- Thinking goes back unmodified with its signature, in its place among the blocks, to whoever made
-  it. The reasoning of any other model is left out: it would need a signature that nobody has.
-- Texts hold more than blanks. Images are JPEG, PNG, GIF or WebP, as base64 or behind an ``https:``
-  URL; documents are PDF or plain text. A file id is another provider's, and means nothing here, so
-  it is told as text; so is whatever else has no block.
-- Arguments that are not an object go as ``{"_raw": text}``.
+- The system part is a separate field. Later system messages (summaries) and failed model calls
+  become notes in the user's turn, since the API has no other role for them.
+- Turns alternate and begin with the user; adjacent messages of one role are merged. All results of
+  a turn come first in the user turn directly after it; unsuccessful ones are marked as errors.
+- Thinking is returned unmodified with its signature, in its place among the blocks, to the provider
+  that made it. Reasoning of any other model is left out: it has no valid signature.
+- Texts must contain more than whitespace. Images are JPEG, PNG, GIF or WebP, as base64 or at an
+  ``https:`` URL; documents are PDF or plain text. File ids belong to another provider, so they are
+  described as text; so is all other content that has no block.
+- Arguments that are not an object are sent as ``{"_raw": text}``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SPECIFICATION = "anthropic_messages"
 
 _NOTE = base.note("")
 
-# The note of a digest is none of a row's, as it is made of many.
+# ``once`` includes a note for the digest, which is made from many rows and belongs to none.
 ADDITIONS = Additions(
     once=(base.NO_USER, base.CLOSING, _NOTE),
     notes=frozenset({"summary", "error"}),
@@ -68,12 +68,12 @@ _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
 
 
 def text_block(text: str) -> Json:
-    """Return a text as a block."""
+    """Return a text as a content block."""
     return {"type": "text", "text": text}
 
 
 def blocks_of(parts: Iterable[Json]) -> list[Json]:
-    """Return parts as blocks; texts that hold only blanks are left out."""
+    """Return parts as blocks, without texts that contain only whitespace."""
     blocks = (_block(part) for part in parts)
     return [block for block in blocks if block.get("text", "x").strip()]
 
@@ -118,7 +118,7 @@ def _document(name: Any, url: Any) -> Json | None:
 
 
 def _data_of(url: str) -> tuple[str, str]:
-    """Return the media type of a ``data:`` URL and its bytes as base64; empty where unusable."""
+    """Return the media type of a ``data:`` URL and its bytes as base64; empty if unusable."""
     if not url.startswith("data:"):
         return "", ""
     head, _, data = url[len("data:") :].partition(",")
@@ -140,7 +140,10 @@ def _decoded(data: str) -> str:
 
 
 def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
-    """Return the rows in this format; there is always a message, and the last is the user's."""
+    """Return the rows in this format: at least one message, the last one from the user.
+
+    If the model has paused its turn, the last message is the assistant's.
+    """
     front, rest = split_front(rows)
     talk = _Talk()
     said = [
@@ -156,7 +159,7 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
     elif talk.messages[0]["role"] == "assistant":
         talk.messages.insert(0, {"role": "user", "content": [text_block(base.NO_USER)]})
         talk.added.insert(0, base.NO_USER)
-    # A turn that the model has paused goes on when it is sent as it came.
+    # The model continues a paused turn when the turn is sent back unchanged.
     if talk.messages[-1]["role"] == "assistant" and not paused:
         talk.add(base.CLOSING)
     return Wire(SPECIFICATION, tuple(talk.messages), system_text(front), tuple(talk.added))
@@ -174,14 +177,14 @@ def _blocks_of_row(row: ContextRow, ids: tuple[str, ...], provider: str | None) 
 
 
 class _Talk:
-    """The turns so far, alternating."""
+    """The turns so far, with alternating roles."""
 
     def __init__(self) -> None:
         self.messages: list[Json] = []
         self.added: list[str] = []
 
     def say(self, role: str, blocks: Sequence[Json]) -> None:
-        """Add blocks to the turn of a role; nothing at all makes no turn."""
+        """Add blocks to the turn of a role; an empty list starts no turn."""
         if not blocks:
             return
         if not self.messages or self.messages[-1]["role"] != role:
@@ -189,7 +192,7 @@ class _Talk:
         self.messages[-1]["content"].extend(blocks)
 
     def add(self, text: str) -> None:
-        """Add a text that is not the user's to the user's turn."""
+        """Add a text of this format, not of the user, to the user's turn."""
         self.say("user", [text_block(text)])
         self.added.append(text)
 

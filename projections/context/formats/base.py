@@ -1,17 +1,17 @@
-"""What the formats share: rows to messages, unique ids of tool calls, words for what has no place.
+"""Shared by all formats: reading rows, unique ids of tool calls, texts for what has no place.
 
-A format is a pure function of the chosen rows, in order: leading system part, then messages, each
-assistant row with calls followed at once by one tool row for each call. The same rows give the
-same bytes: key order is fixed, and nothing here reads a clock or makes a random id.
+A format is a pure function of the selected rows, in order: the leading system part, then messages.
+Each assistant row with calls is followed directly by one tool row for each call. The same rows give
+the same bytes: key order is fixed, and formats use no clock and no random ids.
 
-Every provider demands ids of tool calls that are unique within a request, and none makes them so:
-here each call gets an id of its own, and its result the same one. A provider's id is kept where
-that is possible, so that what was sent once is sent again to the byte; any other is replaced by one
-made of the call's place in the log.
+Providers require tool call ids to be unique within a request, but do not issue unique ids. Here,
+each call gets its own id, and its result the same one. A provider's id is kept if possible, so that
+the same message is sent again with the same bytes; otherwise it is replaced by an id made from the
+position of the call in the log.
 
-Where a provider's rules ask for a message that nobody wrote, formats add words of their own. They
-are written for the model that reads them, and say no more than is true. They are stored nowhere;
-changing one changes the bytes of later requests.
+If a provider's rules require a message that nobody wrote, a format adds its own text. Such texts
+are addressed to the model, and claim nothing untrue. They are not stored; changing one changes the
+bytes of later requests.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ OUTCOMES = {
     "TOOL_RESULT_WITHDRAWN": "withdrawn",
     "TOOL_RESULT_NOT_SHOWN": "not_shown",
 }
-"""The first lines of `projections.context.prompts` that stand for results, and their meaning."""
+"""The first lines of the texts in `projections.context.prompts` for results, and the outcomes."""
 
 _FIELDS = {
     "anthropic_messages": ("system", "messages"),
@@ -85,20 +85,20 @@ _SELLERS_OF_CLAUDE = frozenset(
 )
 
 
-# Which ids a provider takes: those that match the pattern as a whole.
+# The ids that a provider accepts: those that match the whole pattern.
 # OpenAI's chat endpoint answers "string_above_max_length" beyond 40 (observed, 2024 and 2025).
 OPENAI_CHAT = re.compile(r"[A-Za-z0-9_-]{1,40}")
 # OpenAI, API reference "Create a model response" (2025): call_id has 1 to 64 characters.
 OPENAI_RESPONSES = re.compile(r"[A-Za-z0-9_-]{1,64}")
-# Anthropic, API reference "Create a Message" (2025): ^[a-zA-Z0-9_-]+$; ours end at 64.
+# Anthropic, API reference "Create a Message" (2025): ^[a-zA-Z0-9_-]+$; limited to 64 here.
 ANTHROPIC = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def call_ids(rows: Sequence[ContextRow], rule: re.Pattern[str]) -> list[tuple[str, ...]]:
-    """Return for each row the ids on the wire: of its calls, or of the call that it answers.
+    """Return for each row the ids to send: those of its calls, or of the call that it answers.
 
     Raises:
-        RowDamaged: The answer to a call stands at no call's place.
+        RowDamaged: The part of a tool row is not the position of a call.
     """
     used: set[str] = set()
     open_ids: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ def call_ids(rows: Sequence[ContextRow], rule: re.Pattern[str]) -> list[tuple[st
     for row in rows:
         if row.kind == "tool":
             if not 0 < row.part <= len(open_ids):
-                raise RowDamaged("no place among the calls")
+                raise RowDamaged("a result without a call")
             found.append((open_ids[row.part - 1],))
         elif calls := row.message.get("tool_calls"):
             version, taken = row.version, list[str]()
@@ -134,25 +134,25 @@ def _unused(version: int, index: int, used: set[str]) -> str:
 
 
 def note(text: str) -> str:
-    """Return a system message as text within a user's turn, told apart from what the user said."""
+    """Return a system message as text for a user's turn, marked as not written by the user."""
     return f"<system_note>\n{text.strip()}\n</system_note>"
 
 
 def by(name: str, text: str) -> str:
-    """Return a text with who said it, for formats that know no names."""
+    """Return a text with its author's name in front, for formats without a field for names."""
     return f"{name}: {text}" if text else f"{name}:"
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A view in one provider's format.
+    """The messages of a request in one provider's format.
 
     Attributes:
         specification: Name of the format.
-        messages: What is sent: messages, or for OpenAI's Responses the input items.
-        system: The system part, where the provider wants it apart; None where it stands in
-            ``messages``, and where there is none.
-        added: Texts that the format put in beyond those of the rows, for whoever counts.
+        messages: The messages to send; for OpenAI's Responses, the input items.
+        system: The system part, if the provider has a separate field for it; None if it is in
+            ``messages``, or if there is none.
+        added: The texts that the format added to those of the rows, for counting tokens.
     """
 
     specification: str
@@ -170,14 +170,14 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Additions:
-    """The most that a format may put in beyond the texts of the rows.
+    """The most that a format may add to the texts of the rows.
 
-    Known before rows are chosen, so that what is chosen does not depend on what is added to it.
+    Known before rows are selected, so that the selection does not depend on what is added to it.
 
     Attributes:
-        once: Texts that a request may hold, each of them once.
-        notes: Kinds of rows whose texts stand in a note.
-        note: What a note adds to its text.
+        once: Texts that a request may contain, each of them once.
+        notes: Kinds of rows whose texts are sent as a note.
+        note: The text that a note adds.
     """
 
     once: tuple[str, ...] = ()
@@ -186,10 +186,10 @@ class Additions:
 
 
 class Format(Protocol):
-    """Writes rows in one format; ``provider`` is who will be asked, where that is known.
+    """Writes rows in one format; ``provider`` is the provider that will be called, if known.
 
-    What a provider made for itself (thinking with its signature, encrypted reasoning) goes back
-    only in the same specification, and to the same provider if both are named.
+    Content that a provider made for its own use (thinking with its signature, encrypted reasoning)
+    is returned only in the same specification and, if both are named, to the same provider.
     """
 
     def __call__(self, rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
@@ -199,20 +199,20 @@ class Format(Protocol):
 def split_front(
     rows: Iterable[ContextRow],
 ) -> tuple[tuple[ContextRow, ...], tuple[ContextRow, ...]]:
-    """Return the leading rows of the system part, and all others."""
+    """Return the leading rows, which are the system part, and all others."""
     held = tuple(rows)
     end = next((i for i, row in enumerate(held) if row.kind not in _FRONT), len(held))
     return held[:end], held[end:]
 
 
 def system_text(front: Sequence[ContextRow]) -> str | None:
-    """Return the system part as one text, or None if it says nothing."""
+    """Return the system part as one text, or None if it is empty."""
     texts = [text_in(row.message) for row in front]
     return "\n\n".join(text for text in texts if text.strip()) or None
 
 
 def parts_of(message: Json) -> list[Json]:
-    """Return the content of a chat message as parts; none for null and for an empty text."""
+    """Return the content of a chat message as parts; an empty list for null or an empty text."""
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
@@ -220,13 +220,13 @@ def parts_of(message: Json) -> list[Json]:
 
 
 def text_in(message: Json) -> str:
-    """Return the text of a chat message, the words of a refusal included."""
+    """Return the text of a chat message, including that of a refusal."""
     texts = [part["text"] for part in parts_of(message) if isinstance(part.get("text"), str)]
     return "\n".join(text for text in (*texts, message.get("refusal")) if text)
 
 
 def native_for(row: ContextRow, specification: str, provider: str | None) -> Json | None:
-    """Return what the row holds for exactly this provider, if it does."""
+    """Return the row's content in a provider's own form if this provider accepts it, else None."""
     native = row.native
     if native is None or native.get("specification") != specification:
         return None
@@ -237,7 +237,7 @@ def native_for(row: ContextRow, specification: str, provider: str | None) -> Jso
 
 
 def compacted_for(row: ContextRow, specification: str, provider: str | None) -> bool:
-    """Whether a row holds, for exactly this provider, all that was said before it."""
+    """Whether a row holds a compaction, which for this provider replaces everything before it."""
     if not row.native_tokens or row.kind != "assistant":
         return False
     blocks = (native_for(row, specification, provider) or {}).get("content", ())
@@ -245,9 +245,9 @@ def compacted_for(row: ContextRow, specification: str, provider: str | None) -> 
 
 
 def outcome(row: ContextRow) -> str:
-    """Return what became of a tool call: a status, or missing, withdrawn, not_shown.
+    """Return the outcome of a tool call: its status, or missing, withdrawn, not_shown.
 
-    A shortened row has lost its status, and is told by the words that stand for it.
+    A shortened row has lost its status; the first line of its text tells the outcome.
     """
     status = (row.native or {}).get("status")
     if isinstance(status, str):
@@ -256,7 +256,7 @@ def outcome(row: ContextRow) -> str:
 
 
 def arguments_of(text: str) -> Json | None:
-    """Return arguments as the object that they are, or None if they are none in strict JSON."""
+    """Return arguments as an object, or None if they are not an object in strict JSON."""
     try:
         value = strict_json(text)
         return scrub(value) if isinstance(value, dict) else None
@@ -265,11 +265,11 @@ def arguments_of(text: str) -> Json | None:
 
 
 def strict_json(text: str) -> Any:
-    """Return the value of a JSON text that holds finite numbers alone.
+    """Return the value of a JSON text in which all numbers are finite.
 
     Raises:
-        ValueError: It is no such text.
-        RecursionError: It nests too deeply.
+        ValueError: The text is not JSON, or a number is not finite.
+        RecursionError: The text nests too deeply.
     """
     return _STRICT.decode(text)
 
@@ -285,5 +285,5 @@ def _finite(token: str) -> float:
     return value
 
 
-# Made once: `json.loads` would make a decoder for every call.
+# Created once: `json.loads` would create a decoder for every call.
 _STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)

@@ -1,6 +1,6 @@
-"""Which items of OpenAI's Responses may stand in one request, each with what belongs to it.
+"""Which items of OpenAI's Responses may be sent in one request, each with its counterpart.
 
-The result of a call is an output item in the form that its call demands.
+The result of a call is an output item of the type that the call requires.
 
 Rules: OpenAI's API reference "Create a model response", its guides "Function calling", "Reasoning
 models", "Shell", "Apply patch", "Computer use", "Tool search", "MCP and connectors" and
@@ -8,11 +8,11 @@ models", "Shell", "Apply patch", "Computer use", "Tool search", "MCP and connect
 call found for ... output", "... was provided without its required following item" and "... without
 its required 'reasoning' item" (observed, 2025).
 
-- A call has its output and an output its call. A program that is still at work, which a call names
-  as its caller, has none yet. What cannot go back as an item is told in words.
-- Reasoning goes with the whole response that it led to, or not at all. Without it the ids of that
-  response go too, since an id makes the server look for the reasoning; where an item must have an
-  id it gets one that is looked up in vain.
+- A call needs its output, and an output its call. A program that is still running, which a call
+  names as its caller, has no output yet. What cannot be returned as an item is described in words.
+- Reasoning is returned with the whole response that it led to, or not at all. Without it, the ids
+  of that response are removed too, since an id makes the server look for the reasoning; an item
+  that must have an id gets one that the server does not know.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["OUTPUTS", "WORDS", "Answer", "message", "output_of", "settled"]
 Json = dict[str, Any]
 
 WORDS = "words"
-"""The type of what stands in an answer for an item that cannot go back; it has a ``text``."""
+"""The type of the entry that replaces an item that cannot be returned; it has a ``text``."""
 
 OUTPUTS = {
     "function_call": "function_call_output",
@@ -50,12 +50,12 @@ _STEM = re.compile(r"[A-Za-z]+")
 
 @dataclass(slots=True)
 class Answer:
-    """Items that came together, or one that anybody else said.
+    """The items of one response, or one item of any other row.
 
     Attributes:
         items: The items.
-        version: Of the row that they are of.
-        results: What is known of calls whose output has no form, by ``call_id``.
+        version: The version of their row.
+        results: The results that have no output item, as text by ``call_id``.
     """
 
     items: list[Json]
@@ -69,7 +69,7 @@ def message(role: str, content: str | list[Json], **fields: Any) -> Json:
 
 
 def settled(answers: Iterable[Answer]) -> list[Json]:
-    """Return the items of all answers, with nothing among them that lacks its counterpart."""
+    """Return the items of all answers, without those that lack their counterpart."""
     held = list(answers)
     lost = _lost([item for answer in held for item in answer.items])
     taken: set[str] = set()
@@ -88,27 +88,35 @@ def settled(answers: Iterable[Answer]) -> list[Json]:
 
 
 def _key(item: Json) -> Any:
-    """Return what ties an output to its call."""
+    """Return the id that ties an output to its call; a server may send any type."""
     return item.get("call_id") or (
         item.get("id") if item["type"] == "local_shell_call_output" else None
     )
 
 
 def _lost(items: Sequence[Json]) -> set[int]:
-    """Return which items have no counterpart, by identity."""
+    """Return the identities (``id()``) of the items that have no counterpart."""
     waiting: dict[tuple[str, Any], list[Json]] = {}
     matched: set[int] = set()
     for item in items:
-        kind = item["type"]
+        kind, key = item["type"], _key(item)
+        if not isinstance(key, str | None):
+            continue
         if kind in OUTPUTS:
-            waiting.setdefault((kind, _key(item)), []).append(item)
-        elif kind in _CALLS and (calls := waiting.get((_CALLS[kind], _key(item)))):
+            waiting.setdefault((kind, key), []).append(item)
+        elif kind in _CALLS and (calls := waiting.get((_CALLS[kind], key))):
             matched |= {id(calls.pop(0)), id(item)}
     either = OUTPUTS.keys() | _CALLS.keys()
     lost = {id(item) for item in items if item["type"] in either and id(item) not in matched}
     callers = {_caller(item) for item in items if id(item) not in lost}
-    at_work = {id(i) for i in items if i["type"] == "program" and i.get("call_id") in callers}
-    requests = {item.get("id") for item in items if item["type"] == "mcp_approval_request"}
+    at_work = {
+        id(item)
+        for item in items
+        if item["type"] == "program" and isinstance(item["call_id"], str) and _key(item) in callers
+    }
+    asking = [item for item in items if item["type"] == "mcp_approval_request"]
+    requests = [item.get("id") for item in asking if isinstance(item.get("id"), str)]
+    lost |= {id(item) for item in asking if item.get("id") not in requests}
     return (lost - at_work) | {
         id(item)
         for item in items
@@ -117,9 +125,11 @@ def _lost(items: Sequence[Json]) -> set[int]:
     }
 
 
-def _caller(item: Json) -> Any:
+def _caller(item: Json) -> str | None:
+    """Return the id of an item's caller; "", which no item has, if it is not a text."""
     caller = item.get("caller")
-    return caller.get("caller_id") if isinstance(caller, dict) else None
+    found = caller.get("caller_id") if isinstance(caller, dict) else None
+    return found if isinstance(found, str | None) else ""
 
 
 def _in_words(answer: Answer, lost: set[int]) -> Iterable[Json]:
@@ -130,8 +140,10 @@ def _in_words(answer: Answer, lost: set[int]) -> Iterable[Json]:
             yield item
             continue
         else:
+            key = _key(item)
             told = "" if item["type"] in _CALLS else mention(item)
-            text = "\n".join(filter(None, (told, answer.results.get(_key(item) or ""))))
+            result = answer.results.get(key) if isinstance(key, str) else None
+            text = "\n".join(filter(None, (told, result)))
         if text:
             yield message("assistant", text)
 
@@ -143,7 +155,7 @@ def _ids(items: Iterable[Json]) -> Iterable[str]:
 
 
 def _is_whole(items: Sequence[Json], taken: set[str]) -> bool:
-    """Whether an answer goes back as it came: its reasoning encrypted, its ids used once."""
+    """Whether an answer can be returned unchanged: reasoning encrypted, ids used only once."""
     own = list(_ids(items))
     return (
         all(item.get("encrypted_content") for item in items if item["type"] == "reasoning")
@@ -153,7 +165,7 @@ def _is_whole(items: Sequence[Json], taken: set[str]) -> bool:
 
 
 def _bare(answer: Answer, renamed: dict[str, str]) -> Iterable[Json]:
-    """Yield the items without reasoning, and with no id of the response's."""
+    """Yield the items without reasoning and without the ids of the response."""
     for place, item in enumerate(answer.items):
         if item["type"] == "reasoning":
             continue
@@ -169,23 +181,25 @@ def _bare(answer: Answer, renamed: dict[str, str]) -> Iterable[Json]:
             if "id" in FIELDS[item["type"]][0]:
                 stem = _STEM.match(given) if isinstance(given, str) else None
                 item["id"] = f"{stem[0] if stem else 'item'}_{answer.version}_{place}"
-                renamed[given] = item["id"]
+                if isinstance(given, str):
+                    renamed[given] = item["id"]
         yield item
 
 
 def _leads_on(items: Sequence[Json], place: int) -> bool:
-    """Whether an item is not reasoning, or has another item after it that is none."""
+    """Whether an item is not reasoning, or is followed by an item that is not reasoning."""
     return any(item["type"] != "reasoning" for item in items[place:])
 
 
 def _asking(item: Json, renamed: dict[str, str]) -> Json:
-    """Return an item that names the request for approval by the id that it has here."""
+    """Return an item that names its approval request by the id that the request has here."""
     request = item.get("approval_request_id")
-    return {**item, "approval_request_id": renamed[request]} if request in renamed else item
+    here = renamed.get(request) if isinstance(request, str) else None
+    return item if here is None else {**item, "approval_request_id": here}
 
 
 def _tied(items: Sequence[Json]) -> list[Json]:
-    """Return the items with references to nothing but each other."""
+    """Return the items without references to items that are not among them."""
     programs = {item["call_id"] for item in items if item["type"] == "program"}
     requests = {item["id"] for item in items if item["type"] == "mcp_approval_request"}
     known = {"caller": programs, "approval_request_id": requests}
@@ -208,13 +222,13 @@ _UNANSWERED = frozenset({"missing", "withdrawn", "not_shown", "not_started", "ou
 
 
 def output_of(call: Json, text: str, outcome: str, parts: Sequence[Json] | None) -> Json | None:
-    """Return what answers a call, or None if its result has no form there.
+    """Return the item that answers a call, or None if its result cannot be an item.
 
     Args:
-        call: The call's item.
-        text: The result in words.
-        outcome: What became of the call.
-        parts: The result as parts of input, if some of it is not text.
+        call: The item of the call.
+        text: The result as text.
+        outcome: The outcome of the call.
+        parts: The result as input parts, if some of it is not text.
     """
     kind = call["type"]
     if kind == "mcp_approval_request":
@@ -225,7 +239,7 @@ def output_of(call: Json, text: str, outcome: str, parts: Sequence[Json] | None)
         case "computer_call":
             return _screenshot(head, call, parts, outcome)
         case "local_shell_call":
-            # Its output has no other id than that of the call.
+            # This output has no ``call_id``: its ``id`` is the id of the call.
             return {"type": head["type"], "id": call["call_id"], "output": text}
         case "shell_call":
             return {**head, **caller, "output": _ran(text, outcome)}
@@ -242,13 +256,13 @@ def _screenshot(head: Json, call: Json, parts: Sequence[Json] | None, outcome: s
     if image is None:
         return None
     shot = {"type": "computer_screenshot", "image_url": image["image_url"]}
-    # A product that has acted has taken note of what the action was checked for.
+    # A product that has carried out the action has acknowledged its safety checks.
     checks = call.get("pending_safety_checks") if outcome == _WENT_WELL else None
     return {**head, "output": shot, **({"acknowledged_safety_checks": checks} if checks else {})}
 
 
 def _ran(text: str, outcome: str) -> list[Json]:
-    """Return what a shell has put out: as the product tells it, or as one command's output."""
+    """Return a shell's outputs: those that the product lists, or the text as a single output."""
     told = _parsed(text)
     if isinstance(told, dict):
         told = told.get("output")
@@ -262,7 +276,7 @@ def _ran(text: str, outcome: str) -> list[Json]:
 
 
 def _tools(text: str) -> list[Json]:
-    """Return the tools that a search has found: their declarations, if the result holds any."""
+    """Return the declarations of the tools that a search found, if the result contains any."""
     told = _parsed(text)
     if isinstance(told, dict):
         told = told.get("tools")
@@ -271,7 +285,7 @@ def _tools(text: str) -> list[Json]:
 
 
 def _approval(call: Json, text: str, outcome: str) -> Json | None:
-    """Return the answer to a request for approval; nothing but a clear yes approves."""
+    """Return the answer to an approval request; only an explicit yes approves."""
     if outcome in _UNANSWERED:
         return None
     told = _parsed(text)

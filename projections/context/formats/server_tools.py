@@ -1,14 +1,14 @@
-"""Which blocks of Anthropic's Messages may stand in one request, each with what belongs to it.
+"""Which blocks of Anthropic's Messages may be sent in one request, each with its counterpart.
 
 Rules: Anthropic's guides "Server tools" (with "Mixing server tools and client tools in one turn"),
 "Programmatic tool calling", "Tool search tool", "MCP connector" and "Extended thinking" (all 2026).
 
-- The use of a server's tool, or of an MCP server's, is followed by its result within the same turn
-  of the assistant. User messages of nothing but tool results do not end that turn.
-- A use may be open where the server is still to answer: at the end of a request, when the client's
-  results have just been given or the model has paused. Said anything else, the turn has ended, and
-  an open use is refused.
-- ``caller.tool_id`` names a use that stands before, in the same turn.
+- The use of a server tool, or of a tool of an MCP server, is followed by its result in the same
+  turn of the assistant. User messages that contain only tool results do not end that turn.
+- A use may be open if the server is still to answer: at the end of a request, after results of the
+  client's tools, or if the model has paused. Any other message ends the turn, and a use that is
+  then open is rejected.
+- ``caller.tool_id`` names an earlier use in the same turn.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ BLOCKS = frozenset(
         *("fallback", "mcp_tool_listing"),
     }
 )
-"""The blocks of a response that a request may hold."""
+"""The types of response blocks that a request may contain."""
 
 
 def as_input(block: Json) -> Json | None:
-    """Return a block as it may be sent back; None if it says nothing, words if it has no place."""
+    """Return a block as input, as a text if its type is not accepted, or None if it is empty."""
     kind = block.get("type")
     if kind not in BLOCKS:
         said = mention(block)
@@ -57,22 +57,22 @@ def as_input(block: Json) -> Json | None:
 
 
 def _citation(citation: Any) -> Any:
-    """Return a citation without the file that it was found in, which only responses name."""
+    """Return a citation without ``file_id``, which only responses have."""
     if not isinstance(citation, dict):
         return citation
     return {key: value for key, value in citation.items() if key != "file_id"}
 
 
 _Open = dict[Any, tuple[int, Json]]
-"""What a turn has begun and not had answered, by id: where, and the block."""
+"""The unanswered uses of a turn, by id: the position of the entry, and the block."""
 
 
 def paired(said: Iterable[Said], *, paused: bool = False) -> list[tuple[str, list[Json]]]:
-    """Return the messages with nothing among their blocks that lacks its counterpart.
+    """Return the messages without blocks that lack their counterpart.
 
     Args:
         said: Roles and blocks, one entry for each row.
-        paused: Whether the last entry is an answer that the model is to go on with.
+        paused: Whether the last entry is an answer that the model is to continue.
     """
     held = [(role, list(blocks)) for role, blocks in said]
     turn: _Open = {}
@@ -92,30 +92,33 @@ def paired(said: Iterable[Said], *, paused: bool = False) -> list[tuple[str, lis
 
 
 def _take(turn: _Open, seen: set[Any], place: int, block: Json) -> set[int]:
-    """Take a block into the turn, and return it if it has no place there."""
+    """Add a block to the turn; return its ``id()`` if it does not belong there."""
+    name = block.get("id") if block["type"] in _USES else block.get("tool_use_id", "")
+    if not isinstance(name, str | None):
+        return {id(block)}
     if block["type"] in _USES:
-        if block.get("id") in seen:
+        if name in seen:
             return {id(block)}
-        seen.add(block.get("id"))
-        turn[block.get("id")] = place, block
-    elif "tool_use_id" in block and turn.pop(block["tool_use_id"], None) is None:
+        seen.add(name)
+        turn[name] = place, block
+    elif "tool_use_id" in block and turn.pop(name, None) is None:
         return {id(block)}
     return set()
 
 
 def _left_open(turn: _Open, held: Sequence[tuple[str, list[Json]]], paused: bool) -> set[int]:
-    """Return the open uses that the server will not go on with."""
+    """Return the ``id()`` of each open use that the server will not answer any more."""
     answers = [place for place, (role, _) in enumerate(held) if role == "assistant"]
     if not turn or not answers:
         return set()
     last = answers[-1]
     if last == len(held) - 1 and not paused:
         return {id(use) for _, use in turn.values()}
-    calling = {
+    calling = [
         block["caller"].get("tool_id")
         for block in held[last][1]
         if isinstance(block.get("caller"), dict)
-    }
+    ]
     return {
         id(use)
         for name, (place, use) in turn.items()
@@ -124,7 +127,7 @@ def _left_open(turn: _Open, held: Sequence[tuple[str, list[Json]]], paused: bool
 
 
 def _tied(said: Sequence[tuple[str, list[Json]]]) -> list[tuple[str, list[Json]]]:
-    """Return the messages without callers that do not stand before, in the same turn."""
+    """Return the messages, with ``caller`` only if it names an earlier use in the same turn."""
     found: list[tuple[str, list[Json]]] = []
     used: set[Any] = set()
     for role, blocks in said:

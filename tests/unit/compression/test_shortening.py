@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from projections.context.compression.facts import json_of
 from projections.context.compression.shortening import (
     LONGEST,
     Preview,
@@ -102,6 +103,23 @@ def test_very_deep_nesting_is_prose() -> None:
     deep = "[" * 5_000 + "]" * 5_000
 
     assert len(shortened(deep)) <= LONGEST
+
+
+@pytest.mark.parametrize("closing", ["]", "}]", '\\"]', "\\\\]"])
+def test_brackets_in_strings_do_not_hide_deep_nesting(closing: str) -> None:
+    """They counted as closing ones, and parsing what is nested so deep raised RecursionError."""
+    deep = f'["{closing}",' * 5_000 + "1" + "]" * 5_000
+
+    assert json_of(deep) is None
+    assert table_text(deep) is None
+    assert len(shortened(deep)) <= LONGEST
+
+
+def test_brackets_in_strings_do_not_nest() -> None:
+    """A list of texts that open brackets is JSON."""
+    held = ["a[", '"b{', "c\\["] * 100
+
+    assert json_of(json.dumps(held)) == held
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_key_messages_say_their_score() -> None:
     """The reason names the rule and the parts of the score."""
     why = next(iter(KeyMessages().reductions(a_dialogue(), ""))).why
 
-    assert why.startswith("no key message, score 0.4")
+    assert why.startswith("not a key message, score 0.4")
     assert "recency 0.4" in why
 
 

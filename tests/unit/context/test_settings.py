@@ -226,7 +226,7 @@ class TestBudget:
 @pytest.mark.parametrize("number", [-1, 1.5, "4", True, None])
 def test_options_of_strategies_are_numbers(name: str, number: Any) -> None:
     """A negative one was taken, and any other failed far from where it was given."""
-    with pytest.raises(InvalidSettings, match="rounds is a whole number from 0"):
+    with pytest.raises(InvalidSettings, match="rounds must be a whole number from 0"):
         strategy_of(name, rounds=number)
 
 

@@ -19,7 +19,7 @@ from eventstore.events import (
 from projections.context.formats import FORMATS, format_named
 from tests.checkers import CHECKERS
 from tests.unit.context.log import Log
-from tests.unit.context.wires import DEEPSEEK, GPT, call, thinking, written
+from tests.unit.context.wires import CLAUDE, DEEPSEEK, GPT, call, responded, thinking, written
 from tests.unit.streams.recorded import NAMES, chunks_of, fed
 
 HI = UserMessage.text("hi")
@@ -160,6 +160,63 @@ def test_the_neutral_form() -> None:
             ],
         },
     ]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "shell_call_output", "call_id": {"a": 1}, "output": []},
+        {"type": "program", "id": "p", "call_id": ["x"], "code": "", "fingerprint": "f"},
+        {
+            "type": "mcp_call",
+            "id": "m",
+            "arguments": "{}",
+            "name": "f",
+            "server_label": "s",
+            "approval_request_id": {},
+        },
+        {
+            "type": "mcp_approval_request",
+            "id": [],
+            "arguments": "{}",
+            "name": "f",
+            "server_label": "s",
+        },
+        {
+            "type": "custom_tool_call",
+            "call_id": "id",
+            "name": "f",
+            "input": "{}",
+            "caller": {"caller_id": ["x"]},
+        },
+    ],
+    ids=lambda item: str(item["type"]),
+)
+def test_an_id_of_openais_that_is_no_text_breaks_no_request(item: dict[str, Any]) -> None:
+    """A server can send anything; these raised TypeError in every later request."""
+    calls = [call()] if item["type"] == "custom_tool_call" else []
+    answer = responded(item, text="x", calls=calls)
+    result = [ToolResult(call_id="2.0", content="y") for _ in calls]
+
+    written("openai_responses", UserMessage.text("Hi"), answer, *result, provider="openai")
+
+
+def test_an_id_of_anthropics_that_is_no_text_breaks_no_request() -> None:
+    """A server can send anything; these raised TypeError in every later request."""
+    content = [
+        {"type": "server_tool_use", "id": {}, "name": "web_search", "input": {}},
+        {"type": "server_tool_use", "id": "a", "name": "web_search", "input": {}},
+        {"type": "web_search_tool_result", "tool_use_id": ["a"], "content": []},
+        {"type": "web_search_tool_result", "tool_use_id": "a", "content": []},
+        {"type": "text", "text": "x"},
+    ]
+    answer = AssistantMessage(
+        parts=(TextPart(text="x"),), invocation=CLAUDE, raw={"content": content}
+    )
+
+    wire = written("anthropic_messages", UserMessage.text("Hi"), answer, provider="anthropic")
+
+    assert [content[1], content[3], content[4]] == wire.messages[1]["content"]
 
 
 def test_an_unknown_format_names_the_choices() -> None:
