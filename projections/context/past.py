@@ -85,7 +85,7 @@ class Past:
         return self.groups[index]
 
     def labelled(self, group: Group) -> Group:
-        """Return a mandatory group with its current label: it may no longer be the latest message."""
+        """Return a mandatory group with its current label: it may not be the latest any more."""
         if group.label == COMPACTED:
             return group
         label = ERROR if group.kind == "error" else AT_THE_STEP
