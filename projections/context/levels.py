@@ -175,20 +175,17 @@ class KeptLevels:
 
     @staticmethod
     def look_ahead(rows: Iterable[ContextRow]) -> None:
-        """Make the levels of rows that this process has folded, before a step asks for them.
-
-        A step that finds them has little to do.
-        """
+        """Compute the levels of rows that this process has folded, before a step needs them."""
         for row in rows:
             if row.fresh and row.noted is None and _has_levels(row):
                 row.note("noted", _Unkept(*_made(row, _shorter(row), count_message)))
 
     def offer(self, rows: Iterable[ContextRow]) -> None:
-        """Take the rows of a request, of which `bind` keeps the levels; looked at by it alone."""
+        """Set the rows of a request, from which `bind` collects new levels; does not read them."""
         self._sent = rows
 
     def bind(self, connection: AnyConnection) -> None:
-        """Collect what `write` is to write, in the transaction that has read the rows."""
+        """Collect the levels for `write` to write, in the transaction that has read the rows."""
         for row in self._sent:
             if type(row.noted) is _Unkept:
                 self._new.setdefault(self._digest(row), []).append(row)

@@ -6,8 +6,8 @@ run mode are composed for each request and never stored.
 
 Most messages consist of a role and one text, which the message's event already stores. If the text
 is long, the table has no copy: the row quotes the event (see `projections.engine.quoting`) and
-stores only the role. A message with a name, tool calls or several parts is stored in the row, as is
-any text composed for the model.
+stores only the role. A message with a name, tool calls or several parts is stored in the row, as
+are texts composed for the model.
 """
 
 from __future__ import annotations
