@@ -15,7 +15,7 @@ from eventstore.events import LlmRequest
 from projections.context.settings import ContextSettings
 from projections.context.system_part import Injection
 from projections.context.view import ContextView
-from projections.errors import RequestNotReproducible
+from projections.errors import InvalidSettings, RequestNotReproducible
 
 __all__ = ["RecordedRequest", "recorded_request"]
 
@@ -63,7 +63,8 @@ def recorded_request(store: EventStore, conversation_id: UUID, version: int) -> 
     Raises:
         ConversationNotFound: The conversation does not exist.
         ValueError: The event at this version is not an ``llm_request``, or does not exist.
-        RequestNotReproducible: This project did not choose its messages.
+        RequestNotReproducible: This project did not choose its messages, or this version does not
+            accept its settings.
     """
     request = _request(store, conversation_id, version)
     policy = request.policy
@@ -73,7 +74,12 @@ def recorded_request(store: EventStore, conversation_id: UUID, version: int) -> 
     system = policy.get("system", ())
     if "system_of" in policy:
         system = _request(store, conversation_id, policy["system_of"]).policy.get("system", ())
-    chosen = policy.get("settings", {})
+    chosen = {**policy.get("settings", {}), "strategy": policy["name"]}
+    try:
+        settings = ContextSettings.from_mapping(chosen)
+    except InvalidSettings as error:
+        reason = f"another version of the project recorded it: {error}"
+        raise RequestNotReproducible(conversation_id, version, reason) from error
     return RecordedRequest(
         conversation_id,
         version,
@@ -87,7 +93,7 @@ def recorded_request(store: EventStore, conversation_id: UUID, version: int) -> 
             "provider": policy.get("provider"),
             "paths": not policy.get("without_paths", False),
             "tools": request.tools,
-            "settings": ContextSettings.from_mapping({**chosen, "strategy": policy["name"]}),
+            "settings": settings,
         },
         system=tuple(Injection(label, text) for label, text in system),
         run=policy.get("run", False),
