@@ -1,10 +1,11 @@
-"""The messages[] view: rows that a fold keeps, and requests that a builder makes of them.
+"""The messages[] view: rows that a fold writes, and requests that a builder makes from them.
 
-``fold`` turns events into ``rows``, and ``source`` reads these. ``plans`` groups them, newest
-first, and says what a budget allows; ``planning`` chooses what fits, at which level of ``detail``.
-``formats`` writes it for a provider, ``view`` accounts for it, ``system_part`` composes what stands
-in front, ``settings`` has the limits, ``builder`` puts all of that together, and ``requests`` gives
-back what was sent. Every text that stands for something missing is in ``prompts``.
+``fold`` turns events into ``rows``; ``source`` reads the rows. ``plans`` defines groups, budgets
+and plans; ``planning`` chooses which groups fit, and at which level of ``detail``. ``formats``
+writes the messages for a provider, ``view`` returns them with the ledger, ``system_part`` composes
+the system part, ``settings`` holds the limits, and ``builder`` combines all of these. ``requests``
+reads back how a recorded request was built. ``prompts`` holds all texts for missing, broken or
+shortened content.
 """
 
 from projections.context.builder import build

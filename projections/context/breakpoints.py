@@ -1,10 +1,10 @@
-"""What a request asks of its provider beside the messages: where its cache keeps the prompt.
+"""Prompt cache breakpoints, and the other parameters of a call in addition to its messages.
 
 Anthropic, guide "Prompt caching" (2025): at most four breakpoints a request; none on thinking, nor
-on an empty text. A prompt is read again from the longest prefix that ends at one, so they stand
-behind what changes least: tools, system part, what the last step froze, and all that is sent.
-OpenAI, guide "Prompt caching" (2025): prefixes are found without marks, and requests with the same
-``prompt_cache_key`` go to the same machine.
+on an empty text. The cache reuses the longest prefix that ends at a breakpoint, so breakpoints
+follow the parts that change least: the tools, the system part, the part that the last step left
+unchanged, and the whole history. OpenAI, guide "Prompt caching" (2025): prefixes are detected
+without breakpoints, and requests with the same ``prompt_cache_key`` go to the same machine.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _Json = dict[str, Any]
 def with_parameters(
     view: ContextView, settings: ContextSettings, write: Callable[[Plan], Wire]
 ) -> ContextView:
-    """Return a view with what its settings ask of the provider beside the messages.
+    """Return the view with the breakpoints and call parameters that its settings ask for.
 
     Args:
-        view: A view.
-        settings: Its settings.
+        view: The view.
+        settings: The view's settings.
         write: Writes the system part and a plan in the view's format.
     """
     parameters = managed(view.format, settings.context_management)
@@ -70,13 +70,13 @@ def _blocks(messages: Sequence[_Json]) -> list[tuple[str, _Json]]:
 
 
 def _shared(messages: Sequence[_Json], front: Sequence[_Json]) -> int:
-    """Return how many blocks at the beginning are the same."""
+    """Return how many blocks at the beginning of both lists are equal."""
     pairs = zip(_blocks(messages), _blocks(front), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def with_marks(messages: Sequence[_Json], ends: Collection[int]) -> tuple[_Json, ...]:
-    """Return messages with a mark on the last block before each end that may have one."""
+    """Return messages with a breakpoint on the last block before each end that may have one."""
     able = [block["type"] in _MARKED for _, block in _blocks(messages)]
     places = {max((n for n in range(end) if able[n]), default=-1) for end in ends}
     number, marked = 0, list[_Json]()

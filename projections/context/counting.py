@@ -1,4 +1,4 @@
-"""The counts of tokens in a row of the context: a fold gives the message, the engine counts it."""
+"""Token counts of the context rows: the fold sets the message, the engine counts its tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from projections.tokens import tokenizer_for
 __all__ = ["ENCODING", "CountedMessages"]
 
 ENCODING = "o200k_base"
-"""What the tokens of rows are counted with."""
+"""The encoding with which the tokens of rows are counted."""
 
 _TOKENIZER = tokenizer_for(ENCODING)
 _ENCRYPTED = frozenset({"data", "encrypted_content", "encrypted_stdout"})
@@ -20,15 +20,15 @@ _COUNTED_IN_MESSAGE = frozenset(
     {"text", "tool_use", "message", "words", "function_call", "custom_tool_call"}
 )
 _WEIGHTLESS = frozenset({"call", "id", "signature", "status", "type"})
-_IMAGE = ("result", "image_generation_call")  # bytes, which nobody counts by their length
+_IMAGE = ("result", "image_generation_call")  # image bytes, whose length says nothing about tokens
 
 
 @dataclass(frozen=True, slots=True)
 class CountedMessages:
-    """Fills the tokens of a row's message, and those that its ``native`` adds to a request."""
+    """Fills in the tokens of a row's message, and those that its ``native`` adds to a request."""
 
     def fill(self, values: dict[str, Any], counter: Counter) -> None:
-        """Set the counts of what these columns hold."""
+        """Set the count columns in ``values``; do nothing if they hold no message."""
         message = values.get("message")
         if message is None:
             return
@@ -42,10 +42,10 @@ class CountedMessages:
 
 
 def _native_tokens(native: Mapping[str, Any], counter: Counter) -> int:
-    """Return the tokens that it adds to a request.
+    """Return the tokens that a row's ``native`` adds to a request.
 
-    Plain text is counted, images as the message of a user would be. What is encrypted is estimated
-    at four bytes a token; nobody but its maker can count it.
+    Plain text is counted, and images like a user message. Encrypted content is estimated at four
+    bytes a token, since only its provider can count it.
     """
     blocks = native.get("content", ())
     if "specification" not in native:
@@ -62,7 +62,7 @@ def _native_tokens(native: Mapping[str, Any], counter: Counter) -> int:
 
 
 def _weigh(value: Any, texts: list[str], opaque: list[int], key: str = "") -> None:
-    """Add the texts of a block to those that are counted, and the size of what is encrypted."""
+    """Add the plain texts of a block to ``texts``, and the size of encrypted ones to ``opaque``."""
     if isinstance(value, dict):
         for name, inner in value.items():
             if name not in _WEIGHTLESS and (name, value.get("type")) != _IMAGE:

@@ -1,8 +1,8 @@
-"""What providers are asked to do with a prompt themselves: compact it, or clear parts of it.
+"""Edits that providers make to a prompt themselves: compacting it, or clearing parts of it.
 
 OpenAI, API reference "Create a model response" (2026): entries of ``context_management``.
-Anthropic, guides "Context editing" (2025) and "Compaction" (2026): edits, each in a beta; of
-several, the clearing of thinking stands first.
+Anthropic, guides "Context editing" (2025) and "Compaction" (2026): edits, each in a beta; the
+clearing of thinking must be the first of several.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS = (_COMPACTION, *_BETAS)
 
 
 def managed(format: str, entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the parameters of a call in a format for these entries; other providers' are left."""
+    """Return the call parameters for the entries that a format knows; ignore the others."""
     if format == "openai_responses":
         own = [dict(each) for each in entries if each["type"] == _COMPACTION]
         return {"context_management": own} if own else {}

@@ -1,8 +1,8 @@
-"""How the groups before a place come down to a size: the planning of one moment.
+"""Reduces the groups up to an index to a size: one plan, without regard to steps.
 
-Detail is lowered within the newest 128 groups only: what lies beyond is whole if everything up to
-it fits whole, and dropped otherwise; so the cost does not grow with the conversation. What a
-strategy retrieves from beyond joins these.
+Detail is lowered within the newest 128 groups only: older groups are sent whole if everything up to
+them fits whole, and dropped otherwise, so the cost does not grow with the conversation. Older
+groups that a strategy retrieves are treated like the newest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from projections.tokens import Tokenizer
 __all__ = ["HORIZON", "Fitting", "LookForLevels"]
 
 HORIZON = 128
-"""Groups, from the newest, within which detail is lowered."""
+"""How many of the newest groups may lose detail; older ones are sent whole or dropped."""
 
 LookForLevels = Callable[[Iterable[ContextRow]], None]
 _Key = tuple[int, int]
@@ -41,18 +41,18 @@ _Key = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class Fitting:
-    """Plans of one history within one budget.
+    """Makes plans of one history within one budget.
 
     Attributes:
         past: The history.
-        limit: Tokens of the request.
-        fixed: Tokens of what is sent besides.
-        strategy: What loses detail first.
-        tokenizer: Counts.
-        recall: What the strategy retrieves with, if it does.
-        form: Returns a group that is retrieved in the form in which it can be sent.
-        look_for_levels: Called with the rows that may lose detail, before their levels are asked.
-        teller: Tells of what is older than all that is looked at, if anything is told.
+        limit: Upper limit for the request's tokens.
+        fixed: Tokens of everything that is sent in addition to the history.
+        strategy: Decides what loses detail first.
+        tokenizer: Counts tokens.
+        recall: The search of a strategy that retrieves; None for other strategies.
+        form: Returns a retrieved group in the form in which it can be sent.
+        look_for_levels: Called with the rows that may lose detail, before their levels are read.
+        teller: Writes the digest's lines about the older part of the history, if any are wanted.
         sections: Upper limits for the tokens of sections.
     """
 
@@ -68,13 +68,13 @@ class Fitting:
     sections: Mapping[str, int]
 
     def fitting(self) -> Plan:
-        """Return the plan that just fits."""
+        """Return the plan of a request without steps, trimmed to just fit."""
         least, most = self.limit // 2 + 2, (self.limit,)
         room = Room(self.limit, least, most, strict=True, sections=self.sections)
         return self.at(0, room)
 
     def size(self, plan: Plan) -> int:
-        """Return the tokens of a request that holds a plan, and nothing since."""
+        """Return the tokens of a request that contains only the plan and the fixed part."""
         digests = len(plan.told) * header_tokens(DIGEST_HEADER, self.tokenizer)
         older = 0 if plan.older is None else plan.older.tokens
         return self.fixed + plan.tokens + older + digests
@@ -82,15 +82,15 @@ class Fitting:
     def since(
         self, front: Plan, covered: _Key, start: int, aim: Room, *, asked: bool = False
     ) -> Plan | None:
-        """Return a plan as it is, and the groups after it such that they fit.
+        """Return the plan of a minor step: an earlier plan unchanged, and newer groups reduced.
 
-        None if they do not, or if there are none, or too many.
+        None if the newer groups cannot be made to fit, or if there are none, or too many.
 
         Args:
-            front: The plan.
-            covered: The place of the newest group that it covers.
-            start: The place from the end of the newest group to be planned.
-            aim: How large a request may be.
+            front: The earlier plan.
+            covered: The key of the newest group that it covers.
+            start: The index of the newest group to plan.
+            aim: The size of the request.
             asked: See `Past.with_standing`.
         """
         newer = takewhile(lambda group: group.key > covered, self.past.groups[start:])
@@ -110,7 +110,7 @@ class Fitting:
         )
 
     def at(self, start: int, aim: Room, *, asked: bool = False) -> Plan:
-        """Return the groups from a place on such that they fit."""
+        """Return a plan of all groups from an index on, reduced to fit."""
         past = self.past
         past.at(start + HORIZON)
         near = past.with_standing(past.groups[start : start + HORIZON], start, asked=asked)
@@ -123,7 +123,7 @@ class Fitting:
         return self._chosen(near, start, aim, asked=asked)
 
     def _kept_for_older(self, near: Sequence[Group], start: int, aim: Room) -> int:
-        """Return the tokens for what is told of the history before the near groups."""
+        """Return the tokens to reserve for lines about the history before the near groups."""
         if self.teller is None or self.past.at(start + HORIZON) is None:
             return 0
         found = {group.key: group for group in near}
@@ -135,7 +135,7 @@ class Fitting:
         return max(min(kept, aim.sections.get("digest", kept)), 0)
 
     def _with_older(self, plan: Plan, start: int, kept: int) -> Plan:
-        assert self.teller is not None  # noqa: S101 - it has said how much is kept
+        assert self.teller is not None  # noqa: S101 - it computed the reserve
         standing = {group.key for group in self.past.standing} | plan.recalled
         sent = (each.group for each in plan.groups if each.level != "dropped")
         keys = [group.key for group in sent if group.key not in standing and not group.label]
@@ -161,7 +161,7 @@ class Fitting:
         return self._reaching(plan, start, aim, asked=asked)
 
     def _whole_within(self, found: Mapping[_Key, Group], start: int, aim: Room) -> bool:
-        """Whether everything from a place on fits; of what does not, no more is read than that."""
+        """Whether everything from an index on fits whole; stops reading once it does not."""
         room = aim.limit - self.fixed
         size, index, more = sum(map(_tokens, found.values())), start + HORIZON, list[Group]()
         while size <= room and (group := self.past.at(index)) is not None:
@@ -172,10 +172,10 @@ class Fitting:
         return bool(size <= room) and not aim.passed(chain(found.values(), more))
 
     def _reaching(self, plan: Plan, start: int, aim: Room, *, asked: bool) -> Plan:
-        """Return a plan of the near groups with those beyond them, as far as they fit.
+        """Return a plan of the near groups, extended by older ones as far as they fit.
 
-        Where that is far less than the budget, groups that do not fit are passed over, and those
-        for which their section has no room in any case.
+        The plan ends at the first group that does not fit, unless too little of the budget is used:
+        then such groups are skipped. Groups that exceed their section's budget are always skipped.
         """
         past, dropped = self.past, set[_Key]()
         found = {each.group.key: each for each in plan.groups}
@@ -212,7 +212,7 @@ class Fitting:
     def _retrieve(
         self, near: Sequence[Group], start: int
     ) -> tuple[list[Group], Mapping[tuple[int, int], float]]:
-        """Return what answers the latest user message from beyond these groups, and all scores."""
+        """Return older groups that answer the latest user message, and the scores of all hits."""
         said = [group for group in near if group.kind == "user"]
         if self.recall is None or not said:
             return [], {}
@@ -237,7 +237,7 @@ class Fitting:
         fixed: int,
         known: Collection[str] = (),
     ) -> tuple[list[Item], Reduced]:
-        """Return groups as items, and what they come to beside what is fixed."""
+        """Return the groups as items, and the result of reducing them in addition to ``fixed``."""
         self.look_for_levels(row for group in groups for row in group.rows)
         items: list[Item] = [
             item_of(group, self.tokenizer, scores.get(group.key, 0.0)) for group in groups
@@ -245,9 +245,9 @@ class Fitting:
         said = [item.text for item in items if item.kind == "user"]
         reductions = self.strategy.reductions(items, said[-1] if said else "")
         if not aim.strict and any(item.kind == "summary" for item in items):
-            # A target that cannot be reached is no reason to lose what stands for the rest.
+            # A target that cannot be reached is no reason to lose the summaries of older messages.
             reductions = (each for each in reductions if items[each.item].kind != "summary")
-        # Of what is left out in any case, the facts may be told.
+        # A group that no limit lets through may still have its facts in the digest.
         left_out = (
             Reduction(n, "facts", why=group.why) for n, group in enumerate(groups) if group.left_out
         )
@@ -269,9 +269,10 @@ class Fitting:
     def _kept(
         self, groups: Sequence[Group], items: Sequence[Item], fixed: int, *, newest: bool
     ) -> set[int]:
-        """Return what is shortened at most: an error that must be sent, and the newest that can be.
+        """Return the indexes of groups that are shortened at most, never dropped.
 
-        That is the newest group for which there is room beside all that must be sent.
+        These are a mandatory error and, with ``newest``, the newest group for which there is room
+        in addition to the mandatory messages.
         """
         kept = {index for index, group in enumerate(groups) if group.yields}
         room = self.limit - fixed - sum(item.tokens for item in items if item.mandatory)
@@ -290,7 +291,7 @@ class Fitting:
         index: int,
         room: int,
     ) -> int:
-        """Return what is left for a group of a room, and of its section, by what must be sent."""
+        """Return the tokens that mandatory messages leave a group, of a room and of its section."""
         name = groups[index].section
         if name not in self.sections:
             return room
@@ -300,7 +301,7 @@ class Fitting:
 
 
 def _told_by(front: Plan) -> set[str]:
-    """Return the facts that a plan sends, as far as they have been looked for."""
+    """Return the facts that a plan sends, for groups whose facts have been determined."""
     told: set[str] = set()
     for each in front.groups:
         if each.item is None or each.level == "dropped":
@@ -316,7 +317,7 @@ def _told_by(front: Plan) -> set[str]:
 def _planned(groups: Sequence[Group], items: Sequence[Item], reduced: Reduced) -> Iterator[Planned]:
     account = (reduced.levels, reduced.sizes, items, reduced.facts, reduced.reasons)
     for group, level, *rest in zip(groups, *account, strict=True):
-        # What is left out in any case is not sent for that the rest has room.
+        # A group that no limit lets through is not sent, even if the reduction left it whole.
         left_out = group.left_out and level == "full"
         yield Planned.whole(group) if left_out else Planned(group, level, *rest)
 

@@ -1,26 +1,27 @@
-"""The projection ``context``: the events of a conversation become the rows of its messages[] view.
+"""The projection ``context``: turns a conversation's events into the rows of its messages[] view.
 
-Every prefix of a log gives rows that make a valid request: an assistant message brings a
-placeholder for each of its tool calls at once, and what is learnt later replaces it. Where facts
-contradict each other:
+The rows of every prefix of a log make a valid request: an assistant message adds a placeholder for
+each of its tool calls at once, and later events replace the placeholder. Contradictory events are
+resolved as follows:
 
-- The first ``success`` or ``failed``, ``denied`` or ``skipped`` result of a call stays; it
-  replaces ``not_started`` and ``outcome_unknown``, which replace nothing but placeholders.
-- A result whose call is unknown has no row. A streamed call without an end has none either, until
+- The first ``success``, ``failed``, ``denied`` or ``skipped`` result of a call is final; it
+  replaces ``not_started`` and ``outcome_unknown``, which replace only placeholders.
+- A result whose call is unknown has no row. A streamed call without an end has no row either, until
   recovery records how it ended.
-- A failed model call is hidden once its retry has failed, unless it had streamed text that the
-  model should go on from. Once its retry has answered, or the call itself, it is hidden in any
-  case, with all that it repeats in turn.
-- A summary hides what it covers through ``summarised_by``, so that withdrawing the summary shows
-  it again (both an older summary and its sources, where one range covered both). An older summary
-  is covered with its event or with its place; in the latter case, what else it stood for shows
-  again. System part, notebook, first and latest user message outlive a summary; readers see to it.
-  See `projections.context.covering`.
-- A system instruction that is out of the context is not an instruction, but what was said at its
-  place: it replaces none, and a request that asks for what was kept out has it there.
-- What is on a branch that is not the active one is hidden as ``inactive``, and shows again when it
-  is gone back to; so do its system part and notebook. A summary that was made there does not: what
-  it stood for shows instead. A result of a call stays with the call, whichever branch it came on.
+- A failed model call is hidden once its retry has failed, unless it had streamed text from which
+  the model should continue. Once its retry, or the call itself, has been answered, it is hidden in
+  any case, together with the failures that it had itself retried.
+- A summary hides the rows that it covers through ``summarised_by``, so that withdrawing the summary
+  shows them again (both an older summary and its sources, if one range covered both). An older
+  summary is covered through its event or through its place; in the latter case, the other rows that
+  it covered are shown again. Readers show the system part, the notebook, and the first and latest
+  user message even if a summary covers them. See `projections.context.covering`.
+- A system instruction that was kept out of the context is not an instruction, but a message at its
+  place: it replaces no instruction, and only a request that includes excluded rows contains it.
+- Rows on an inactive branch are hidden as ``inactive``, and shown again when the branch becomes
+  active again; so are the branch's system part and notebook. A summary made on the branch stays
+  hidden, and the rows that it covered are shown. A call's result stays with the call, whichever
+  branch it was recorded on.
 - A retraction is final: retracting a retraction changes nothing. Retracting only a tool's result
   leaves the call with a placeholder, and the call may be answered again.
 """
@@ -70,15 +71,15 @@ from projections.engine.projection import Change, Patch, Put, State
 
 __all__ = ["CONTEXT", "ContextProjection"]
 
-_SAID = (None, "text", "error")  # part types of what is said to the user, folded or not
+_SAID = (None, "text", "error")  # part types that belong to the answer, collapsed or not
 _UNCERTAIN = ("not_started", "outcome_unknown")
-_MOST_EARLIER = 32  # failed calls with a text that one retry may make up for
+_MOST_EARLIER = 32  # failed calls with partial text that one retry may supersede
 
 
 class ContextProjection:
-    """One row a message of the messages[] view, with its tokens; see the module for the rules.
+    """Writes a row for each message, with its tokens; see the module for the rules.
 
-    Beside them stands what requests take from the conversation: see `projections.context.state`.
+    It also writes the conversation's mode and tool policy: see `projections.context.state`.
     """
 
     name = "context"
@@ -90,7 +91,7 @@ class ContextProjection:
         return memory.initial() | covering.initial() | memory.none_active()
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
-        """Return the state after the event, and the rows that it adds, completes or hides."""
+        """Return the state after the event, and the changes of rows that the event makes."""
         folded = _FOLDS.get(type(event.data))
         changes: list[Change] = []
         if folded is not None:
@@ -98,7 +99,7 @@ class ContextProjection:
             changes = folded(state, event, event.data)
             oldest = _oldest(changes, event.version)
         else:
-            # What was erased is no longer what was folded.
+            # An erasure may have changed the content of any row.
             oldest = 1 if event.type == Erasure.type else event.version
         if oldest < event.version:
             state = {**state, "touched": touch(state["touched"], event.version, oldest)}
@@ -107,7 +108,7 @@ class ContextProjection:
 
 
 def _oldest(changes: list[Change], version: int) -> int:
-    """Return the place of the oldest row that the changes of an event reach."""
+    """Return the version of the oldest row that an event's changes may affect."""
     oldest = version
     for change in changes:
         oldest = min(oldest, change.key[0]) if isinstance(change, Put) else 1
@@ -145,7 +146,7 @@ def _assistant(state: State, event: RecordedEvent, data: AssistantMessage) -> li
 
 
 def _only_shown(data: AssistantMessage) -> bool:
-    """Whether a message is an event of the user interface, folded away, and nothing more."""
+    """Whether a message is only a collapsed event of the user interface, without tool calls."""
     ui = data.ui
     folded = ui is not None and ui.collapsed is True and ui.part_type not in _SAID
     return folded and not data.tool_calls
@@ -191,7 +192,7 @@ def _call(state: State, event: RecordedEvent, data: ToolCall) -> list[Change]:
         return []
     if known["started"] is not None and known["result"] is None:
         return []
-    # After a stand-in, such as ``not_started``, the call is executed after all: it counts no more.
+    # The call runs after all: a result ``not_started`` or ``outcome_unknown`` no longer counts.
     memory.update_call(state, data.call_id, started=event.version, result=None)
     held = placeholder(prompts.STARTED)
     return [result_row(data.call_id, held, (event.version,), sealed=True)]
@@ -210,7 +211,7 @@ def _result(state: State, event: RecordedEvent, data: ToolResult) -> list[Change
         text = data.content if isinstance(data.content, str) else ""
         path = data.alias
         if path is None and (data.status != "success" or not text):
-            path = alias_of(data.call_id, text)  # Otherwise the message tells it.
+            path = alias_of(data.call_id, text)  # Otherwise `levels` derives it from the message.
         held = detailed(message, data.sections, Preview(name, data.status, path))
         held["native"] = chat.of_tool(data)
         held |= place_of(event, message)
@@ -285,7 +286,7 @@ def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Ch
     }
     ranges = up_to(data.versions, event.version)
     changes: list[Change] = []
-    # What was withdrawn before stays so: thousands of retractions of everything are cheap.
+    # Skip versions that were withdrawn before, so that thousands of full retractions are cheap.
     new, state["withdrawn"] = not_yet_within(ranges, state["withdrawn"])
     for first, last in new:
         changes += [
@@ -293,7 +294,7 @@ def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Ch
             Patch(TABLE, "summary_version", first, last, withdrawn),
             Patch(TABLE, "result_version", first, last, unanswered),
         ]
-    # A summary stands at a place that it covers, which may be withdrawn without the summary.
+    # A summary's place is the start of its range, which may be withdrawn without the summary.
     for version, place in covering.placed(state, ranges):
         changes.append(Put(TABLE, (place, -version), {"hidden": None}))
     changes += covering.reveal(state, new, ranges)
@@ -326,7 +327,7 @@ def _switch(state: State, event: RecordedEvent, data: BranchSwitch) -> list[Chan
     return changes
 
 
-# Each is given a copy of the state, whose entries it replaces.
+# Each function gets a copy of the state, and replaces entries in it.
 _FOLDS: dict[type[Any], Callable[[State, RecordedEvent, Any], list[Change]]] = {
     AssistantMessage: _assistant,
     ConversationStart: _start,

@@ -1,7 +1,7 @@
-"""Rows to groups, each with the tokens that it takes in one request's format.
+"""Makes groups of rows, each with the tokens that it takes in one request's format.
 
-What only its maker can read counts where it goes back to its maker; a note counts what is written
-around it.
+Provider-specific content counts only in requests to its provider. A note includes the tokens of the
+text around it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Grouping:
     """Makes the groups of one request.
 
     Args:
-        tokenizer: Counts.
+        tokenizer: Counts tokens.
         format: The provider's format.
-        provider: Who will be asked.
-        noted: The kinds of rows whose texts stand in a note.
-        note: What a note adds to its text.
+        provider: The provider that will be called.
+        noted: The kinds of rows whose texts are sent as notes.
+        note: The text that a note adds to a row's text.
         tables: Whether JSON results of tools are sent as tables.
     """
 
@@ -55,17 +55,17 @@ class Grouping:
 
     @property
     def holds_compaction(self) -> bool:
-        """Whether an answer in which its maker compacted the rest must be sent."""
+        """Whether an answer in which its provider compacted the history must be sent."""
         return self._how[-1]
 
     def let_compaction_go(self) -> None:
-        """Make groups from now on that need not hold such an answer."""
+        """Treat such an answer as optional in all groups made from now on."""
         self._how = (*self._how[:-1], False)
 
     def group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
-        """Return the group of these rows, with results as tables where these are asked for.
+        """Return the group of these rows, with results as tables if tables are enabled.
 
-        One without a label is made once for as long as its rows are held.
+        A group without a label is cached at its first row.
         """
         if label:
             return self._made(rows, label)
@@ -113,14 +113,14 @@ class Grouping:
         return Group((row,), count.tokens, injection.label)
 
     def users(self, first: ContextRow | None, latest: ContextRow | None) -> list[Group]:
-        """Return the first and the latest user message; one where they are the same."""
+        """Return the groups of the first and latest user message; one if they are the same."""
         groups = [] if first is None else [self.group((first,), "first user message")]
         if latest and (first is None or latest.key != first.key):
             groups.append(self.group((latest,), "latest user message"))
         return groups
 
     def shorter(self, group: Group) -> Group | None:
-        """Return a group in its shorter form; None if it has none."""
+        """Return a group in its shorter form, or None if it has none."""
         if all(lower(row).shortened is None for row in group.rows):
             return None
         return self._group(tuple(map(shortened, group.rows)))
@@ -128,10 +128,12 @@ class Grouping:
     def shorter_task(
         self, mandatory: Sequence[Group], source: RowSource, tools: Collection[Any]
     ) -> Group | None:
-        """Return the first user message in its shorter form, with its alias if it can be read.
+        """Return the first user message in its shorter form.
 
-        None if it has none, is shorter already, or nobody has answered yet: what nobody has read
-        is not shortened in silence.
+        If the tool ``read_output`` is declared, the text includes the alias of the whole message.
+
+        Returns None if there is no shorter form, if the message is already shortened, or if it has
+        not been answered yet: a message that no model has read is never silently shortened.
         """
         newest = next(source.newest(1), None)
         if not mandatory or mandatory[0].whole or not newest or newest.key == mandatory[0].key:
@@ -153,8 +155,8 @@ class Grouping:
         return replace(group, whole=task, why=why) if group.tokens < task.tokens else None
 
     def native(self, rows: Sequence[ContextRow]) -> tuple[int, ...]:
-        """Return what each row's ``native`` adds; nothing if none does, as in most requests."""
-        for row in rows:  # A loop, since every group that is looked at comes through.
+        """Return the tokens that each row's ``native`` adds; () if no row has any, as is usual."""
+        for row in rows:  # A loop is fastest, and this runs for every group.
             if row.native_tokens:
                 break
         else:
@@ -162,11 +164,11 @@ class Grouping:
         return tuple(row.native_tokens if self._carries(row) else 0 for row in rows)
 
     def compacts(self, row: ContextRow) -> bool:
-        """Whether a row holds all before it for whoever will be asked."""
+        """Whether a row is a compaction that replaces all earlier rows for the provider."""
         return compacted_for(row, self._format, self._provider)
 
     def is_compacted(self, chosen: Plan, source: RowSource, page: int) -> bool:
-        """Whether a plan goes back to such a row only, however far it was read for that."""
+        """Whether a plan contains a compaction that replaces older rows of the source."""
         for each in chosen.groups:
             group = each.group.whole or each.group
             if group.native and group.key not in chosen.recalled and self.compacts(group.rows[0]):
@@ -183,5 +185,5 @@ class Grouping:
 
 @lru_cache(maxsize=64)
 def tokens_of(text: str, encoding: str) -> int:
-    """Return the tokens of a text that stands in many requests."""
+    """Return the tokens of a text that many requests contain."""
     return tokenizer_for(encoding).count(text).tokens if text else 0

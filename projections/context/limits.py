@@ -1,9 +1,9 @@
-"""What of a history the limits let through: the newest groups, and no group that is too large.
+"""Applies the limits to a history: selects the newest groups, and no group that is too large.
 
-A group that alone is over a limit, with what must be sent paid, is sent in its shorter form; if
-that is over it too, it is left out, and the history goes on behind it. Limits on messages and
-characters end the history at the first group for which nothing is left, once half of the limit is
-used; up to there, such a group gives way as one that is too large does.
+A group that exceeds a limit even when only the mandatory messages are sent with it is sent in its
+shorter form; if that exceeds the limit too, the group is left out, and older groups can still be
+sent. Once half of ``max_messages`` or ``max_chars`` is used, the history ends at the first group
+that no longer fits; before that point, such a group is sent in its shorter form or left out.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from projections.errors import BudgetInfeasible
 __all__ = ["Window", "chars_of", "within"]
 
 Shorten = Callable[[Group], Group | None]
-"""Returns a group in its shorter form; None if it has none."""
+"""Returns a group in its shorter form, or None if it has none."""
 
 _LEAST_MESSAGES = 32
-_ID = 24  # characters for the id of a call, which only a request settles
-_MOST_LEFT_OUT = 128  # of a history that goes on behind them
+_ID = 24  # characters for the id of a call, which each request sets
+_MOST_LEFT_OUT = 128  # groups; then the history ends
 
 
 @dataclass(slots=True)
 class Window:
-    """What the limits let through.
+    """The part of a history that the limits allow.
 
     Attributes:
-        groups: Newest first. Those that are left out are among them; they have no tokens.
-        summaries: Of the standing summaries, those that are sent in any case.
-        error: As it is sent, if there is one.
-        form: Returns any group in the form in which it can be sent, if only by itself.
-        ended: The limit that ended the history, once it has.
+        groups: The groups, newest first. Groups that are left out are included, with 0 tokens.
+        summaries: The summaries in effect that are sent in any case.
+        error: The mandatory error in the form in which it is sent, if there is one.
+        form: Returns a group in the form that fits if only mandatory messages are sent with it.
+        ended: The name of the limit that ended the history, if one did.
     """
 
     groups: Iterator[Group]
@@ -49,7 +49,7 @@ class Window:
 
 @dataclass(slots=True)
 class _Limit:
-    """A limit, and what is left of it."""
+    """A limit, and how much of it is left."""
 
     name: str
     most: int
@@ -78,24 +78,25 @@ def within(
     summaries: Sequence[Group] = (),
     error: Group | None = None,
 ) -> Window:
-    """Return what the limits let through of a history.
+    """Return the part of a history that the limits allow.
 
-    While the history is trimmed in steps, what messages and characters let through begins at the
-    same group for some requests: up to a quarter of a limit is given up for that, unless fewer
-    than 32 messages may be sent.
+    If the history is trimmed in steps, the part that ``max_messages`` and ``max_chars`` allow
+    begins at the same group for several requests. This gives up at most a quarter of a limit, and
+    nothing if ``max_messages`` is below 32.
 
     Args:
         newest: All groups, newest first.
-        front: The system part.
+        front: The groups of the system part.
         users: The first and the latest user message, which are sent whole.
         budget: The limits.
-        fixed: Tokens of what is sent besides.
-        shorten: Makes the shorter form of a group.
-        summaries: Those that stand: sent if there is room beside the newest group.
-        error: Sent in any case, but in its shorter form if it takes more than half of the rest.
+        fixed: Tokens of everything that is sent in addition to the history.
+        shorten: Returns the shorter form of a group.
+        summaries: The summaries in effect: sent if they fit in addition to the newest group.
+        error: The mandatory error: sent in its shorter form if it takes more than half of what is
+            left of a limit.
 
     Raises:
-        BudgetInfeasible: What must be sent is over a limit on messages or characters.
+        BudgetInfeasible: The mandatory messages exceed ``max_messages`` or ``max_chars``.
     """
     limits = _limits(budget)
     for limit in limits:
@@ -107,7 +108,7 @@ def within(
     for limit in limits:
         if limit.left < 0:
             raise _infeasible(limit, must)
-    # Without the latest user message, which is another at every turn: what is too large stays so.
+    # Ignore the latest user message, which changes every turn, so that a group stays too large.
     alone = [replace(limit) for limit in limits]
     if budget.max_tokens is not None:
         tokens = budget.max_tokens - fixed - _tokens(users[:1])
@@ -125,7 +126,7 @@ def within(
 
 
 class _Walk:
-    """One walk back through a history, as far as the limits allow."""
+    """A walk back through a history, as far as the limits allow."""
 
     def __init__(
         self,
@@ -139,14 +140,14 @@ class _Walk:
         self._limits = limits
         self._shorten = shorten
         self._paid = paid
-        # What a group may come to if nothing else is sent that need not be.
+        # The limits of a group with which only mandatory messages are sent.
         self._alone = alone
         self._summaries: dict[tuple[int, int], Group] = {}
-        # No section takes more of a group than its tokens.
+        # Without limits on messages and characters, any group up to this size passes the others.
         self._small = -1 if limits else min((limit.left for limit in alone), default=inf)
 
     def newest_summaries(self, summaries: Sequence[Group], budget: Budget) -> Sequence[Group]:
-        """Return summaries in the form in which they can be sent within their section."""
+        """Return the summaries in the form that fits into the budget of their section."""
         most = dict(budget.sections).get("summaries")
         if most is None:
             return summaries
@@ -159,9 +160,9 @@ class _Walk:
         return [self._summaries[group.key] for group in summaries]
 
     def alone(self, group: Group) -> Group:
-        """Return a group in the form in which it can be sent, if only by itself."""
+        """Return a group in the form that fits if only mandatory messages are sent with it."""
         if group.tokens <= self._small and not self._summaries:
-            return group  # As nearly every one that is looked at.
+            return group  # The fast path, for nearly every group.
         if group.key in self._summaries:
             return self._summaries[group.key]
         return group if group.key in self._paid else self._form(group, self._alone, "alone over")
@@ -192,10 +193,10 @@ class _Walk:
         return found
 
     def begun_later(self, found: list[Group]) -> list[Group]:
-        """Return the groups without some of the oldest, such that the rest soon begins there again.
+        """Drop some of the oldest groups, so that later requests begin at the same group.
 
-        Of the groups at which it may begin, it does at the one whose number is the multiple of the
-        highest power of two: no other has it, until one comes with a higher power.
+        Of the groups at which the history may begin, choose the one whose ordinal is divisible by
+        the highest power of two: it remains the choice until a group with a higher power comes.
         """
         begin, rank = len(found), 0
         room = {limit.name: _to_give_up(limit) for limit in self._limits}
@@ -216,7 +217,7 @@ class _Walk:
         return group.key not in self._paid and not group.left_out
 
     def _form(self, group: Group, limits: Sequence[_Limit], how: str) -> Group:
-        for over in limits:  # A loop, since every group that is looked at comes through.
+        for over in limits:  # A loop is fastest, and this runs for every group.
             if not over.fits(group):
                 break
         else:
@@ -258,7 +259,7 @@ def _limits(budget: Budget) -> list[_Limit]:
 
 
 def _section_limits(budget: Budget, task: int) -> list[_Limit]:
-    """Return what a group may come to beside the task, by its section."""
+    """Return the limits that a group's section sets for it, with the task already deducted."""
     listed = (
         (name, max(most - task, 0) if name == "user" else most) for name, most in budget.sections
     )
@@ -273,7 +274,7 @@ def _tokens_in(name: str, group: Group) -> int:
 
 
 def _yielding(error: Group, limits: Sequence[_Limit], shorten: Shorten) -> Group:
-    """Return a mandatory error, paid: whole, or in its shorter form if it would take too much."""
+    """Deduct a mandatory error from the limits, and return it: shortened if it takes too much."""
     over = next((limit for limit in limits if 2 * limit.measure(error) > limit.left), None)
     shorter = None if over is None else shorten(error)
     if over is not None and shorter is not None:
@@ -285,7 +286,7 @@ def _yielding(error: Group, limits: Sequence[_Limit], shorten: Shorten) -> Group
 
 
 def _to_give_up(limit: _Limit) -> int:
-    """Return what may be given up: a quarter, and nothing of the half that is used."""
+    """Return how much of a limit may be given up: a quarter, but none of the half to be used."""
     used, half = limit.most - limit.left, (limit.most + 1) // 2
     quarter = limit.most // 4
     return min(quarter, used - half) if used >= half else quarter
@@ -305,7 +306,7 @@ def _infeasible(limit: _Limit, must: Sequence[Group]) -> BudgetInfeasible:
         for group in must
     }
     error = BudgetInfeasible(limit.most, sizes)
-    # The class speaks of tokens; these limits are others.
+    # The class's own message is about tokens, which these limits do not count.
     unit = limit.name.removeprefix("max_")
     need = f"the {sum(sizes.values())} {unit} that must be sent ({', '.join(sizes)})"
     error.args = (f"{limit.name}={limit.most} cannot hold {need}: raise it",)

@@ -1,11 +1,11 @@
-"""What a request tells of a history older than the groups that it can look at.
+"""The digest's lines about the part of a history that is older than the planned groups.
 
-Beyond the newest groups nothing is looked at one by one. What users have said there leaves lines
-in the digest all the same: rules to the letter, and identifiers. The rows that have some are found
-by an index, the newest 256 of them. Rules come first, the newest before the older, up to half of
-the room; then identifiers, from blocks of 64 messages in turn, so that every block has its share
-before any has a second line, and what is seldom of its form before the hundredth order's number.
-The order does not depend on the room, so that more room tells more.
+Older groups are not planned one by one, but the digest still has lines about what users said there:
+rules verbatim, and identifiers. An index finds the newest 256 rows that contain any. Rules come
+first, newest first, and take up to half of the room. Then come identifiers, from blocks of 64
+messages in turn, so that every block has a line before any has a second; within a block,
+identifiers of a rare form come first. The order does not depend on the room, so more room only adds
+lines.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from projections.tokens import Tokenizer, tokenizer_for
 __all__ = ["MOST_OLDER", "LookForLasting", "Older", "Teller"]
 
 MOST_OLDER = 256
-"""Rows that are looked at for what they leave behind."""
+"""How many rows with rules or identifiers are read."""
 
 LookForLasting = Callable[[int, int], Sequence[ContextRow]]
 _SHARE = 8  # percent
@@ -41,7 +41,7 @@ _Left = tuple[ContextRow, Lasting]
 
 
 class _Lines(NamedTuple):
-    """What rows leave behind: newest first, and the facts among it in the order of their turns."""
+    """Rows with their rules and facts, newest first; ``facts`` orders those with facts in turns."""
 
     left: Sequence[_Left]
     facts: Sequence[_Left]
@@ -49,12 +49,12 @@ class _Lines(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Older:
-    """Lines of the digest about what is older than all else in a request.
+    """The digest's lines about messages older than everything else in a request.
 
     Attributes:
-        lines: Oldest first.
-        tokens: Of these.
-        versions: The events that they were made of, ascending.
+        lines: The lines, oldest first.
+        tokens: The tokens of the lines.
+        versions: The versions of the events that they were made from, ascending.
     """
 
     lines: tuple[str, ...]
@@ -63,12 +63,12 @@ class Older:
 
 
 class Teller:
-    """Tells of what is older than the groups that a plan looks at.
+    """Writes the lines about messages older than the groups of a plan.
 
     Args:
-        lasting: Gives the newest rows before a version that leave something behind.
-        tokenizer: Counts.
-        but: Places of rows that are sent in any case.
+        lasting: Returns the newest rows before a version that contain rules or identifiers.
+        tokenizer: Counts tokens.
+        but: Keys of rows that are sent in any case, and need no line.
     """
 
     def __init__(
@@ -80,15 +80,15 @@ class Teller:
         self._header = header_tokens(DIGEST_HEADER, tokenizer)
 
     def reserve(self, before: int, limit: int, must: int) -> int:
-        """Return how many tokens are kept for it: eight percent of the room, or what it comes to.
+        """Return the tokens to reserve: eight percent of the room, or fewer if all lines fit.
 
-        As a function of the limit it grows, and more slowly than that, so that a larger budget
-        leaves more for all else. There is none where what must be sent takes two fifths.
+        The reserve grows with the limit, but more slowly, so that a larger budget leaves more for
+        everything else. It is 0 if the mandatory messages take two fifths of the limit.
 
         Args:
-            before: The version of the oldest group that is looked at.
-            limit: Tokens of the request.
-            must: Of these, those of what must be sent.
+            before: The version of the oldest group of the plan.
+            limit: Upper limit for the request's tokens.
+            must: Tokens of everything that must be sent.
         """
         room = max(min((limit - must) * _SHARE // 100, limit * 2 // 5 - must), 0)
         if room <= self._header:
@@ -101,9 +101,9 @@ class Teller:
         return tokens if tokens > self._header else 0
 
     def told(self, before: int, reserved: int, until: int = _NEVER) -> Older | None:
-        """Return what is told of all before a version within the tokens that are kept for it.
+        """Return the lines about rows before a version that fit into the reserved tokens.
 
-        With ``until``, nothing of what stands from that version on.
+        With ``until``, only rows before that version too.
         """
         found = self._lines(before)
         return _older_of(found, reserved - self._header, self._tokenizer, until)
@@ -117,7 +117,7 @@ class Teller:
 
 
 def _older_of(lines: _Lines, room: int, tokenizer: Tokenizer, until: int) -> Older | None:
-    """Return what rows leave behind within so many tokens; None if nothing."""
+    """Return the lines that fit into ``room`` tokens, or None if there are none."""
     rules = _fitting(_rules(lines.left, until), room // 2, tokenizer)
     used = sum(size for _, _, size in rules)
     told = [*rules, *_fitting(_facts(lines.facts, until), room - used, tokenizer)]
@@ -134,7 +134,7 @@ def _older_of(lines: _Lines, room: int, tokenizer: Tokenizer, until: int) -> Old
 def _fitting(
     lines: Iterator[_Line], room: int, tokenizer: Tokenizer
 ) -> list[tuple[ContextRow, str, int]]:
-    """Return the lines up to the first that does not fit, with their tokens."""
+    """Return the lines before the first one that does not fit, with their tokens."""
     fitting = []
     for row, line in lines:
         size = _count(line, tokenizer.name) + _LINE_END
@@ -155,7 +155,7 @@ def _rules(left: Sequence[_Left], until: int = _NEVER) -> Iterator[_Line]:
 
 
 def _in_turns(left: Sequence[_Left]) -> list[_Left]:
-    """Return those with facts, one of each block in turn; of a block, what is seldom goes first."""
+    """Return the rows with facts, one of each block in turn; within a block, rare forms first."""
     often = Counter(form for _, lasting in left for form in _forms(lasting.facts))
     blocks: dict[int, list[_Left]] = {}
     for row, lasting in left:
@@ -177,7 +177,7 @@ def _facts(left: Sequence[_Left], until: int = _NEVER) -> Iterator[_Line]:
 
 @lru_cache(maxsize=1 << 12)
 def _form(fact: str) -> str:
-    """Return what facts of one kind have in common: an order's number is like any other's."""
+    """Return the form of a fact: letters and digits are replaced, so order numbers are equal."""
     return _LETTER.sub("a", _DIGIT.sub("0", fact))
 
 
@@ -190,7 +190,7 @@ def _left_by(row: ContextRow) -> Lasting:
     return _lasting_of("\n".join(texts_of(row.message))[:MOST_READ])
 
 
-# A step looks at the rows that the one before it has looked at; reading them is half of its time.
+# A step reads mostly the same rows as the previous one; analysing them is half of its time.
 _lasting_of = lru_cache(maxsize=4 * MOST_OLDER)(lasting_of)
 
 

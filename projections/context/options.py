@@ -1,4 +1,4 @@
-"""What may be asked of a messages[] view: one definition, for views, turns, and their twins."""
+"""The options of a messages[] view: one definition for views and turns, sync and async."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ __all__ = ["Asked", "AskedContext", "ContextOptions"]
 
 
 class ContextOptions(TypedDict, total=False):
-    """How the messages of a request are chosen; each may be left out, and goes before settings.
+    """How the messages of a request are chosen; all optional, and each overrides the settings.
 
     Attributes:
         model: Decides how tokens are counted; ``gpt-4o`` by default.
-        max_tokens: Tokens of the call, by the project's own count; by default the settings', which
-            is ``model``: its window, where that is known. Otherwise nothing is trimmed, and the
-            view's ``notes`` say so.
-        reserve_for_response: How many of them are kept free for the response.
+        max_tokens: Tokens of the whole call, by the project's own count; by default the setting,
+            whose default ``model`` means the model's context window. If the window is unknown,
+            nothing is trimmed, and the view's ``notes`` say so.
+        reserve_for_response: How many of ``max_tokens`` are kept free for the response.
         max_messages: Upper limit for the number of messages.
-        mode: The mode that the request is made in: composes the system part for it. By default,
-            the conversation's own, or the turn's. In ``run`` mode the request is told of the active
-            run: its directive and the active node's brief or, once it is completed, its directive
-            and post-run protocol. None composes nothing: the conversation's own instructions are
-            all that is in front.
-        agent: Whose persona is told, in agent and run mode; a turn has its conversation's.
-        tools: The tool declarations that are sent along, which count too: those that the
-            conversation's tool policy lets through, which the view's ``tools`` then are.
-        run: Of which run instead: of the one of this id, or of none (False). Without a mode, True
-            asks for the active one all the same.
+        mode: The mode for which the system part is composed; by default the conversation's or the
+            turn's. In ``run`` mode the system part describes the active run: its directive and the
+            active node's brief or, once the run is completed, its directive and post-run protocol.
+            None composes nothing: only the conversation's own instructions are sent.
+        agent: The agent whose persona is sent in agent and run mode; in a turn, by default the
+            conversation's.
+        tools: The tool declarations to send, which count towards the budget. The view's ``tools``
+            are those that the conversation's tool policy permits.
+        run: The id of the run to describe instead of the active one, or False for none. Without a
+            mode, True describes the active run all the same.
         settings: Limits and choices.
-        strategy: What loses detail first, instead of the one that the settings name.
+        strategy: The strategy to use instead of the one that the settings name.
         format: ``openai_chat``, ``openai_responses``, ``anthropic_messages`` or ``neutral``.
-        provider: Who will be asked: gets back what it made for itself, such as signed thoughts.
-        paths: Whether the request tells the paths of outputs that it does not show whole, for a
-            tool of the product's that reads them. By default a view tells them, and a turn where
-            the model can read them: ``tools`` has ``read_output``, or there are their files.
+        provider: The provider that will be called: gets back the content made for its own use, such
+            as signed thinking.
+        paths: Whether the request shows the paths of outputs that it does not contain whole, for a
+            tool of the product that reads them. By default a view shows them, and a turn shows them
+            if the model can read them: if ``tools`` contains ``read_output``, or the outputs exist
+            as files.
     """
 
     model: str
@@ -60,13 +62,13 @@ class ContextOptions(TypedDict, total=False):
 
 
 class AskedContext(ContextOptions, Owned, total=False):
-    """What else may be asked of a conversation that nobody has open.
+    """`ContextOptions`, and the options for a view of a conversation that is not open.
 
     Attributes:
         tool_policy: A policy for this request, merged with the conversation's.
-        at: As it was at this version, by replay: costs what its events cost.
-        tenant_id: Whose the conversation must be.
-        user_id: As this.
+        at: The version to show, by replay; the cost grows with the number of events.
+        tenant_id: The tenant that the conversation must have.
+        user_id: The user that the conversation must have.
     """
 
     tool_policy: ToolPolicy | None

@@ -1,7 +1,7 @@
-"""Paths of whole outputs in a request, which tells them only where somebody can read them.
+"""Paths of whole outputs in a request, which shows them only if the model can read them.
 
-What was shortened has its path in its text since it was folded; a request whose product has neither
-a tool that reads outputs nor a directory of them is sent without.
+The text of a shortened output contains its path. It is removed from requests of a product that has
+neither a tool that reads outputs nor a directory with their files.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _MESSAGES = "@state/logs/messages/"
 
 
 def message_alias(version: int) -> str:
-    """Return the name by which a user's message can be read whole."""
+    """Return the alias by which a user's message can be read whole."""
     return f"{_MESSAGES}{version}.txt"
 
 
 def in_part(plan: Plan, recalled: Sequence[Group] = ()) -> Iterator[tuple[str, int, bool]]:
-    """Yield call id and version of the tool results that a request holds, but does not hold whole.
+    """Yield call id and version of each tool result that a request contains, but not whole.
 
-    The third value says whether the digest tells of it, by a path that ends in ``.txt``.
+    The third value says whether only the digest mentions it, by a path that ends in ``.txt``.
 
-    What was dropped is not told of, unless it stands in the digest, or is recalled.
+    Dropped results are not included, unless they are recalled.
     """
     again = {group.key for group in recalled}
     there = (each for each in plan.groups if each.group.key not in again)
@@ -43,13 +43,13 @@ def in_part(plan: Plan, recalled: Sequence[Group] = ()) -> Iterator[tuple[str, i
             if row.kind != "tool" or row.result_version is None:
                 continue
             call = call_id(row.version, row.part - 1)
-            # Also what is sent as it stands may stand there as a preview.
+            # A row that is sent in full may itself be a preview.
             if planned.level != "full" or f"{_PLACE}{call}." in str(row.message.get("content")):
                 yield call, row.result_version, planned.level == "facts"
 
 
 def without_path(row: ContextRow, tokenizer: Tokenizer) -> ContextRow:
-    """Return a row that does not tell the path of its own whole output; others as they are."""
+    """Return a tool row without the path of its own whole output; other rows unchanged."""
     text = row.message.get("content") if row.kind == "tool" else None
     if not isinstance(text, str):
         return row

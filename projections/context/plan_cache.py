@@ -1,8 +1,8 @@
-"""What is kept between two reads: the plan of a step, which follows from the rows before it alone.
+"""The cache of step plans between two reads; the plan of a step depends only on earlier rows.
 
-A read that finds the plan of the last step here looks only at what was said since. Correctness does
-not rest on it: a plan is taken only if no row that it was made of has changed, which the fold notes
-in its state, and without it the same plan is made again. `projections.context.row_cache` keeps the
+A read that finds the plan of the last step here only reads newer rows. Correctness does not depend
+on the cache: a plan is used only if none of its rows has changed, which the fold records in its
+state, and without the cache the same plan is made again. `projections.context.row_cache` caches the
 rows themselves by the same rule.
 """
 
@@ -30,10 +30,10 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """The step that fell last, and when it was made.
+    """The last step, and when it was computed.
 
     Attributes:
-        head: The version of the conversation that it was made at.
+        head: The conversation's version when the step was computed.
         step: The step.
     """
 
@@ -42,19 +42,19 @@ class KeptPlan:
 
     @property
     def weight(self) -> int:
-        """How much of the memory it takes, in groups."""
+        """The memory that the step takes, in groups."""
         return 1 + len(self.step.before.groups)
 
 
 class Recent(Generic[V]):
-    """What a process remembers, by key; safe to share between threads.
+    """A least-recently-used cache with a total weight; safe to share between threads.
 
     Args:
-        most: The most that is remembered, as ``weigh`` measures it.
-        weigh: Says how much a value is; each is 1 by default.
+        most: The most total weight.
+        weigh: Returns the weight of a value; by default 1.
 
     Attributes:
-        most: The most that is remembered.
+        most: The most total weight.
     """
 
     def __init__(self, most: int = _MOST, weigh: Callable[[V], int] = lambda _: 1) -> None:
@@ -69,7 +69,7 @@ class Recent(Generic[V]):
         self._lock = Lock()
 
     def get(self, key: Hashable) -> V | None:
-        """Return the value of this key, if it is remembered."""
+        """Return the cached value of a key, or None."""
         with self._lock:
             found = self._values.get(key)
             if found is not None:
@@ -77,7 +77,7 @@ class Recent(Generic[V]):
             return found
 
     def put(self, key: Hashable, value: V) -> None:
-        """Remember a value, and forget what was not asked for longest."""
+        """Cache a value, and discard the least recently used ones beyond the total weight."""
         with self._lock:
             before = self._values.pop(key, None)
             self._values[key] = value
@@ -88,11 +88,11 @@ class Recent(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """How far a read sees a conversation folded.
+    """How far a conversation is folded, as one read sees it.
 
     Attributes:
-        version: Of the last event.
-        touched: What the fold has noted of rows that were changed after they were made.
+        version: The version of the last folded event.
+        touched: The fold's record of later changes to rows; see `touch`.
     """
 
     version: int
@@ -100,25 +100,25 @@ class Folded:
 
     @classmethod
     def of(cls, head: Head) -> Folded:
-        """Take it from the head of a conversation that is caught up."""
+        """Read it from the head of a conversation that is caught up."""
         try:
             return cls(head.version, head.state["touched"])
         except (LookupError, TypeError):
-            # A damaged state tells nothing: anything may have changed. The next fold will fail.
+            # The state is damaged: assume that any row has changed. The next fold will fail.
             return cls(head.version, [[head.version, 1]])
 
     def oldest_since(self, version: int) -> int:
-        """Return the place of the oldest row that was changed after a version."""
+        """Return the version of the oldest row that was changed by events after a version."""
         return min((oldest for at, oldest in self.touched if at > version), default=1 << 62)
 
 
 class PlanMemo:
-    """The plans of one conversation, within one read.
+    """The cached plans of one conversation, within one read.
 
     Args:
-        plans: What the process remembers.
-        owner: Whose plans they are: the conversation, in a generation.
-        folded: How far the read sees it folded.
+        plans: The process's cache.
+        owner: The key of the conversation, in a generation.
+        folded: How far the read sees the conversation folded.
     """
 
     def __init__(self, plans: Recent[KeptPlan], owner: Hashable, folded: Folded) -> None:
@@ -127,26 +127,26 @@ class PlanMemo:
         self._folded = folded
 
     def get(self, key: Hashable) -> Step | None:
-        """Return the step of this key, if nothing up to it has changed."""
+        """Return the cached step of a key, if no row up to it has changed."""
         found = self._plans.get((self._owner, key))
         if found is None or self._folded.version < found.head:
             return None
         if self._folded.oldest_since(found.head) <= found.step.place[0]:
             return None
-        # What the fold has noted of changes is joined once it is much: ask of those since now.
+        # The fold merges old entries of ``touched``: from now on, only later changes matter.
         self.put(key, found.step)
         return found.step
 
     def put(self, key: Hashable, step: Step) -> None:
-        """Remember a step."""
+        """Cache a step."""
         self._plans.put((self._owner, key), KeptPlan(self._folded.version, step))
 
 
 def touch(touched: list[list[int]], version: int, oldest: int) -> list[list[int]]:
-    """Note that the event at a version has changed rows, the oldest of which stands at ``oldest``.
+    """Record that the event at a version changed rows, the oldest of them at version ``oldest``.
 
-    Kept are, newest last, the changes that reach further back than all later ones. When there are
-    too many, the two oldest become one that reaches as far back as either.
+    Keeps, newest last, only the changes that reach further back than all later ones. If there are
+    too many, the two oldest are merged into one that reaches as far back as either.
     """
     kept = [each for each in touched if each[1] < oldest]
     kept.append([version, oldest])

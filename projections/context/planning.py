@@ -1,14 +1,15 @@
-"""What a request holds of its history: within a budget, and in steps.
+"""Chooses which part of the history a request contains: within a budget, and in steps.
 
-Between two steps the messages before stay byte-identical, so that the provider's prompt cache
-hits. A step falls with the group with which the request passes its trigger. A major step plans all
-that stands before that group, down to the target. A minor one leaves what the last has come to as
-it is, and plans only the groups since, to half of the room that is left for them, with a digest of
-their own; it is made as long as what it leaves takes no more than a share of the room.
+Between two steps the earlier messages stay byte-identical, so that the provider's prompt cache
+hits. A step happens at the group with which the request exceeds its trigger. A major step plans
+everything before that group, down to the target. A minor step leaves the result of the last step
+unchanged and plans only newer groups, down to half of the remaining room, with a digest of its own.
+Steps are minor as long as the part they leave unchanged takes at most a share (``frozen``) of the
+room.
 
-What a step comes to follows from the messages up to it, so any process tells the same, from the
-last anchor on: at every `interval` groups, a history that is over the trigger has a major step.
-What is planned at one moment is the work of `projections.context.fitting`.
+The result of a step depends only on the messages up to it, so every process computes the same steps
+from the last anchor on: every `interval` groups, a history that is over the trigger has a major
+step. `projections.context.fitting` makes the plan of a single step.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ __all__ = ["HORIZON", "LookForLevels", "Plan", "Planned", "plan"]
 _Key = tuple[int, int]
 _STEPPED = frozenset({"user", "assistant", "tools", "digest"})
 
-# Most requests look at all groups of a plan.
+# Most requests read all groups of a plan, and these getters are the fastest.
 _tokens, _key = attrgetter("tokens"), attrgetter("group.key")
 
 
@@ -56,35 +57,35 @@ def plan(
     memo_key: Hashable = None,
     look_for_levels: LookForLevels = lambda rows: None,
 ) -> Plan:
-    """Choose what a request holds of the history.
+    """Return the plan of a request's history.
 
     Args:
-        newest: All groups, newest first; read as far as is needed.
+        newest: All groups, newest first; read only as far as needed.
         mandatory: The first and the latest user message, in this order, which must be sent whole;
-            one where they are the same.
+            one group if they are the same.
         budget: The limits.
-        fixed: Tokens of what is sent besides.
-        strategy: What loses detail first.
-        tokenizer: Counts.
-        summaries: Those that stand, oldest first: looked at in any case, as they may stand for
-            what is older than all that is read.
-        error: Must be sent too, if only in its shorter form.
-        form: Returns a group that is retrieved in the form in which it can be sent.
-        recall: What the strategy retrieves with, if it does.
-        lasting: Gives the newest rows before a version that leave something behind.
-        memo: Where the plans of steps are remembered, if they are.
-        memo_key: All else that a plan depends on.
-        look_for_levels: Called with the rows that may lose detail, before their levels are asked.
+        fixed: Tokens of everything that is sent in addition to the history.
+        strategy: Decides what loses detail first.
+        tokenizer: Counts tokens.
+        summaries: The summaries in effect, oldest first: part of every plan, since they may cover
+            messages older than all groups that are read.
+        error: An error that must be sent too, at least in its shorter form.
+        form: Returns a retrieved group in the form in which it can be sent.
+        recall: The search of a strategy that retrieves; None for other strategies.
+        lasting: Returns the newest rows before a version that contain rules or identifiers.
+        memo: The cache of step plans, if there is one.
+        memo_key: Everything else that a plan depends on.
+        look_for_levels: Called with the rows that may lose detail, before their levels are read.
 
     Raises:
-        BudgetInfeasible: What must be sent is over the budget; it names the items and their sizes.
+        BudgetInfeasible: The mandatory messages exceed the budget; the error lists them with sizes.
     """
     limited = budget.max_messages is not None or budget.max_chars is not None
     past = Past(newest, mandatory, summaries, error)
     if budget.max_tokens is None:
         return whole(past)
     if limited:
-        past.read_all()  # Nothing is retrieved from beyond these limits.
+        past.read_all()  # Groups beyond these limits are not retrieved either.
         recall = None if recall is None else recall.within(past.groups)
         memo = None
     but = {group.key for group in past.standing}
@@ -103,20 +104,20 @@ def plan(
     )
     if budget.thresholds is None:
         return fit.fitting()
-    # A digest is a message: each more than the first might be one too many.
+    # Each digest is a message of its own: a second one might exceed ``max_messages``.
     thresholds = replace(budget.thresholds, frozen=0.0) if limited else budget.thresholds
     stepped = _Stepping(fit, thresholds).plan(memo, (budget, fixed, memo_key))
-    # What must be sent may be too large for what the step left.
+    # The mandatory messages may not fit into the room that the step left.
     fits = fit.size(stepped) <= budget.max_tokens and not over(stepped, fit.sections, tokenizer)
     return stepped if fits else fit.fitting()
 
 
 class _Stepping:
-    """The steps of one history within one budget.
+    """Computes the steps of one history within one budget.
 
     Args:
-        fit: Plans what a step covers.
-        thresholds: When a step falls, and how far it goes.
+        fit: Plans the groups that a step covers.
+        thresholds: When a step happens, and how far it trims.
     """
 
     def __init__(self, fit: Fitting, thresholds: Thresholds) -> None:
@@ -130,7 +131,7 @@ class _Stepping:
         share = exactly(thresholds.frozen)
         self._frozen = int(share * self._room)
         task = sum(group.tokens for group in past.standing if group.section == "user")
-        # Those of summaries do not change with a step.
+        # A step does not change the tokens of summaries.
         self._rooms = {
             name: max(most - task, 0) if name == "user" else most
             for name, most in fit.sections.items()
@@ -141,9 +142,9 @@ class _Stepping:
         self._part /= exactly(thresholds.trigger)
 
     def plan(self, memo: PlanMemo | None, key: Hashable) -> Plan:
-        """Return the plan of the last step, and everything since as it is.
+        """Return the plan of the last step with all newer groups in full.
 
-        It is over the limit where what must be sent is too large for what the step has left.
+        It exceeds the limit if the mandatory messages do not fit into the room that the step left.
         """
         kept = None if memo is None else memo.get(key)
         known = None if kept is None else self._since(kept)
@@ -164,12 +165,15 @@ class _Stepping:
         return plan
 
     def _anchored(self) -> tuple[Step | None, int]:
-        """Return the step that fell at the last anchor, and its place from the end."""
+        """Return the step at the last anchor, or None, and the index from which to continue."""
         index, fell = self._past.anchor(self._limit, self._room, self._passes)
         return self._fall(index, None) if fell else None, index
 
     def _since(self, step: Step) -> int | None:
-        """Return the place from the end of a step; None where an anchor has passed since."""
+        """Return the index of a cached step; None if it no longer applies.
+
+        That is the case after an anchor has passed, or the provider has compacted the history.
+        """
         index, ordinals = 0, list[int]()
         while (group := self._past.at(index)) is not None and group.key > step.place:
             if (ordinal := group.rows[0].ordinal) is not None:
@@ -179,7 +183,7 @@ class _Stepping:
         while (group := self._past.at(until)) is not None and group.key > step.covered:
             until += 1
         if group is None or group.key != step.covered:
-            return None  # An answer in which its maker compacted the rest has come in between.
+            return None  # The provider has compacted the history in between.
         if ordinals:
             anchor = max(ordinals) - max(ordinals) % interval(self._limit)
             if min(ordinals) < anchor and (step.ordinal or 0) < anchor:
@@ -187,11 +191,11 @@ class _Stepping:
         return place
 
     def _lasts(self, plan: Plan, covered: _Key) -> bool:
-        """Whether a step is the same once others follow: then what must be sent now counts too."""
+        """Whether a step stays the same when groups follow, so that it may be cached."""
         return self._fit.size(plan) <= self._limit and not self._looks_beyond(covered)
 
     def _looks_beyond(self, covered: _Key) -> bool:
-        """Whether a step has looked at a message that it would not look at once others follow."""
+        """Whether a step included a mandatory message that it would omit once groups follow."""
         near = self._past.groups[:HORIZON]
         return covered == near[0].key and any(
             each.key < near[-1].key and each.key not in self._standing
@@ -199,7 +203,7 @@ class _Stepping:
         )
 
     def _passes(self, used: Counter[str], group: Group) -> bool:
-        """Add a group to the tokens of sections; whether its section is over its room then."""
+        """Add a group to the tokens by section; return whether its section exceeds its room."""
         if not self._rooms:
             return False
         name = group.section
@@ -207,7 +211,10 @@ class _Stepping:
         return used[name] > self._rooms.get(name, used[name])
 
     def _taken(self, step: Step | None, index: int) -> tuple[int, Counter[str]]:
-        """Return the tokens of all from a place on, beside what stands in every plan."""
+        """Return the tokens of everything from an index on, without the groups in every plan.
+
+        In all and by section; ``step`` is the step before the index, if any.
+        """
         size = 0 if step is None else self._held(step.before)
         used = Counter[str]() if step is None else self._held_by_section(step.before)
         for group in self._past.groups[index:]:
@@ -218,16 +225,16 @@ class _Stepping:
         return size, used
 
     def _held_by_section(self, plan: Plan) -> Counter[str]:
-        """Return the tokens of a plan's sections, beside what stands in every plan."""
+        """Return the tokens of a plan's sections, without the groups in every plan."""
         return held(plan, self._fit.tokenizer, self._standing) if self._rooms else Counter()
 
     def _held(self, plan: Plan) -> int:
-        """Return the tokens of a plan, beside what stands in every plan."""
+        """Return the tokens of a plan, without the groups in every plan."""
         standing = sum(each.tokens for each in plan.at(self._standing))
         return self._fit.size(plan) - self._fit.fixed - standing
 
     def _fall(self, index: int, last: Step | None) -> Step | None:
-        """Return the step that falls with a group; the last one if there is nothing to cover."""
+        """Return the step that happens at a group; the last step if there is nothing to cover."""
         if last is not None and self._stays(last.before):
             minor = self._covering(index, last)
             if minor is not None:
@@ -235,24 +242,27 @@ class _Stepping:
         return self._covering(index, None) or last
 
     def _stays(self, plan: Plan) -> bool:
-        """Whether a plan is small enough to stay as it is, in all and in each section."""
+        """Whether a plan is small enough to stay unchanged, in all and in each section."""
         used = self._held_by_section(plan)
         small = all(used[name] <= most for name, most in self._frozen_rooms.items())
         return small and self._held(plan) <= self._frozen
 
     def _covering(self, index: int, front: Step | None) -> Step | None:
-        """Return the step that falls with a group, behind another or of all; None if it misses."""
+        """Return the step at a group: minor after ``front``, major if that is None.
+
+        None if there is nothing to cover, or if a minor step cannot trim far enough.
+        """
         fixed = self._fixed if front is None else self._fixed + self._held(front.before)
         target = self._target if front is None else fixed + (self._trigger - fixed) // 2
-        # One more, as the lines of a digest are counted one by one.
+        # One more, since the lines of a digest are counted one by one.
         least = min(target, -(-self._limit // 2)) + 1
-        # The group with which a step falls stays as it is: nobody has answered to it yet. However
-        # large it is, what stands before it is left half of its room.
+        # The group at which a step happens stays whole: no model has answered it yet. However large
+        # it is, the groups before it get half of their room.
         newest = self._past.groups[index]
         size = self._past.size(newest)
         rest = max(target - size, fixed + (target - fixed) // 2)
         asked = newest.kind == "user"
-        # What comes after an answer has it; a question goes with what it is asked about.
+        # After a question, keep the newest group that it may refer to.
         sections = self._sections(front, newest)
         room = Room(
             rest,
@@ -269,13 +279,18 @@ class _Stepping:
                 return step
         if front is not None:
             return None
-        # Where it is too large for that, it loses detail too, to what leaves room up to the next.
+        # If the group is too large for that, it loses detail too, down to a size that leaves room
+        # for newer groups until the next step.
         limit = self._limit - (self._trigger - target)
         room = Room(limit, least, (limit, self._limit), sections=self._sections(None, None))
         return self._step(index, index, room, None)
 
     def _sections(self, front: Step | None, newest: Group | None) -> dict[str, int]:
-        """Return what a step leaves each section: as of all, a part of its room, or half of it."""
+        """Return the tokens that a step leaves each section.
+
+        As for the whole history: a share of the room for a major step, half of the remaining room
+        for a minor one.
+        """
         used = Counter[str]() if front is None else self._held_by_section(front.before)
         share = self._part if front is None else Fraction(1, 2)
         left = {name: int(share * (most - used[name])) for name, most in self._rooms.items()}
@@ -288,7 +303,10 @@ class _Stepping:
     def _step(
         self, start: int, index: int, room: Room, front: Step | None, *, asked: bool = False
     ) -> Step | None:
-        """Return the step with a group that covers all behind a place; None if it misses."""
+        """Return the step at ``index`` that covers the groups from ``start`` on.
+
+        None if there are no such groups, or if a minor step cannot trim them far enough.
+        """
         covered, newest = self._past.at(start), self._past.groups[index]
         if covered is None:
             return None
@@ -301,7 +319,7 @@ class _Stepping:
         return Step(newest.key, newest.rows[0].ordinal, plan, covered.key)
 
     def _joined(self, step: Step) -> Plan:
-        """Return the plan of what a step has covered, and everything since as it is."""
+        """Return the plan of a step with all newer groups in full."""
         past = self._past
         start = sum(1 for group in past.groups if group.key > step.covered)
         since = past.with_standing(past.groups[:start], 0)
@@ -311,7 +329,7 @@ class _Stepping:
         ]
         newest = told[-1].group.key if told else (0, 0)
         groups = (*told, *(Planned.whole(group) for group in since if group.key > newest))
-        # What stands in every plan, though the step did not look at it: a summary made since.
+        # Groups in every plan that the step did not include, such as a summary made since.
         missed = [
             Planned.whole(group)
             for group in since

@@ -1,7 +1,7 @@
-"""Budget, groups and plans: what a request may hold, of what history, at what level of detail.
+"""Budget, groups and plans: the limits of a request, the parts of its history, and their levels.
 
-A group is what must stay together: an assistant message with the results of its calls, or any
-other message alone. A plan says of each group at what level of detail a request holds it.
+A group consists of messages that stay together: an assistant message with the results of its calls,
+or any other single message. A plan sets the level of detail of each group in a request.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = [
 ]
 
 ERROR = "error before the latest user message"
-"""What an error that must be sent is, for errors and the ledger."""
+"""The label of a mandatory error, for errors and the ledger."""
 
 COMPACTED = "compacted by the provider"
-"""What an answer is that holds all before it for its maker, for errors and the ledger."""
+"""The label of an answer in which its provider compacted the earlier history."""
 
 AT_THE_STEP = "latest user message at the last step"
-"""What a message is that was the latest user message when a step fell."""
+"""The label of a message that was the latest user message at the last step."""
 
 _tokens, _key = attrgetter("tokens"), attrgetter("group.key")
 _Key = tuple[int, int]
@@ -44,15 +44,15 @@ _Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A group, and what became of it.
+    """A group in a plan.
 
     Attributes:
-        group: The group, whole.
-        level: The level of detail that is sent.
-        item: The group as a strategy sees it; None where none was asked.
-        facts: At the level ``facts``, the facts that the digest tells.
+        group: The whole group.
+        level: The level of detail at which it is sent.
+        tokens: The tokens that it takes in the request; at the level ``facts``, those of its line.
+        item: The group as strategies see it; None if no strategy was asked about it.
+        facts: At the level ``facts``, its facts in the digest.
         why: Why it lost detail; empty if it did not.
-        tokens: Of what is sent; of facts, those of its line.
     """
 
     group: Group
@@ -64,7 +64,7 @@ class Planned:
 
     @classmethod
     def whole(cls, group: Group) -> Planned:
-        """Return a group that is sent as it is, if it can be sent at all."""
+        """Return a group at the level ``full``, or ``dropped`` if no form of it can be sent."""
         if group.left_out:
             return cls.dropped(group, group.why)
         if group.sent is None:
@@ -75,23 +75,23 @@ class Planned:
 
     @classmethod
     def dropped(cls, group: Group, why: str) -> Planned:
-        """Return a group that is not sent."""
+        """Return a group at the level ``dropped``."""
         return cls(group, "dropped", 0, why=why)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a request holds of the history.
+    """The levels of a history's groups in a request.
 
     Attributes:
-        groups: Oldest first: all that were looked at, those that are dropped among them.
-        all_read: Whether these are all that there are.
-        step: The place of the newest group before the last step; None if none fell.
-        recalled: The places of groups that were retrieved from beyond those that were read.
-        older: What the digest tells of the history before these groups.
-        stages: The places of the newest groups that the steps before the last have covered, whose
-            plans still stand: each has a digest of its own.
-        digests: The rows of its digests, by what they depend on besides, once they were made.
+        groups: All groups that were read, oldest first, including dropped ones.
+        all_read: Whether these are all groups of the history.
+        step: The key of the newest group that the last step covers; None without a step.
+        recalled: The keys of retrieved groups that are older than the groups that were read.
+        older: The digest's lines about the history before these groups.
+        stages: The keys of the newest groups covered by earlier steps whose results are still
+            unchanged: each such step has a digest of its own.
+        digests: The cached rows of the plan's digests, by tokenizer and header.
     """
 
     groups: tuple[Planned, ...]
@@ -105,9 +105,9 @@ class Plan:
     )
 
     def going_on(self, groups: tuple[Planned, ...], step: _Key) -> Plan:
-        """Return the plan with the groups since a step, which are whole: its digests are the same.
+        """Return the plan with the groups of a step and those since, which are whole.
 
-        Whatever was made for them is not made again.
+        The digests are the same, so their cached rows are kept.
         """
         plan = replace(self, groups=groups, step=step)
         vars(plan).update(told=self.told, digests=self.digests)
@@ -115,14 +115,14 @@ class Plan:
 
     @cached_property
     def trimmed(self) -> bool:
-        """Whether the budget made anything lose detail."""
+        """Whether any group lost detail or was not read."""
         return not self.all_read or any(
             each.level != "full" or each.group.whole is not None for each in self.groups
         )
 
     @cached_property
     def told(self) -> list[list[Planned]]:
-        """Whose facts each digest tells, oldest first; the first tells what is older."""
+        """The groups with a line in each digest, oldest first; ``older`` is in the first digest."""
         told: dict[int, list[Planned]] = {} if self.older is None else {0: []}
         for each in self.groups:
             if each.level == "facts":
@@ -131,13 +131,13 @@ class Plan:
 
     @cached_property
     def tokens(self) -> int:
-        """Of all its groups."""
+        """The tokens of all groups."""
         tokens: int = sum(map(_tokens, self.groups))
         return tokens
 
     @cached_property
     def tokens_by_section(self) -> Counter[str]:
-        """Of its groups; those at the level ``facts`` are of the digest."""
+        """The tokens of the groups by section; those at the level ``facts`` count as ``digest``."""
         tokens: Counter[str] = Counter()
         for each in self.groups:
             tokens["digest" if each.level == "facts" else each.group.section] += each.tokens
@@ -145,11 +145,11 @@ class Plan:
 
     @cached_property
     def marked(self) -> tuple[_Key, ...]:
-        """The places of what must be sent."""
+        """The keys of the mandatory groups."""
         return tuple(each.group.key for each in self.groups if each.group.label)
 
     def at(self, keys: Iterable[_Key]) -> Iterator[Planned]:
-        """Yield those of its groups that stand at these places."""
+        """Yield the groups with these keys, as far as the plan has them."""
         for key in keys:
             place = bisect_left(self.groups, key, key=_key)
             if place < len(self.groups) and self.groups[place].group.key == key:
@@ -158,13 +158,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a step came to.
+    """The result of a step.
 
     Attributes:
-        place: Of the group with which it fell.
-        ordinal: The number of that group; None if it has none.
-        before: What became of the groups that it has covered.
-        covered: The place of the newest of these.
+        place: The key of the group at which the step happened.
+        ordinal: The ordinal of that group; None if it has none.
+        before: The plan of the groups that the step covers.
+        covered: The key of the newest of these groups.
     """
 
     place: tuple[int, int]
@@ -175,14 +175,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The limits of one request; None is not a limit.
+    """The limits of one request; None means no limit.
 
     Attributes:
         max_tokens: Upper limit for the prompt's tokens.
-        max_messages: Upper limit for its messages.
-        max_chars: Upper limit for the characters of its messages.
-        thresholds: When the history is trimmed, and how far; None to trim it at every request to
-            what just fits.
+        max_messages: Upper limit for the number of messages.
+        max_chars: Upper limit for the characters of all messages.
+        thresholds: When the history is trimmed, and how far; None to trim every request to just
+            fit.
         sections: Upper limits for the tokens of sections; see `section_budgets`.
     """
 
@@ -198,19 +198,19 @@ class Group:
     """Messages that stay together.
 
     Attributes:
-        rows: In order; an assistant row comes before the rows of its results.
-        tokens: Of all its messages within a request.
-        label: What a mandatory group is, for errors and the ledger; empty for others.
-        native: Of the tokens, those of what its maker alone can read, by row; or empty.
-        yields: Whether its shorter form may stand for it, though it is mandatory.
-        whole: The group as it was said, where a limit does not let it be sent so: then ``rows``
-            are the shorter ones, and ``tokens`` 0 if these are not sent either.
-        why: Why that is.
-        came: Tokens of the messages as they came, if results are sent as tables; otherwise 0.
-        key: The place of its first row.
+        rows: The rows in order; an assistant row comes before the rows of its results.
+        tokens: The tokens of all messages within a request.
+        label: For a mandatory group, its name in errors and the ledger; otherwise empty.
+        native: The tokens of provider-specific content by row, included in ``tokens``; or empty.
+        yields: Whether it may be sent in its shorter form although it is mandatory.
+        whole: The original group, if a limit keeps it from being sent whole: then ``rows`` are the
+            shorter ones, and ``tokens`` is 0 if these are not sent either.
+        why: Why it is not sent whole.
+        came: The tokens of the original messages, if results are sent as tables; otherwise 0.
+        key: The key of the first row.
         section: The section that it belongs to; see `projections.context.section_budgets`.
-        item: The group as a strategy sees it, once it was asked for.
-        sent: The group as it is sent whole, once it was.
+        item: The group as strategies see it, once built.
+        sent: The group as planned whole, once built.
     """
 
     rows: tuple[ContextRow, ...]
@@ -227,27 +227,27 @@ class Group:
     sent: Planned | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Note what is looked at again and again."""
+        """Set the attributes that are read often."""
         object.__setattr__(self, "item", None)
         object.__setattr__(self, "sent", None)
         object.__setattr__(self, "key", self.rows[0].key)
         object.__setattr__(self, "section", section_of(self.rows[0].kind, len(self.rows)))
 
     def note(self, name: str, made: Item | Planned) -> None:
-        """Hold ``item`` or ``sent``, once it was made; it is not part of its value."""
+        """Cache ``item`` or ``sent``, which are not part of the group's value."""
         object.__setattr__(self, name, made)
 
     @property
     def kind(self) -> str:
-        """The kind of its first row."""
+        """The kind of the first row."""
         return self.rows[0].kind
 
     @property
     def left_out(self) -> bool:
-        """Whether no form of it can be sent."""
+        """Whether no form of the group can be sent."""
         return self.whole is not None and not self.tokens
 
     @property
     def source_versions(self) -> tuple[int, ...]:
-        """The events that it was made of, ascending."""
+        """The versions of the events that it was made from, ascending."""
         return tuple(sorted(set().union(*[row.source_versions for row in self.rows])))

@@ -1,8 +1,9 @@
-"""The texts of the system part: the product's own where it has them, the defaults elsewhere.
+"""The texts of the system part: the product's own if they exist, otherwise the defaults.
 
-Products keep them in a directory under the names of document 000 (section 4.3), or hand them over
+Products keep them in a directory under the names of document 000 (section 4.3), or pass them
 directly. A file is read again only when its modification time, size or inode changes. Line ends
-and surrounding blank space do not count, so that a checkout on another system gives the same bytes.
+are normalised and surrounding whitespace is removed, so that a checkout on another system gives
+the same bytes.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ _PERSONAS = "personas/"
 _BASE_RULES = "system-base-rules-"
 _NAMES = f"{', '.join(_DEFAULTS)}, {_BASE_RULES}<mode>.md, {_PERSONAS}<agent>.md"
 
-# A directory in place of a parent, or a name too long for any file: no such file can exist.
+# Missing, a file where a directory is needed, or a name too long for any file.
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 def persona_name(agent: str) -> str:
-    """Return the name of the text that an agent's persona stands in."""
+    """Return the name of the text with an agent's persona."""
     return f"{_PERSONAS}{agent}.md"
 
 
 class PromptTexts(BaseModel):
-    """Where the texts of the system part come from; a plain path stands for ``directory``.
+    """The sources of the system part's texts; validation also accepts a path, the ``directory``.
 
-    A text is looked for in ``texts``, then in ``directory``, then among the defaults; there is no
-    default persona. An empty text or file leaves its part out.
+    A text is looked up in ``texts``, then in ``directory``, then among the defaults; there is no
+    default persona. An empty text or file omits its part.
 
     Attributes:
         directory: The product's directory, with any of ``system-base-rules-<mode>.md``,
@@ -68,20 +69,20 @@ class PromptTexts(BaseModel):
             rules = rules and name.startswith(_BASE_RULES) and name.endswith(".md")
             known = name in _DEFAULTS or rules or (persona and name != persona_name(""))
             if not known:
-                raise ValueError(f"no text is named {name!r}: choose from {_NAMES}")
+                raise ValueError(f"unknown text {name!r}: choose from {_NAMES}")
         return {name: _normal(text) for name, text in texts.items()}
 
     def text(self, name: str) -> str:
-        """Return a text by its name; empty when there is none.
+        """Return a text by its name, or an empty text if there is none.
 
         Raises:
-            InvalidPrompt: Its file cannot be read or is not UTF-8, its name would lead out of the
+            InvalidPrompt: The file cannot be read or is not UTF-8, the name leads out of the
                 directory, or the directory does not exist.
         """
         return self._found(name) or ""
 
     def _found(self, name: str) -> str | None:
-        """Return a text by its name, which may be empty; None if there is none."""
+        """Return a text by its name, possibly empty, or None if there is none."""
         if name in self.texts:
             return self.texts[name]
         own = None if self.directory is None else _own(self.directory, name)
@@ -90,25 +91,25 @@ class PromptTexts(BaseModel):
         return own
 
     def base_rules(self, mode: str) -> str:
-        """Return the base rules of a mode; those of chat where it has none of its own.
+        """Return the base rules of a mode, or those of chat if it has none of its own.
 
         Raises:
-            InvalidPrompt: As for ``text``.
+            InvalidPrompt: See ``text``.
         """
         own = self._found(f"{_BASE_RULES}{mode}.md")
         return self.text(BASE_RULES_CHAT) if own is None else own
 
     def persona(self, agent: str) -> str:
-        """Return the persona of an agent; empty when there is none.
+        """Return the persona of an agent, or an empty text if there is none.
 
         Raises:
-            InvalidPrompt: As for ``text``.
+            InvalidPrompt: See ``text``.
         """
         return self.text(persona_name(agent))
 
 
 def _own(directory: Path, name: str) -> str | None:
-    """Return the text of a product's file, None when there is no such file."""
+    """Return the text of a product's file, or None if the file does not exist."""
     path = directory / _inside(name)
     try:
         found = path.stat()
@@ -119,12 +120,12 @@ def _own(directory: Path, name: str) -> str | None:
     except UnicodeDecodeError as error:
         raise InvalidPrompt(str(path), f"is not UTF-8 (byte {error.start})") from error
     if not directory.is_dir():
-        raise InvalidPrompt(str(directory), "there is no such directory")
+        raise InvalidPrompt(str(directory), "the directory does not exist")
     return None
 
 
 def _inside(name: str) -> str:
-    """Return a relative name that stays where it belongs, on every system."""
+    """Return the name, if it stays inside the directory on every operating system."""
     parts = name.removeprefix(_PERSONAS).removesuffix(".md").split("/")
     try:
         name.encode()

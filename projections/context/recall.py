@@ -1,8 +1,8 @@
-"""What answers the intent, of the whole conversation: for strategies that retrieve.
+"""Searches the whole conversation for messages that answer the intent: for retrieving strategies.
 
-The planner lowers detail within the newest groups only. A strategy with ``retrieves`` is shown the
-best hits beyond them too, and every item's relevance. How many hits there are does not depend on
-the budget, so that a larger one never keeps less.
+The planner lowers detail within the newest groups only. A strategy with ``retrieves`` also gets the
+best older hits, and the relevance of every item. The number of hits does not depend on the budget,
+so that a larger budget never keeps less.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = ["HITS", "Recall", "embedding_of", "recall_for", "retrieves"]
 Key = tuple[int, int]
 
 HITS = 64
-"""Groups that may be relevant, the message that is answered among them."""
+"""The most hits, including the message that is to be answered."""
 
 
 class Recall:
-    """The hits of one request, searched once for each intent and place.
+    """The hits of one request; searches once for each intent and key.
 
     Args:
         source: The rows.
-        embedding: Finds by meaning too.
-        grouped: Makes a group of its rows, counted.
+        embedding: The embedding to search with as well; None for full-text search only.
+        grouped: Makes a counted group of its rows.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Recall:
         self._reach: Mapping[Key, Group] | None = None
 
     def within(self, groups: Iterable[Group]) -> Recall:
-        """Return what recalls these groups, and nothing besides."""
+        """Return a copy that returns only these groups."""
         bounded = Recall(self._source, self._embedding, self.grouped)
         bounded._reach = {group.key: group for group in groups}
         return bounded
@@ -56,12 +56,12 @@ class Recall:
     def scores(
         self, said: Sequence[ContextRow], until: Key | None, most: int = HITS
     ) -> Mapping[Key, float]:
-        """Return the places of the hits for a message with their scores, best first.
+        """Return the keys and scores of the hits for a message, best first.
 
         Args:
             said: The rows of the message.
-            until: As if nothing stood after this place.
-            most: How many hits there are at most.
+            until: Ignore everything after this key.
+            most: The most hits to return.
         """
         intent = item_to_search(said).text
         asked = (intent, until, most)
@@ -72,9 +72,9 @@ class Recall:
         return self._scores[asked]
 
     def around(self, keys: Sequence[Key]) -> Iterator[Group]:
-        """Yield the groups at these places, each with the one before and the one behind it.
+        """Yield the group of each key, then the groups directly before and after it.
 
-        In the order of the places, what was yielded already left out.
+        Keeps the order of the keys, and yields no group twice.
         """
         rows = self._source.rows_around([version for version, _ in keys])
         groups = [self.grouped(each) for each in groups_of(rows)][::-1]
@@ -88,7 +88,7 @@ class Recall:
                     yield groups[each]
 
     def groups(self, keys: Iterable[Key]) -> list[Group]:
-        """Return the groups at these places, in any order."""
+        """Return the groups with these keys, in any order."""
         wanted = set(keys)
         if self._reach is not None:
             return [self._reach[key] for key in wanted & self._reach.keys()]
@@ -105,21 +105,21 @@ def recall_for(
     source: RowSource,
     grouped: Callable[[tuple[ContextRow, ...]], Group],
 ) -> Recall | None:
-    """Return what a strategy recalls with; None if it does not retrieve."""
+    """Return the `Recall` of a strategy, or None if it does not retrieve."""
     if not retrieves(strategy):
         return None
     return Recall(source, embedding_of(strategy), grouped)
 
 
 def retrieves(strategy: Strategy) -> bool:
-    """Whether a strategy wants ``Item.relevance``: it has an attribute ``retrieves`` that is true.
+    """Whether a strategy needs ``Item.relevance``: its attribute ``retrieves`` is true.
 
-    One with an attribute ``embedding`` that is not None has it by meaning too.
+    If its attribute ``embedding`` is not None, relevance includes the search by meaning.
     """
     return bool(getattr(strategy, "retrieves", False))
 
 
 def embedding_of(strategy: Strategy) -> Embedding | None:
-    """Return what a strategy finds by meaning with, if it has something."""
+    """Return the embedding of a strategy, or None."""
     found: Embedding | None = getattr(strategy, "embedding", None)
     return found

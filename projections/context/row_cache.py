@@ -1,8 +1,8 @@
-"""The newest rows of a conversation, kept between two reads: a read fetches what is new since.
+"""The cache of a conversation's newest rows: a read fetches only what is new since the last one.
 
-Correctness does not rest on it. Rows that are kept are taken as far as none of them has changed,
-which the fold notes in its state (see `projections.context.plan_cache`); what is newer is read
-again.
+Correctness does not depend on the cache. Cached rows are used up to the oldest one that has changed
+since, which the fold records in its state (see `projections.context.plan_cache`); newer rows are
+read again.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from projections.engine.generations import Generation
 
 __all__ = ["KeptRows", "Memory", "RecentRows", "shared_memory"]
 
-_MOST_NEW = 256  # rows that are read at once to bring kept ones up
-_FEW = 16  # rows that leave something behind, read at once to bring kept ones up
-_LEAST_KEPT = 256  # rows of a conversation, however large
-_MOST_TOKENS = 400_000  # of one conversation's rows beyond these: what the largest windows hold
-_PLANNED = 1 << 11  # bytes for which a group of a plan is remembered
-_CONVERSATION = 1 << 12  # bytes of one, beside its rows
-_SEEN = 1 << 15  # bytes for which a conversation is remembered
-_UNSAVED = 1 << 11  # bytes of a row that is not in the table yet, beside its texts
+_MOST_NEW = 256  # rows; if more are new, all rows are read again
+_FEW = 16  # rows with rules or identifiers, read at once to update cached ones
+_LEAST_KEPT = 256  # rows of a conversation to keep, regardless of `_MOST_TOKENS`
+_MOST_TOKENS = 400_000  # of one conversation's rows: as much as the largest windows hold
+_PLANNED = 1 << 11  # bytes that a group of a cached plan is assumed to take
+_CONVERSATION = 1 << 12  # bytes that a conversation takes in addition to its rows
+_SEEN = 1 << 15  # bytes that a conversation's head is assumed to take
+_UNSAVED = 1 << 11  # bytes that an unsaved row takes in addition to its texts
 
 
 @dataclass(frozen=True, slots=True)
 class _Lasting:
-    """The newest rows before a version that leave something behind, up to a number of them."""
+    """The newest ``limit`` rows before a version that contain rules or identifiers."""
 
     before: int
     limit: int
@@ -52,18 +52,18 @@ class _Lasting:
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """The rows that a request was made of.
+    """The cached rows of a conversation, from which a request was built.
 
     Attributes:
-        version: Of the conversation that they were read at.
-        apart: System part, notebook and standing summaries, in ascending order.
+        version: The conversation's version when they were read.
+        apart: System part, notebook and summaries in effect, in ascending order.
         first_user: The oldest user row.
-        latest_users: The two newest, the newest first.
+        latest_users: The two newest user rows, newest first.
         error: The newest visible error row.
         newest: The visible rows, newest first, without a gap.
-        all_read: Whether these are all visible rows.
-        lasting: What was last read of rows that leave something behind.
-        weight: How much of the memory it takes, in bytes.
+        all_read: Whether ``newest`` contains all visible rows.
+        lasting: The rows with rules or identifiers that were last read.
+        weight: The memory that these rows take, in bytes.
     """
 
     version: int
@@ -78,12 +78,12 @@ class KeptRows:
 
 
 class RecentRows:
-    """A `RowSource` over another one, which asks it for what is not remembered.
+    """A `RowSource` with a cache; it reads from another source what is not cached.
 
     Args:
-        source: The rows as they are now.
-        memory: What the process remembers.
-        owner: Whose rows they are: the conversation, in a generation.
+        source: The source of the current rows.
+        memory: The process's cache.
+        owner: The key of the conversation, in a generation.
         folded: How far the source is folded.
     """
 
@@ -91,7 +91,7 @@ class RecentRows:
         self, source: SqlRowSource, memory: Recent[KeptRows], owner: Hashable, folded: Folded
     ) -> None:
         self._source = source
-        # What a strategy that retrieves asks for is not remembered.
+        # Rows read for retrieval are not cached.
         self.rows_at, self.rows_around = source.rows_at, source.rows_around
         self.search = source.search
         self._memory = memory
@@ -111,14 +111,14 @@ class RecentRows:
         return next(iter(self._start.latest_users), None)
 
     def latest_error(self) -> ContextRow | None:
-        """Return the newest visible error row, if it is newer than the latest user row but one."""
+        """Return the newest visible error row, if newer than the second-latest user row."""
         return pending(self._start.latest_users, self._start.error)
 
     def newest(self, page: int) -> Iterator[ContextRow]:
-        """Yield the visible rows in descending order; what is not remembered is read in pages."""
+        """Yield the visible rows in descending order; read uncached ones in pages."""
         place = 0
         while True:
-            yield from islice(self._newest, place, None)  # as far as it grows meanwhile
+            yield from islice(self._newest, place, None)  # including rows added meanwhile
             if self._all_read:
                 return
             place = len(self._newest)
@@ -127,9 +127,9 @@ class RecentRows:
             self._all_read = len(more) < page
 
     def lasting(self, before: int, limit: int) -> Sequence[ContextRow]:
-        """Return the newest visible rows before a version that leave something behind.
+        """Return the newest visible rows before a version that contain rules or identifiers.
 
-        Those before the version that was asked for last are remembered.
+        The result of the last call is cached, and extended if ``before`` is later than then.
         """
         kept = self._lasting
         if kept is None or kept.limit != limit or before < kept.before:
@@ -151,7 +151,7 @@ class RecentRows:
         return [*rows, *kept.rows][: kept.limit]
 
     def _lasting_between(self, first: int, before: int) -> list[ContextRow] | None:
-        """Return those from a version on; None if not all rows since then are at hand."""
+        """Return the cached rows in a range of versions, or None if part of it is not cached."""
         if not (self._all_read or (self._newest and self._newest[-1].version < first)):
             return None
         place = bisect_left(self._newest, 1 - before, key=lambda row: -row.version)
@@ -159,7 +159,7 @@ class RecentRows:
         return [row for row in since if row.lasting is not None]
 
     def keep(self) -> None:
-        """Remember what was read."""
+        """Cache the rows that were read."""
         start, lasting = self._start, self._lasting
         kept, weight = _as_many_as_fit(self._newest, self._memory.most // 2)
         newest = tuple(self._newest[:kept])
@@ -174,9 +174,10 @@ class RecentRows:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Where a conversation stood at the last request, and the log that all before it were of.
+    """A conversation's head at the last request.
 
-    And what was active there, if that was asked.
+    ``log`` identifies the log that it was read from: it changes when the database goes back to an
+    older state. ``active`` is the conversation's mode and tool policy, if they were read.
     """
 
     head: heads.Head
@@ -186,33 +187,34 @@ class _Seen:
 
 
 class Memory:
-    """What a process remembers of conversations from one request to the next.
+    """The process's cache of conversations from one request to the next.
 
-    It is of the log as it was. Where the event at which the last request was made is gone, or is
-    another one, since the database has gone back to an older state, all of it is forgotten.
+    If the event at the head of the last request no longer exists, or is a different one, because
+    the database has gone back to an older state, the conversation's cached rows and plans are not
+    used again.
 
     Attributes:
-        has_levels: Whether the table of lower levels was there at the last request that asked.
+        has_levels: Whether the table ``lower_levels`` existed when it was last checked.
     """
 
     has_levels = False
 
     def __init__(self, most: int) -> None:
-        """Remember rows of about so many bytes, and plans of them; nothing with 0."""
+        """Cache rows of about ``most`` bytes, and their plans; 0 caches nothing."""
         if most < 0:
-            raise ValueError(f"memory_bytes is {most}: give a number of bytes, or 0 for none")
+            raise ValueError(f"memory_bytes is {most}: give bytes, or 0 for none")
         self._plans: Recent[KeptPlan] = Recent(most // _PLANNED, lambda kept: kept.weight)
         self._rows: Recent[KeptRows] = Recent(most, lambda kept: kept.weight)
         self._seen: Recent[_Seen] = Recent(most, lambda seen: seen.weight)
         self._lock = Lock()
 
     def head(self, stream: UUID) -> heads.Head | None:
-        """Return where a conversation stood at the last request."""
+        """Return a conversation's head at the last request, or None if it is not cached."""
         seen = self._seen.get(stream)
         return None if seen is None else seen.head
 
     def active(self, stream: UUID, head: heads.Head | None) -> Active | None:
-        """Return what was active at the last request, if only new rows have been folded since."""
+        """Return mode and tool policy of the last request, if only new rows were folded since."""
         seen = self._seen.get(stream)
         if seen is None or head is None or head.unsaved is None:
             return None
@@ -229,15 +231,15 @@ class Memory:
         head: heads.Head | None = None,
         active: Active | None = None,
     ) -> tuple[RecentRows, PlanMemo]:
-        """Return what is remembered of a conversation, as one read sees it.
+        """Return the cached rows and plans of a conversation, for one read.
 
         Args:
             rows: The conversation's rows, without those that were kept out of the context.
-            connection: In a transaction that has caught the conversation up, or found it so.
-            generation: Whose rows they are.
+            connection: A connection in a transaction in which the conversation is caught up.
+            generation: The generation of the rows.
             stream: The conversation.
-            head: Where it stands, if that is known.
-            active: What is active there, to be remembered.
+            head: The conversation's head, if known.
+            active: The conversation's mode and tool policy, to be cached.
         """
         if head is None:
             [head] = heads.read(connection, [generation], stream).values()
@@ -245,7 +247,7 @@ class Memory:
         log = seen.log if seen and _still_there(connection, stream, seen.head, head) else object()
         with self._lock:
             newest = self._seen.get(stream)
-            # Another thread's request may have come further.
+            # Another thread's request may have seen a later version.
             if newest is None or newest.log is not log or newest.head.version <= head.version:
                 self._seen.put(stream, _Seen(head, log, active, _SEEN + _held(head)))
         owner, folded = (stream, generation.number, log), Folded.of(head)
@@ -253,14 +255,14 @@ class Memory:
 
 
 _SHARED: WeakKeyDictionary[Pool, dict[int, Memory]] = WeakKeyDictionary()
-if hasattr(os, "register_at_fork"):  # Another thread of the parent's may have held a lock.
+if hasattr(os, "register_at_fork"):  # Another thread of the parent may have held a lock.
     os.register_at_fork(after_in_child=_SHARED.clear)
 
 
 def shared_memory(engine: Engine, most: int) -> Memory:
-    """Return what all conversations of a store share, whichever owners it is bound to.
+    """Return the cache that all conversations of a store share, whichever owner it is bound to.
 
-    Stores that are made of one engine share it too, if they are given as many bytes.
+    Stores on the same engine share it too, if they have the same ``memory_bytes``.
     """
     return _SHARED.setdefault(engine.pool, {}).setdefault(most, Memory(most))
 
@@ -268,7 +270,7 @@ def shared_memory(engine: Engine, most: int) -> Memory:
 def _still_there(
     connection: AnyConnection, stream: UUID, last: heads.Head, now: heads.Head
 ) -> bool:
-    """Whether the log still has the event at which the last request was made."""
+    """Whether the log still has the event at the head of the last request."""
     known = dict([now.before or (now.version, now.chain), (now.version, now.chain)])
     chain = known.get(last.version) or chain_at(connection, stream, last.version)
     return chain is not None and chain == last.chain
@@ -281,10 +283,10 @@ def _anew(source: SqlRowSource, folded: Folded) -> KeptRows:
 
 
 def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> KeptRows | None:
-    """Return kept rows as they are now; None if too much has changed since."""
+    """Return the cached rows brought up to date, or None if too much has changed since."""
     if kept is None or folded.version < kept.version:
         return None
-    # Whatever stands up to here is as it was.
+    # Rows up to this version are unchanged.
     until = min(kept.version, folded.oldest_since(kept.version) - 1)
     if until == folded.version:
         return kept
@@ -299,7 +301,7 @@ def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> 
     latest = [*users, *(row for row in kept.latest_users if row.version <= until)][:2]
     errors = [row for row in rows if row.kind == "error" and row.summarised_by is None]
     if len(latest) < len(kept.latest_users) or (kept.error and not (error or errors)):
-        return None  # Another one is the latest now, and it may be far back.
+        return None  # An older row has become the latest, and it may be far back.
     standing = [row for row in rows if row.summarised_by is None]
     visible = [row for row in standing if row.kind not in RENDERED_FIRST]
     apart = [row for row in kept.apart if row.version <= until]
@@ -318,9 +320,9 @@ def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> 
 
 
 def _as_many_as_fit(rows: Sequence[ContextRow], most: int) -> tuple[int, int]:
-    """Return how many of the newest rows of a conversation are kept, and how many bytes those are.
+    """Return how many of a conversation's newest rows to keep, and their size in bytes.
 
-    No more than ``most``.
+    The size is at most ``most``.
     """
     held = sum(map(_bytes, rows))
     if held <= most and sum(map(_tokens, rows)) <= _MOST_TOKENS:
@@ -336,13 +338,13 @@ def _as_many_as_fit(rows: Sequence[ContextRow], most: int) -> tuple[int, int]:
 
 
 def _held(head: heads.Head) -> int:
-    """Return about how many bytes of memory the rows take that a head has unsaved."""
+    """Return about how many bytes of memory a head's unsaved rows take."""
     rows = () if head.unsaved is None else head.unsaved.rows.values()
     return sum(_UNSAVED + 2 * _letters(row.get("message")) for row in rows)
 
 
 def _letters(value: Any) -> int:
-    """Return how many characters the texts in a JSON value have together."""
+    """Return the total length of all texts in a JSON value, in characters."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):

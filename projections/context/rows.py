@@ -1,13 +1,13 @@
-"""The table ``context_messages``: one row for each message that a request may hold.
+"""The table ``context_messages``: one row for each message that a request may contain.
 
-A row is keyed by ``(version, part)``: part 0 is the message of the event at ``version``, part i + 1
-the result of tool call i of the assistant message there, so that a late result lands beside its
-call. A summary stands at the first version that it covers; its part is minus its own version. Tool
-rows hold no ``tool_call_id``: the request that they go into settles it, see
+A row's key is ``(version, part)``: part 0 is the message of the event at ``version``, part i + 1
+the result of tool call i of the assistant message there, so that a late result is placed next to
+its call. A summary is placed at the first version that it covers; its part is minus its own
+version. Tool rows contain no ``tool_call_id``: each request sets it, see
 `projections.context.formats`.
 
-A row that comes from a database decodes a column when it is first looked at: a request reads a few
-hundred rows and sends the JSON of some; of the others it only needs to know how large they are.
+A row read from a database decodes a column when it is first used: a request reads a few hundred
+rows and sends the JSON of some; of the others it only needs the size.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ CONTEXT_MESSAGES = ReadTable(
         Column("lasting", "integer"),
         *PLACE,
     ),
-    # The first serves the newest visible rows, the second the first and the latest of a kind.
+    # The first finds the newest visible rows, the second the first and the latest row of a kind.
     indexes=(
         ("hidden", "summarised_by", "version", "part"),
         ("kind", "hidden", "version", "part"),
     ),
-    # Retractions and summaries look for these; a request for the last.
+    # Retractions and summaries search by the first three, requests by ``lasting``.
     sparse=("summarised_by", "summary_version", "result_version", "lasting"),
     storage=QuotedMessages(),
     counting=CountedMessages(),
@@ -86,17 +86,17 @@ CONTEXT_MESSAGES = ReadTable(
 
 
 class _Noting:
-    """Holds what was made of a row, for as long as the row itself is held."""
+    """Values derived from a row, cached for as long as the row exists."""
 
     __slots__ = ("fresh", "grouped", "noted", "short", "table")
-    fresh: bool  # Whether this process has just folded it: nobody has kept anything of it.
-    grouped: Any  # The group that begins with the row, and what it was made of.
+    fresh: bool  # Whether this process has just folded the row, so that nothing of it is stored.
+    grouped: Any  # The group that begins with the row, and what it was made from.
     noted: Any  # The row's lower levels.
-    short: Any  # The row at less detail; the row itself if it has no shorter form.
-    table: Any  # The row with its result as a table; False if it has none.
+    short: Any  # The row at the level ``shortened``; the row itself if it has no shorter form.
+    table: Any  # The row with its result as a table; False if it has no table.
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        """Begin with nothing."""
+        """Create a row without cached values."""
         made = super().__new__(cls)
         object.__setattr__(made, "fresh", False)
         object.__setattr__(made, "grouped", None)
@@ -106,7 +106,7 @@ class _Noting:
         return made
 
     def note(self, name: str, made: Any) -> None:
-        """Hold what was made of the row, under one of these names; it is not part of its value."""
+        """Cache a derived value under one of these names; it is not part of the row's value."""
         object.__setattr__(self, name, made)
 
 
@@ -115,31 +115,33 @@ class ContextRow(_Noting):
     """One row of ``context_messages``.
 
     Attributes:
-        kind: What it was made of; ``aside`` is a system message that is not an instruction.
-        message: In OpenAI's chat format, with the provider's own ids in ``tool_calls``.
-        tokens: Of the message in a request, counted once with ``encoding``; off by at most
-            the fraction ``tokens_margin``, which is 0.0 when ``tokens_exact``.
-        source_versions: The events that the row was made of.
-        sealed: A placeholder stands for a result that is missing or unknown.
+        version: The version of the event, or the first version that a summary covers.
+        part: 0 for a message, i + 1 for the result of call i, minus the version of a summary.
+        role: The message's role.
+        kind: The kind of message; ``aside`` is a system message that is not an instruction.
+        message: The message in OpenAI's chat format, with the provider's own ids in ``tool_calls``.
+        tokens: The message's tokens in a request, counted once with ``encoding``; off by at most
+            the fraction ``tokens_margin``, which is 0.0 if ``tokens_exact``.
+        source_versions: The versions of the events that the row was made from.
+        sealed: Whether the row is a placeholder for a result that is missing, unknown or not shown.
         hidden: None, or why no request may show it: withdrawn, inactive, excluded, superseded.
-        summarised_by: Version of the summary that stands for it, or of the first of those that
-            replaced each other there; a request that must hold the row (system part, first and
-            latest user message) shows it all the same.
-        result_version: Of a tool row, the version of the result.
-        summary_version: Of a summary row, the version of the summary event.
-        full_alias: The path under which a model may ask for the whole output.
-        ordinal: 1-based index of the message in the conversation; None for results and for what is
-            rendered apart (system part, notebook, summaries).
-        given: What was given for lower levels of detail, which are otherwise made when a request
-            needs them: contents under ``shortened`` and ``facts``; see
-            `projections.context.levels`.
-        result: Of a tool row that shows a result, what stands with its shorter form: ``tool``,
+        summarised_by: The label of the summary that covers the row: its version, or that of an
+            earlier summary that it replaced. A request that must contain the row (system part,
+            first and latest user message) shows it all the same.
+        result_version: For a tool row, the version of the result.
+        summary_version: For a summary row, the version of the summary event.
+        full_alias: The path under which a model may request the whole output.
+        ordinal: The 1-based index of the message in the conversation; None for results, system
+            part, notebook and summaries.
+        given: The product's own texts for lower levels of detail, under ``shortened`` and
+            ``facts``; other levels are computed when needed, see `projections.context.levels`.
+        result: For a tool row that shows a result, what its shorter form shows: ``tool``,
             ``status`` and ``path``.
-        native: What the message cannot carry, for the format that can: of an assistant what its
-            maker wants back verbatim, of a tool its status and images; see
-            `projections.context.formats.chat`. None in a row that stands for a shortened one.
-        native_tokens: What ``native`` adds to a request that carries it; an estimate.
-        lasting: The row's version, if a user's words leave something behind there; see
+        native: Provider-specific content that only some formats can send: of an assistant message
+            what its provider needs back verbatim, of a tool message its status and images; see
+            `projections.context.formats.chat`. None in a shortened row.
+        native_tokens: The tokens that ``native`` adds to a request that contains it; an estimate.
+        lasting: The row's version, if it is a user message with rules or identifiers; see
             `projections.context.older`.
     """
 
@@ -172,26 +174,26 @@ class ContextRow(_Noting):
 
     @classmethod
     def of(cls, values: Mapping[Any, Any]) -> ContextRow:
-        """Make a row of its columns; those that it does not know are ignored."""
+        """Make a row from columns; unknown columns are ignored."""
         return cls(**{name: values[name] for name in COLUMNS if name in values})
 
     def __eq__(self, other: object) -> bool:
-        """Whether all columns are equal, however the rows were made."""
+        """Whether all columns are equal, regardless of how the rows were made."""
         if not isinstance(other, ContextRow):
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in COLUMNS)
 
     def __hash__(self) -> int:
-        """Return the hash of the place."""
+        """Return the hash of the key."""
         return hash(self.key)
 
     def with_(self, **changes: Any) -> ContextRow:
-        """Return the row with other values in some columns."""
+        """Return the row with different values in some columns."""
         return ContextRow(**{name: getattr(self, name) for name in COLUMNS} | changes)
 
     @property
     def key(self) -> tuple[int, int]:
-        """The place in the conversation."""
+        """The row's place in the conversation: version and part."""
         return self.version, self.part
 
     @property
@@ -201,12 +203,12 @@ class ContextRow(_Noting):
 
     @property
     def count(self) -> Count:
-        """The stored tokens, as a count of the encoding."""
+        """The stored token count of the row's encoding."""
         return Count(self.tokens, exact=self.tokens_exact, margin=self.tokens_margin)
 
 
 def counted(message: dict[str, Any], count: Count, encoding: str) -> dict[str, Any]:
-    """Return the columns of a message, and of its tokens in an encoding."""
+    """Return the columns of a message and of its token count in an encoding."""
     told = {"tokens": count.tokens, "tokens_exact": count.exact, "tokens_margin": count.margin}
     return {"message": message, **told, "encoding": encoding}
 
@@ -216,36 +218,36 @@ COLUMNS = tuple(field.name for field in fields(ContextRow))
 
 _QUOTED = len(COLUMNS)
 _MESSAGE, _NATIVE = COLUMNS.index("message"), COLUMNS.index("native")
-_BYTES = 1_400  # of a row beside its text, with its group: measured
+_BYTES = 1_400  # of a row and its group in addition to the text: measured
 
 _set = object.__setattr__
 
 
 class StoredRow(ContextRow):
-    """A row of the table, which decodes what it is asked for; otherwise a `ContextRow`.
+    """A `ContextRow` of the table that decodes a column when it is first read.
 
     Attributes:
-        bytes: Of memory, about: most of what is made of a row is as large with any text.
+        bytes: About how much memory the row takes, with the values derived from it.
     """
 
     __slots__ = ("_raw", "bytes")
     bytes: int
 
     def __init__(self, raw: Sequence[Any]) -> None:
-        """Take the columns as the driver gives them, in the order of ``COLUMNS``.
+        """Create the row from the driver's values, in the order of ``COLUMNS``.
 
-        After them comes the text that a row without a message quotes.
+        The last value is the text that a row without a message quotes.
         """
         _set(self, "_raw", raw)
         for name, index in _PLAIN:
             _set(self, name, raw[index])
         text, native = raw[_MESSAGE] or raw[_QUOTED], raw[_NATIVE]
-        # As it came, and as it is read.
+        # Encoded and, once read, decoded.
         said = getsizeof(text) if native is None else getsizeof(text) + getsizeof(native)
         _set(self, "bytes", _BYTES + 2 * said)
 
     def with_(self, **changes: Any) -> StoredRow:
-        """Return the row with other values in some columns; decodes nothing."""
+        """Return the row with different values in some columns; decodes nothing."""
         row = StoredRow(self._raw)
         _set(row, "fresh", self.fresh)
         for name, value in changes.items():
@@ -253,10 +255,10 @@ class StoredRow(ContextRow):
         return row
 
     def __getattr__(self, name: str) -> Any:
-        """Decode a column; called once for each, as its slot is filled then.
+        """Decode a column; called only once for each, since this fills its slot.
 
         Raises:
-            RowDamaged: It holds what no fold has written.
+            RowDamaged: The column holds a value that no fold has written.
         """
         place = _PLACES.get(name)
         if place is None:
@@ -266,11 +268,11 @@ class StoredRow(ContextRow):
         if value is not None:
             value = decode(value)
             if name == "message" and not isinstance(value, dict):
-                raise RowDamaged("no message")
+                raise RowDamaged("message is not an object")
         elif name == "message":
             value = message_of(self.role, self._raw[_QUOTED])
         if name == "source_versions" and not isinstance(value, list):
-            raise RowDamaged("no versions")
+            raise RowDamaged("source_versions is not a list")
         _set(self, name, value)
         return value
 
@@ -279,7 +281,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-# Looked at in every row, and given by every driver as they are.
+# Read from every row, and returned by every driver without encoding.
 _PLAIN = [
     (name, COLUMNS.index(name))
     for name in (
@@ -302,14 +304,14 @@ _WRITTEN = [(name, _ENCODERS.get(_TYPES[name], _same)) for name in COLUMNS[2:]]
 def unsaved_rows(
     unsaved: Mapping[tuple[Any, ...], Mapping[str, Any]], after: int
 ) -> list[StoredRow]:
-    """Return new rows as they will be read from the table: the shown ones, the newest first.
+    """Return the unsaved rows that are not hidden, as if read from the table, newest first.
 
     Args:
-        unsaved: What a fold says of them, by key.
-        after: Only those that stand after this version.
+        unsaved: The fold's unsaved values, by key.
+        after: Return only rows after this version.
 
     Raises:
-        NotSaved: It says something of a row that it has not made.
+        NotSaved: There are unsaved changes to rows that are already in the table.
     """
     if any("kind" not in values for values in unsaved.values()):
         raise NotSaved

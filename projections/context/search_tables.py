@@ -1,18 +1,19 @@
-"""What of a group of messages is searched, and the tables that keep it.
+"""The searchable text of a group of messages, and the tables of the search index.
 
 The words are those of `projections.context.compression.search`, so that a search in the database
-scores as one in memory does: which is what a list of rows gets, and a database that keeps no index.
+returns the same scores as one in memory, which is used for lists of rows and for databases without
+the index.
 
 ``search_rows`` holds the words of every visible group of messages, ``search_heads`` how far a
-conversation is indexed, ``search_vectors`` what an embedding made of its texts. The tables are made
-when a product first retrieves, disposable, and never migrated. All are keyed by ``conversation_id``
-first, and so is the index of words itself: each word stands in it behind a prefix of the
-conversation, so that a search touches the conversation's own entries alone.
+conversation is indexed, ``search_vectors`` the embeddings of its texts. The tables are created when
+a product first retrieves; they are disposable and never migrated. ``conversation_id`` comes first
+in all keys, and also in the index of words: each word has a prefix of the conversation, so that a
+search only reads the conversation's own entries.
 
-On SQLite the index is the FTS5 table ``search_terms``, which triggers keep equal to
-``search_rows``; its tokens are ``term=count``, so that each stands in a row once. Deleting a head
-merges it into one piece, after which nothing of deleted words is left in it. On PostgreSQL it is a
-GIN index over the ``tsvector`` of each row.
+On SQLite the index is the FTS5 table ``search_terms``, which triggers keep in sync with
+``search_rows``; its tokens are ``term=count``, so that each occurs in a row once. Deleting a head
+merges the index into one piece, after which it contains nothing of deleted words. On PostgreSQL it
+is a GIN index over the ``tsvector`` of each row.
 """
 
 from __future__ import annotations
@@ -56,21 +57,21 @@ __all__ = [
 ]
 
 TABLES = ("search_rows", "search_vectors", "search_heads")
-"""In the order in which an erasure deletes from them: deleting a head clears what the index may
-still hold of the rows."""
+"""In the order in which an erasure deletes from them: deleting a head clears what the index still
+contains of deleted rows."""
 
 VERSION = 2
-"""Raised when terms change, so that every conversation is indexed anew."""
+"""Raised when terms change, so that every conversation is indexed again."""
 
-_LONGEST = 128  # bytes of a term; PostgreSQL refuses those above 2046
+_LONGEST = 128  # bytes of a term; PostgreSQL refuses terms above 2046
 _BEGINNING = 24
 
-# What terms are made of beside letters and digits; see `indexed_terms`.
+# Characters of terms in addition to letters and digits; see `indexed_terms`.
 _TOKEN_CHARACTERS = "_.:/@+-~="  # noqa: S105 - of a tokenizer
 
 
 def item_to_search(rows: Sequence[ContextRow]) -> Item:
-    """Return a group as an item to be searched, not to be sent: its tokens are not counted."""
+    """Return a group as an item for searching, not for sending: its tokens are not counted."""
     messages = tuple(row.message for row in rows)
     return Item(key=rows[0].key, kind=rows[0].kind, messages=messages, tokens=0)
 
@@ -83,14 +84,14 @@ def search_in_memory(
     until: tuple[int, int] | None = None,
     embedding: Embedding | None = None,
 ) -> Mapping[tuple[int, int], float]:
-    """Return the groups that answer an intent best, with their scores.
+    """Return the scores of the groups that answer an intent best.
 
     Args:
         rows: All visible rows of a conversation, newest first.
-        intent: What is looked for.
-        limit: The most to return.
-        until: As if what stands after this place had not been said yet.
-        embedding: Finds by meaning too; each text is embedded.
+        intent: The text to search for.
+        limit: The most groups to return.
+        until: Ignore everything after this key.
+        embedding: Search by meaning as well; each text is embedded.
     """
     groups = [item_to_search(group) for group in groups_of(rows)]
     items = [item for item in groups if until is None or item.key <= until]
@@ -102,13 +103,13 @@ def search_in_memory(
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A group of messages as it is searched.
+    """The searchable text of a group of messages.
 
     Attributes:
-        key: Version and part of its first row.
-        text: All that its messages say, as `Item.text`.
+        key: The key of the group's first row.
+        text: The text of all its messages, as in `Item.text`.
         unsettled: Whether it may still change without a retraction or a summary: it waits for a
-            tool's result, or is a failure that a retry may make up for.
+            tool's result, or is a failure that a retry may supersede.
     """
 
     key: tuple[int, int]
@@ -124,19 +125,19 @@ class Document:
 
 
 def documents(rows: Iterable[ContextRow]) -> Iterator[Document]:
-    """Yield the documents of rows in descending order, newest first."""
+    """Yield the documents of rows, which must be in descending order, newest first."""
     return (Document.of(group) for group in groups_of(rows))
 
 
 def fingerprint(conversation_id: UUID, text: str) -> bytes:
-    """Return 16 bytes that stand for a text; those of another conversation's differ."""
+    """Return a 16-byte digest of a text, keyed by the conversation."""
     return hashlib.blake2b(
         text.encode("utf-8", "surrogatepass"), digest_size=16, key=conversation_id.bytes
     ).digest()
 
 
 def indexed_terms(text: str) -> Iterator[str]:
-    """Yield the terms of a text as they are stored: long ones by their beginning and a digest."""
+    """Yield the terms of a text as stored: long ones as their beginning and a digest."""
     for term in terms(text):
         if len(term) * 4 <= _LONGEST or len(encoded := term.encode()) <= _LONGEST:
             yield term
@@ -163,7 +164,7 @@ _SQLITE = (
         fingerprint BLOB NOT NULL,
         words TEXT NOT NULL
     )""",
-    # Holds all that a search needs to know of a row.
+    # Contains everything that a search reads from a row.
     (
         "CREATE UNIQUE INDEX ix_search_rows "
         "ON search_rows (conversation_id, version, part, piece, length)"
@@ -214,7 +215,7 @@ _POSTGRESQL = (
         repeated JSONB NOT NULL,
         PRIMARY KEY (conversation_id, version, part, piece) INCLUDE (length)
     )""",
-    # Without a list of what is to be indexed later, which every search would have to go through.
+    # Without the list of pending entries, which every search would have to scan.
     "CREATE INDEX ix_search_rows_words ON search_rows USING gin (words) WITH (fastupdate = off)",
     (
         "CREATE INDEX ix_search_rows_unsettled ON search_rows (conversation_id, version) "
@@ -239,9 +240,10 @@ _PGVECTOR = """DO $$ BEGIN
 EXCEPTION WHEN OTHERS THEN
     NULL;
 END $$"""
-"""Where the extension is not installed, or may not be created, vectors are plain bytes.
+"""If the extension is not installed, or may not be created, vectors are plain bytes.
 
-It is the database's, and not one store's whose schema it would go with.
+It is created in ``public`` since it belongs to the database: dropping a store's schema must not
+drop it.
 """
 
 _VECTOR = """
@@ -249,7 +251,7 @@ _VECTOR = """
     JOIN pg_type AS t ON t.typnamespace = e.extnamespace AND t.typname = 'vector'
     WHERE e.extname = 'vector'
 """
-"""Its type, with its schema where that is not on the connection's ``search_path``."""
+"""The query for the type's name, with its schema if that is not on the ``search_path``."""
 
 
 def are_there(connection: Connection) -> bool:
@@ -258,9 +260,9 @@ def are_there(connection: Connection) -> bool:
 
 
 def create(store: EventStore, *, patience_ms: int | None = None) -> None:
-    """Create the tables where they are missing, in one transaction under the schema lock."""
+    """Create the tables if they are missing, in one transaction under the schema lock."""
     with schema_lock(store.engine, patience_ms=patience_ms) as connection:
-        # Not `are_there`: PostgreSQL may answer it by what it knew before it waited for the lock.
+        # Not `are_there`: on PostgreSQL its answer may predate the wait for the lock.
         if inspect(connection).has_table("search_heads"):
             return
         statements: tuple[str, ...] = _SQLITE
@@ -274,7 +276,10 @@ def create(store: EventStore, *, patience_ms: int | None = None) -> None:
 
 
 def pgvector_type(connection: Connection) -> str | None:
-    """Return the type of vectors that are pgvector's, as they are if it was there in time."""
+    """Return pgvector's type if the table stores vectors in it, otherwise None.
+
+    That is the case if the extension was available when the table was created.
+    """
     if connection.dialect.name != "postgresql":
         return None
     query = (
@@ -286,5 +291,5 @@ def pgvector_type(connection: Connection) -> str | None:
 
 
 def prefix_of(conversation_id: UUID) -> str:
-    """Return what stands before a conversation's words in the index; seldom that of another too."""
+    """Return the prefix of a conversation's words in the index; others rarely have the same."""
     return f"{str(conversation_id)[-8:]}_"

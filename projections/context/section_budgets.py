@@ -1,11 +1,13 @@
-"""How many tokens a request may have, and each section of it: `Room`, and the setting's rules.
+"""Token limits of a request and its sections: `Room`, and the rules of ``section_budgets``.
 
-Of the whole budget the margin of an estimate stays free, and what a shorter task saves.
+It also computes the part of the budget that stays free: the margin of an estimate, and the tokens
+that a shortened task saves.
 
-A section is a kind of content. The system part and the notebook are never shortened: over their
-budget, the request is refused. What is recalled has at most its budget. The others, which belong
-to the history, are planned: what need not be sent loses detail until its section is within its
-budget. What must be sent counts first, and is sent even if it alone is over that.
+A section is a kind of content. The system part and the notebook are never shortened: if one exceeds
+its budget, the request is refused. Recalled messages take at most their budget. The other sections
+belong to the history and are planned: messages that are not mandatory lose detail until their
+section is within its budget. Mandatory messages count first, and are sent even if they alone exceed
+it.
 """
 
 from __future__ import annotations
@@ -55,41 +57,39 @@ SECTIONS = (
 """The names of the sections."""
 
 SectionBudgets = tuple[tuple[str, int], ...]
-"""Sections with the tokens that each may have."""
+"""Sections and their limits in tokens."""
 
 OVERHEAD = "tools and request overhead"
-"""What a request has besides messages, for errors."""
+"""The label of everything in a request except its messages, for errors."""
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 
 
 def require_known(given: Any) -> dict[str, int | float]:
-    """Return the setting ``section_budgets`` as it is, if it can be held.
+    """Return the setting ``section_budgets`` unchanged, if it is valid.
 
     Raises:
-        ValueError: A name is unknown, a number is none, or the shares are more than the whole.
+        ValueError: A section is unknown, a value is invalid, or the shares add up to more than 1.
     """
     if not isinstance(given, Mapping):
-        raise ValueError("is one object of sections and the tokens, or the share, of each")
+        raise ValueError("must be an object with the tokens, or the share, of each section")
     for name, most in given.items():
         if name not in SECTIONS:
-            raise ValueError(
-                f"there is no section {str(name)[:80]!r}: {meant(str(name), SECTIONS)}"
-            )
+            raise ValueError(f"unknown section {str(name)[:80]!r}: {meant(str(name), SECTIONS)}")
         whole = isinstance(most, int) and not isinstance(most, bool) and most >= 0
         if not (whole or (isinstance(most, float) and 0 <= most < 1)):
             raise ValueError(
-                f"{name} has a whole number of tokens, or a share from 0 to less than 1, "
+                f"{name} must be a whole number of tokens, or a share from 0 to less than 1, "
                 f"not {most!r}"
             )
     shares = sum(exactly(most) for most in given.values() if isinstance(most, float))
     if shares > 1:
-        raise ValueError(f"the shares are {float(100 * shares):g} % of the budget")
+        raise ValueError(f"the shares add up to {float(100 * shares):g} % of the budget")
     return dict(given)
 
 
 def section_budgets(given: Mapping[str, int | float], limit: int | None) -> SectionBudgets:
-    """Return the tokens that sections may have of a prompt's; of no limit there are no shares.
+    """Return the limits of sections in tokens, given the prompt's limit; () without a limit.
 
     >>> section_budgets({"tools": 0.3, "digest": 500}, 8_000)
     (('tools', 2400), ('digest', 500))
@@ -103,10 +103,10 @@ def section_budgets(given: Mapping[str, int | float], limit: int | None) -> Sect
 
 
 def require_front(front: Sequence[Group], sections: SectionBudgets) -> None:
-    """Refuse a system part, or a notebook, that is over its budget.
+    """Refuse a system part or a notebook that exceeds its budget.
 
     Raises:
-        BudgetInfeasible: It is; it names its parts and their sizes.
+        BudgetInfeasible: One exceeds its budget; the error lists its parts with their sizes.
     """
     budgets = dict(sections)
     for name in budgets.keys() & {"system", "notebook"}:
@@ -122,7 +122,7 @@ def require_front(front: Sequence[Group], sections: SectionBudgets) -> None:
 
 
 def held(plan: Plan, tokenizer: Tokenizer, but: Iterable[tuple[int, int]] = ()) -> Counter[str]:
-    """Return the tokens of each section of a plan, without those of some groups."""
+    """Return the tokens of each section of a plan, without the groups with the keys in ``but``."""
     tokens = plan.tokens_by_section.copy()
     for each in plan.at(but):
         tokens["digest" if each.level == "facts" else each.group.section] -= each.tokens
@@ -132,7 +132,7 @@ def held(plan: Plan, tokenizer: Tokenizer, but: Iterable[tuple[int, int]] = ()) 
 
 
 def over(plan: Plan, budgets: Mapping[str, int], tokenizer: Tokenizer) -> bool:
-    """Whether a section has too much that need not be sent."""
+    """Whether a section exceeds its budget and contains groups that are not mandatory."""
     if not budgets:
         return False
     free, everything = held(plan, tokenizer, plan.marked), held(plan, tokenizer)
@@ -146,7 +146,7 @@ def uses(
     block: Block | None,
     tokenizer: Tokenizer,
 ) -> dict[str, tuple[int, int]]:
-    """Return of each section that has a budget the tokens that it takes, and its budget."""
+    """Return the used tokens and the budget of each section that has a budget."""
     if not budgets:
         return {}
     used = held(plan, tokenizer)
@@ -157,15 +157,16 @@ def uses(
 
 
 class Room(NamedTuple):
-    """How large a request may be, in tokens.
+    """The size that a request may have, in tokens.
 
     Attributes:
-        limit: Up to which nothing loses detail.
-        least: That it should have, if there are groups for it.
-        most: That it may have to come to these: a first limit, and where that is none, a second.
-        strict: Refuses what cannot fit; otherwise all that may be dropped is, but the summaries.
+        limit: The size down to which detail is lowered.
+        least: The size that the request should have, if there are enough groups.
+        most: Upper limits while groups get detail back to reach ``least``, tried in turn.
+        strict: Whether to raise an error if the request cannot fit. Otherwise everything that may
+            be dropped is dropped, except summaries.
         newest: Whether the newest group for which there is room is sent in any case.
-        sections: What the planned groups of a section may have, and their lines in the digest.
+        sections: The limits of sections for planned groups, and of ``digest`` for their lines.
     """
 
     limit: int
@@ -176,7 +177,7 @@ class Room(NamedTuple):
     sections: Mapping[str, int] = _NONE
 
     def less(self, tokens: int) -> Room:
-        """Return the room without so many tokens, which the digest has."""
+        """Return the room without the tokens that are reserved for lines of the digest."""
         most = tuple(each - tokens for each in self.most)
         sections = dict(self.sections)
         if "digest" in sections:
@@ -186,7 +187,7 @@ class Room(NamedTuple):
         )
 
     def passed(self, groups: Iterable[Group]) -> set[str]:
-        """Return the sections that these groups are over, as they are."""
+        """Return the sections that these groups exceed if they are sent whole."""
         if not self.sections:
             return set()
         tokens: Counter[str] = Counter()
@@ -196,7 +197,7 @@ class Room(NamedTuple):
 
 
 def within_margin(limit: int, margin: float) -> int:
-    """Return how many tokens may be counted so that a limit holds if the count is too low.
+    """Return the limit for counted tokens that keeps within ``limit`` if the count is too low.
 
     >>> within_margin(8_000, 0.25), within_margin(8_000, 0.0)
     (6400, 8000)
@@ -205,9 +206,9 @@ def within_margin(limit: int, margin: float) -> int:
 
 
 def infeasible(error: BudgetInfeasible, limit: int | None, margin: float) -> BudgetInfeasible:
-    """Return the error as it is told of the whole limit: with the margin among the sizes.
+    """Return the error in terms of the whole limit, with the margin among the sizes.
 
-    One that speaks of messages or characters stays as it is, as does one without a margin.
+    Errors about messages or characters, and errors without a margin, are returned unchanged.
     """
     if limit is None or not margin or OVERHEAD not in error.mandatory:
         return error
@@ -219,15 +220,16 @@ def infeasible(error: BudgetInfeasible, limit: int | None, margin: float) -> Bud
 def beside_shorter(task: Group, newest: Group, budget: Budget, refusal: BudgetInfeasible) -> Budget:
     """Return the budget of a request whose first user message is sent in its shorter form.
 
-    Without steps, of what this saves the newest group alone has room: a budget that just holds the
-    message whole has none for others, and a larger budget never keeps less. If it is over half of
-    the budget, others do get the room, or most of the budget would be left unused.
+    Without steps, only the newest group gets the room that this saves: a budget that just holds the
+    whole message has no room for others, and a larger budget must never keep less. If the whole
+    message exceeds half of the budget, other groups get the room too, since most of the budget
+    would remain unused otherwise.
 
     Args:
-        task: In its shorter form.
+        task: The first user message in its shorter form.
         newest: The newest group.
         budget: The limits.
-        refusal: Of the request with the whole message.
+        refusal: The error about the request with the whole message.
     """
     limit = budget.max_tokens
     if limit is None or budget.thresholds is not None or OVERHEAD not in refusal.mandatory:

@@ -1,12 +1,12 @@
-"""What stands in front of the history: composed for one request, and stored nowhere.
+"""The system part before the history: composed for each request, and not stored as messages.
 
-That is (document 000, 4.3) the base rules by mode, the tool policy, the persona, a banner that
-names the mode, and what a run is told. Pure but for the product's files; the same texts and
-arguments give the same messages.
+It consists (document 000, 4.3) of the base rules by mode, the tool policy, the persona, a banner
+that names the mode, and the texts about a run. Pure except for the product's files: the same texts
+and arguments give the same messages.
 
-A tool policy lets some of the declared tools through. Their names stand where OpenAI's chat and
-Responses formats and Anthropic's have them; a provider's own tool without a name is called by its
-type.
+A tool policy permits some of the declared tools. Their names are read as OpenAI's chat and
+Responses formats and Anthropic's format have them; a provider's own tool without a name is named
+after its type.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ __all__ = ["Injection", "compose", "declared_name", "mode_banner", "permitted"]
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """A system message that is made for one request, and stored nowhere.
+    """A system message that is composed for one request and not stored.
+
+    In the ledger its version is 0, before all events.
 
     Attributes:
-        label: What it is, for errors and the ledger.
+        label: Its name in errors and the ledger.
         text: Its content.
-        versions: The events that it was made of; none for what is not a fact of the conversation.
-            In the ledger it stands before all events, at 0.
+        versions: The versions of the events that it was made from; empty for texts that are not
+            from the conversation.
     """
 
     label: str
@@ -40,7 +42,7 @@ class Injection:
 
 
 def declared_name(tool: Any) -> str | None:
-    """Return what a tool is called by the model; None if the declaration does not say."""
+    """Return the name by which the model calls a tool, or None if the declaration has none."""
     if not isinstance(tool, Mapping):
         return None
     inner = next((tool[key] for key in ("function", "custom") if key in tool), tool)
@@ -51,9 +53,9 @@ def declared_name(tool: Any) -> str | None:
 
 
 def permitted(tools: Iterable[Any], policy: ToolPolicy | None) -> tuple[Any, ...]:
-    """Return the declarations of the tools that may be used, as they are and in their order.
+    """Return the declarations of the permitted tools, unchanged and in their order.
 
-    One whose name nobody can tell is left out where only some tools are allowed.
+    A tool without a name is left out if the policy allows only some tools.
     """
     return tuple(tool for tool in tools if policy is None or _permits(policy, tool))
 
@@ -77,23 +79,24 @@ def compose(
     """Return the system messages of a request, in the order in which they are sent.
 
     Args:
-        mode: The mode of the request. None composes nothing but ``runs``. A mode of the product's
-            own has its own base rules, or else those of chat.
-        texts: The product's texts; None stands for the defaults.
-        agent: Whose persona is told, in agent and run mode; chat has none.
-        tools: The tools that the request declares; without any there is no word on their use.
-        policy: Which tools may be used: told behind that.
-        runs: What is told of a run; left out in chat and agent mode.
+        mode: The mode of the request. None returns only ``runs``. A product's own mode has its own
+            base rules, or those of chat if there are none.
+        texts: The product's texts; None for the defaults.
+        agent: The agent whose persona is sent, except in chat mode.
+        tools: The tools that the request declares; without any, the text about their use is left
+            out.
+        policy: Which tools may be used; its text follows the text about tool use.
+        runs: The messages about a run; sent in run mode, or without a mode.
 
     Raises:
-        ValueError: No mode can be called so.
-        InvalidPrompt: A text of the product's cannot be read.
+        ValueError: The mode's name is invalid.
+        InvalidPrompt: A text of the product cannot be read.
     """
     if mode is None:
         return tuple(runs)
     if not is_mode(mode):
         raise ValueError(
-            f"there is no mode {mode!r}: choose from {', '.join(MODES)}, the product's own, or None"
+            f"invalid mode {mode!r}: choose from {', '.join(MODES)}, the product's own, or None"
         )
     texts = texts or PromptTexts()
     parts = [Injection("base rules", texts.base_rules(mode))]

@@ -1,8 +1,8 @@
-"""Results of tools as compact tables, from the first request that holds them on.
+"""Results of tools as compact tables, from the first request that contains them.
 
-What is sent so loses nothing (see `projections.context.compression.tables`), and is the same at
-every request, so that no prompt cache is lost for it. A row's table is a pure function of the row:
-made when a request first looks at it, noted there, and counted once as every message is.
+A table loses nothing (see `projections.context.compression.tables`) and is the same in every
+request, so that prompt caches keep working. It is a pure function of the row: computed when a
+request first reads the row, cached in it, and counted once like every message.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _PRODUCTS = frozenset({"tool_use", "function_call", "custom_tool_call"})
 
 
 def tabled_rows(rows: tuple[ContextRow, ...]) -> tuple[ContextRow, ...]:
-    """Return the rows of a group with results as tables; the same tuple where there are none.
+    """Return the rows of a group with results as tables; the same tuple if there are none.
 
-    What answers a call in a form that its maker defines stays as it is.
+    Results of calls that the provider defines stay unchanged.
     """
     if len(rows) == 1:
         return rows
@@ -34,7 +34,7 @@ def tabled_rows(rows: tuple[ContextRow, ...]) -> tuple[ContextRow, ...]:
 
 
 def note_tables(rows: Iterable[ContextRow]) -> None:
-    """Note at each result its table; those that may have been counted are looked up at once."""
+    """Set the table of each result; look up all counts that may be stored in one query."""
     made: list[tuple[ContextRow, dict[str, object]]] = []
     for row in rows:
         if row.kind == "tool" and row.table is None:
@@ -54,7 +54,7 @@ def note_tables(rows: Iterable[ContextRow]) -> None:
 
 
 def _message(row: ContextRow) -> dict[str, object] | None:
-    """Return the message with its result as a table; None if it has none."""
+    """Return the message with its result as a table, or None if it has no table."""
     if row.result is None or row.encoding != ENCODING:
         return None
     text = row.message.get("content")
@@ -65,12 +65,12 @@ def _message(row: ContextRow) -> dict[str, object] | None:
 
 
 def _is_formal(row: ContextRow) -> bool:
-    """Whether a call of an answer is one of its maker's own, whose results have a form."""
+    """Whether an answer contains a call that the provider defines, with its own result format."""
     return any("call" in each and each.get("type") not in _PRODUCTS for each in _blocks(row))
 
 
 def _blocks(row: ContextRow) -> Sequence[dict[str, object]]:
-    """Return what only its maker's format can carry of a message; () if it is damaged."""
+    """Return the provider-specific blocks of a message, or () if there are none."""
     native: object = row.native
     blocks = native.get("content") if isinstance(native, dict) else None
     return blocks if isinstance(blocks, list) else ()

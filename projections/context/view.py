@@ -1,7 +1,7 @@
-"""What a request is built to: `ContextView`, its messages, and all that can be said of them.
+"""The result of building a request: `ContextView`, with the messages and the ledger.
 
-The account tells what became of each message, why, and where the whole of it is. The digest is the
-message that holds the facts: what earlier messages named, a line for each.
+The ledger says at which level each message is sent, why, and where its full text is. The digest is
+the message with the facts of earlier messages, one line for each.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ __all__ = [
 ]
 
 _SOON = 8
-"""Groups whose levels a request makes ahead; most requests find one or two new ones."""
+"""How many groups have their levels computed ahead; most requests add one or two groups."""
 
 
 def digest_rows(
     plan: Plan, tokenizer: Tokenizer, *, paths: bool = True
 ) -> dict[tuple[int, int], ContextRow]:
-    """Return the rows of the digests, each by the place of the group that it stands in front of.
+    """Return the rows of the digests, by the key of the group that each of them precedes.
 
-    With ``paths`` they tell where the whole of an output is.
+    With ``paths``, they explain the paths of whole outputs.
     """
     header = DIGEST_HEADER if paths else DIGEST_TITLE
     made = plan.digests.get((tokenizer, header))
@@ -82,9 +82,9 @@ def _digest_row(
 
 
 def soon_asked(view: ContextView) -> Iterator[ContextRow]:
-    """Yield the newest rows of a view that the next step will ask for at less detail.
+    """Yield the newest rows of a view, whose lower levels the next step will need.
 
-    None where the budget is far: before the first step that is up to half of it.
+    Yields nothing before the first step while at most half of the budget is used.
     """
     usage = view.usage
     if usage is not None and (view.step is not None or 2 * usage.used > usage.budget):
@@ -92,13 +92,13 @@ def soon_asked(view: ContextView) -> Iterator[ContextRow]:
 
 
 def newest_rows(view: ContextView, groups: int) -> Iterator[ContextRow]:
-    """Yield the rows of the newest groups that a view has looked at, as many as there are."""
+    """Yield the rows of up to ``groups`` of the newest groups in a view's plan."""
     for each in view.account.history.groups[-groups:]:
         yield from each.group.rows
 
 
 def due_of(strategy: Strategy, chosen: Plan) -> SummaryRequest | None:
-    """Return the summary that what a plan has dropped should get, with ``llm_summary``."""
+    """Return the request for a summary of what a plan dropped; None without ``llm_summary``."""
     if not isinstance(strategy, LlmSummary) or not chosen.trimmed:
         return None
     items = [each.item for each in chosen.groups if each.item is not None]
@@ -108,20 +108,20 @@ def due_of(strategy: Strategy, chosen: Plan) -> SummaryRequest | None:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What became of one group of messages, or of all that nobody has looked at.
+    """The ledger's entry for one group of messages, or for all older messages that were not read.
 
     Attributes:
-        version: The version that the group stands at; None for all that is older; of what is
-            recalled, that of the message that it is recalled for.
-        kind: Kind of the group's first message; ``older`` for all that is older; ``recalled`` for
-            the block of what is recalled.
+        version: The group's version; None for the entry ``older``; for ``recalled``, the version of
+            the message that the block answers.
+        kind: The kind of the group's first message; ``older`` for all older messages; ``recalled``
+            for the block of recalled messages.
         level: The level of detail: ``full``, ``shortened``, its ``facts`` in the digest, or
             ``dropped``.
-        tokens_before: In full; None where nobody has looked.
-        tokens_after: In the request.
-        reason: Why, in a few words.
-        source_versions: The events that it was made of: there, the full text is.
-        full_aliases: Paths of the outputs that it shows shortened.
+        tokens_before: The tokens in full; None if the messages were not read.
+        tokens_after: The tokens in the request.
+        reason: The reason for the level, in a few words.
+        source_versions: The versions of the events that contain the full text.
+        full_aliases: The paths of outputs that are not shown whole.
     """
 
     version: int | None
@@ -136,15 +136,14 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of everything that a request could have held.
+    """The data of the ledger: everything that a request could have contained.
 
     Attributes:
         front: The groups of the system part.
-        history: What became of the history.
-        ended: The limits on messages and characters that nothing older has passed, or that the
-            provider has compacted it.
-        block: What is recalled besides, word for word.
-        breakpoints: Whether the provider's prompt cache is told where to keep it.
+        history: The plan of the history.
+        ended: The names of the limits that ended the history, or `COMPACTED`.
+        block: The block of recalled messages, if there is one.
+        breakpoints: Whether the request has breakpoints for the provider's prompt cache.
     """
 
     front: tuple[Group, ...]
@@ -154,10 +153,10 @@ class Account:
     breakpoints: bool = False
 
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """Return the account in words.
+        """Return the entries of the ledger.
 
-        What nobody has looked at comes first, as it is older: one entry for all of it. Then the
-        system part, then the history, each in the order of the request.
+        One entry for all older messages that were not read comes first. Then come the system part
+        and the history, each in the order of the request.
         """
         account = [_entry(Planned.whole(group)) for group in self.front]
         recalled = self.history.recalled
@@ -208,7 +207,7 @@ def _entry(planned: Planned, recalled: bool = False) -> LedgerEntry:
 def _with_breakpoints(
     account: Sequence[LedgerEntry], front: int, step: tuple[int, int] | None
 ) -> list[LedgerEntry]:
-    """Return the account, which tells behind what the prompt cache is told to keep the prompt."""
+    """Return the entries, with the cache breakpoints added to the reasons."""
     sent = [n for n, entry in enumerate(account) if entry.level in ("full", "shortened")]
     frozen = [n for n in sent if step is not None and (account[n].version or 0) <= step[0]]
     ends = {*range(front)[-1:], *frozen[-1:], *sent[-1:]}
@@ -244,24 +243,26 @@ def _aliases(group: Group) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class ContextView:
-    """The messages of one request, and the account of how they were chosen.
+    """The messages of one request, and how they were chosen.
 
     Attributes:
-        messages: In the format that was asked for, ready to be sent.
-        system: The system part, for formats that want it apart; None where it is in ``messages``.
-        tokens: Of the whole request, tool declarations included, as this project counts it.
+        messages: The messages in the requested format, ready to send.
+        system: The system part, for formats that send it separately; None if it is in ``messages``.
+        tokens: The tokens of the whole request, including tool declarations, by this project's own
+            count.
         usage: How much of the budget is used; None without a budget.
-        encoding: The encoding that was counted with.
-        complete: Whether nothing visible lost detail.
-        versions: The events that the messages were made of, ascending.
-        account: What became of each group of messages; ``ledger`` tells it in words.
-        policy: How they were chosen, as an ``llm_request`` records it: with it, the events before
-            give the same bytes again.
+        encoding: The encoding that was used to count.
+        complete: Whether all visible messages are sent in full.
+        versions: The versions of the events that the messages were made from, ascending.
+        account: The data of the ``ledger``.
+        policy: How the messages were chosen, as an ``llm_request`` records it: from it and the
+            earlier events, the same bytes can be built again.
         format: The provider's format.
-        tools: The tool declarations to be sent along: those that the tool policy lets through.
-        sections: Of each section that has a budget, the tokens that it takes, and its budget.
-        due: With the strategy ``llm_summary``, the summary that the dropped part should get.
-        notes: What did not go as it was asked, such as an embedding that failed.
+        tools: The tool declarations to send: those that the tool policy permits.
+        sections: The used tokens and the budget of each section that has a budget.
+        due: With the strategy ``llm_summary``, the request for a summary of the dropped part.
+        notes: Problems with what was asked for, such as an embedding that failed.
+        parameters: Other arguments of the call, such as those for prompt caches.
     """
 
     messages: tuple[dict[str, Any], ...]
@@ -282,30 +283,30 @@ class ContextView:
 
     @cached_property
     def ledger(self) -> tuple[LedgerEntry, ...]:
-        """What became of each group of messages; made when it is first asked for."""
+        """The level of each group of messages, with the reason; computed when first read."""
         return self.account.entries()
 
     @property
     def in_part(self) -> tuple[tuple[str, int, bool], ...]:
-        """Call id and version of results told of but not shown whole; whether by the digest."""
+        """The tool results that are not shown whole; see `projections.context.output_paths`."""
         block = self.account.block
         return tuple(in_part(self.account.history, () if block is None else block.recalled))
 
     @property
     def step(self) -> tuple[int, int] | None:
-        """The place of the newest message before the last step; None if none fell."""
+        """The key of the newest message that the last step covers; None without a step."""
         return self.account.history.step
 
     @property
     def document(self) -> dict[str, Any]:
-        """What can be said of the view as one JSON object."""
+        """The view's attributes as one object, for JSON."""
         told = ("messages", "system", "ledger", "tokens", "usage", "sections", "encoding")
         more = ("complete", "versions", "step", "policy", "format", "digest", "tools", "notes")
         return {name: getattr(self, name) for name in (*told, *more)}
 
     @property
     def prompt(self) -> Any:
-        """What is digested: the messages; with the system part, where that stands apart."""
+        """The value that ``digest`` covers: the messages, and the system part if separate."""
         listed = list(self.messages)
         return listed if self.system is None else {"system": self.system, "messages": listed}
 
@@ -316,5 +317,5 @@ class ContextView:
 
 
 def digest_of(prompt: Any) -> str:
-    """Return the SHA-256 of a prompt's JSON text, keys in the order in which they are sent."""
+    """Return the SHA-256 of a prompt's JSON text, with keys in the order in which they are sent."""
     return hashlib.sha256(dumps(prompt).encode()).hexdigest()

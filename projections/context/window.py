@@ -1,6 +1,6 @@
-"""The budget of a request: what was asked for, or the model's window where nobody said.
+"""The budget of a request: the requested limit, or the model's window by default.
 
-How large a model's window is tells the data that `genai_prices` carries along.
+The sizes of windows come from the data in the package `genai_prices`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ __all__ = ["Allowed", "budget_of", "window_of"]
 
 @lru_cache(maxsize=256)
 def window_of(model: str, provider: str | None = None) -> int | None:
-    """Return how many tokens a call of a model may have, prompt and response; None if unknown.
+    """Return a model's context window, for prompt and response, in tokens; None if unknown.
 
     Args:
-        model: Also with its seller or a router in front (``openai/gpt-4o``, ``bedrock/...``), in
-            capitals, or with a date.
-        provider: Who will be asked, by the name that the list has for them.
+        model: The model's name; a seller or router in front (``openai/gpt-4o``, ``bedrock/...``),
+            capitals and a date are accepted.
+        provider: The provider that will be called, by its name in the list.
     """
     names = names_of(model)
     sellers = dict.fromkeys((provider, None))
     asked = [(name, seller) for name in names for seller in sellers]
-    # As routers write it: of whom, and then what that seller calls the model.
+    # As routers write it: the seller, then the seller's name for the model.
     first, _, rest = model.strip().lower().partition("/")
     asked += [(name, first) for name in (rest, *names) if rest]
     for name, seller in asked:
@@ -43,36 +43,36 @@ def window_of(model: str, provider: str | None = None) -> int | None:
 
 
 _log = get_logger(__name__)
-_LONGEST_NAME = 200  # characters of a name that are told
+_LONGEST_NAME = 200  # characters of a name in a message
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """How many tokens a prompt may have; None for any number, and then why."""
+    """How many tokens a prompt may have; None for any number, with the reason in ``note``."""
 
     tokens: int | None
     note: str = ""
 
     def told(self, view: ContextView) -> ContextView:
-        """Return the view, which says so if it has no budget though it was asked to have one."""
+        """Return the view, with the note added to its ``notes`` if there is one."""
         return replace(view, notes=(*view.notes, self.note)) if self.note else view
 
 
 def budget_of(settings: ContextSettings, asked: Asked) -> Allowed:
-    """Return the budget; see `ContextSettings.budget` for what is refused."""
+    """Return the budget of a request; see `ContextSettings.budget` for errors."""
     most = settings.max_tokens if asked.max_tokens is None else asked.max_tokens
     window = window_of(asked.model, asked.provider) if most == "model" else None
     tokens = settings.budget(asked.max_tokens, asked.reserve_for_response, window=window)
     if most != "model" or tokens is not None:
         return Allowed(tokens)
     if settings.section_budgets:
-        return Allowed(None, f"{_unknown(asked.model)}, and section_budgets are of no budget")
+        return Allowed(None, f"{_unknown(asked.model)}, and section_budgets have no effect")
     return Allowed(None, _unknown(asked.model))
 
 
 @lru_cache(maxsize=256)
 def _unknown(model: str) -> str:
-    """Return what is told of a model without a known window; logged once a process."""
+    """Return the note about a model whose window is unknown, and log it once per process."""
     named = model[:_LONGEST_NAME] or "without a name"
     told = f"no budget: the context window of model {named} is not known, nothing is trimmed"
     _log.warning(told)

@@ -293,4 +293,4 @@ def test_settings_of_contexts_come_from_a_file(sqlite_url: str, tmp_path: Path, 
     file.write_text("[section_budgets]\ntool = 0.3\n")
     told = run("chat", "Hello?", "--once", "--demo", "--settings", str(file), url=sqlite_url)
     assert 2 == told.status
-    assert "there is no section 'tool': did you mean 'tools'?" in told.err
+    assert "unknown section 'tool': did you mean 'tools'?" in told.err

@@ -260,7 +260,7 @@ def test_the_tokens_of_the_ledger_add_up(imported: str, weather: str) -> None:
         (("--of", "2"), "has no llm_request at version 2"),
         (("--of", "2", "--max-tokens", "5"), "cannot be used with --max-tokens"),
         (("--run", "r", "--no-run"), "--run and --no-run contradict each other"),
-        (("--settings", "settings.json"), "there is no setting 'max_token': did you mean"),
+        (("--settings", "settings.json"), "unknown setting 'max_token': did you mean"),
         (("--settings", "list.json"), "list.json holds no settings"),
         (("--settings", "broken.toml"), "broken.toml is not TOML"),
         (("--tools", "settings.json"), "settings.json holds no tool declarations"),

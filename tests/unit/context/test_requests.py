@@ -85,6 +85,12 @@ def test_a_request_of_somebody_else_is_refused(store: EventStore) -> None:
         recorded(store, {"source": "elsewhere"})
 
 
+def test_settings_of_another_version_are_refused(store: EventStore) -> None:
+    """A setting that this version does not have makes the request not reproducible."""
+    with pytest.raises(RequestNotReproducible, match="invalid settings: unknown setting 'gone'"):
+        recorded(store, {"name": "hybrid", "settings": {"gone": 1}})
+
+
 def test_other_bytes_are_refused() -> None:
     """The digest decides, and the error names the request."""
     view = Log([UserMessage.text("task")]).view()

@@ -92,7 +92,7 @@ class TestComposition:
 
     def test_an_unknown_mode_is_refused(self) -> None:
         """A product's own have names of small letters; the error names the others."""
-        with pytest.raises(ValueError, match="no mode 'Plan A': choose from chat, agent, run"):
+        with pytest.raises(ValueError, match="invalid mode 'Plan A': choose from chat, agent, run"):
             compose("Plan A")
 
     def test_a_mode_of_the_product_has_rules_of_its_own(self) -> None:
@@ -216,7 +216,7 @@ class TestWrongInput:
 
     def test_a_directory_that_does_not_exist(self, tmp_path: Path) -> None:
         """A slip in its path is not a wish for the defaults."""
-        with pytest.raises(InvalidPrompt, match="there is no such directory"):
+        with pytest.raises(InvalidPrompt, match="the directory does not exist"):
             compose("chat", texts=PromptTexts(directory=tmp_path / "promts"))
 
     @pytest.mark.parametrize(
@@ -244,5 +244,5 @@ class TestWrongInput:
     @pytest.mark.parametrize("name", ["rules.md", "personas/.md", "personas/x", "tool-policy"])
     def test_a_text_of_an_unknown_name(self, name: str) -> None:
         """It would never be used."""
-        with pytest.raises(ValidationError, match=r"no text is named .* choose from"):
+        with pytest.raises(ValidationError, match=r"unknown text .* choose from"):
             PromptTexts(texts={name: "x"})
