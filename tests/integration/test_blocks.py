@@ -47,7 +47,7 @@ def test_turn_of_a_conversation_that_was_closed(recording: Recorder) -> None:
     conversation = recording.start()
     begun = conversation.turn("one")
     conversation.close()
-    with pytest.raises(BlockNotOpen, match="was closed: begin its turns before, or open it again"):
+    with pytest.raises(BlockNotOpen, match="was closed: begin turns before that, or open it again"):
         conversation.turn("two")
     with begun as turn:  # begun before, and it ends truthfully
         ask(turn)
