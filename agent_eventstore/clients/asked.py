@@ -228,7 +228,7 @@ class Guard:
         """
         if self.policy not in get_args(Unrecorded):
             known = ", ".join(repr(name) for name in get_args(Unrecorded))
-            raise ValueError(f"unrecorded={self.policy!r}: it must be one of {known}")
+            raise ValueError(f"unrecorded={self.policy!r}: use one of {known}")
 
     def tell(self, why: str) -> None:
         """Warn once per call site, raise, or do nothing, according to the policy.
