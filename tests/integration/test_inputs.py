@@ -109,7 +109,7 @@ def test_messages_in_place_of_a_request(recording: Recorder) -> None:
     """They are told from what `context` returns, and where they go is said."""
     with recording.start() as conversation, conversation.turn("hello") as turn:
         messages: Any = [{"role": "user", "content": "hi"}]
-        with pytest.raises(TypeError, match="handed in as prompt="):
+        with pytest.raises(TypeError, match="pass your own messages as prompt="):
             turn.llm_call(messages)
 
 

@@ -213,5 +213,5 @@ def test_it_is_declared_in_each_format(recording: Recorder, format: str) -> None
 
     assert told(request)
     assert request.tools
-    with pytest.raises(ValueError, match="no declaration for 'neutral'"):
+    with pytest.raises(ValueError, match="no declaration for the format 'neutral'"):
         reader.declaration("neutral")
