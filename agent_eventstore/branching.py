@@ -203,18 +203,18 @@ def fork_point(store: EventStore, source: StreamId, before: int | None) -> ForkP
         ConversationNotFound: No conversation has this id.
     """
     end = store.get(source).version + 1
-    upper = end if before is None else min(before, end)
+    point = end if before is None else before
     mode: Mode | None = None
     last, seen = 0, 0
     policy = _policy(store, source)
-    for event in _newest(store, source, upper):
+    for event in _newest(store, source, min(point, end)):
         seen, mode = seen + 1, mode or _mode(event)
         last = max(last, event.meta.turn or 0)
         if event.type == "turn_start":
             return ForkPoint(event.version, event.meta.mode or mode, event.meta.turn, policy)
         if event.type == "turn_end":
-            return ForkPoint(before or end, mode, event.meta.turn and last + 1, policy)
-    return ForkPoint(before or end, mode, last + 1 if seen < sum(_PAGES) else None, policy)
+            return ForkPoint(point, mode, event.meta.turn and last + 1, policy)
+    return ForkPoint(point, mode, last + 1 if seen < sum(_PAGES) else None, policy)
 
 
 def _newest(store: EventStore, source: StreamId, before: int) -> Iterator[RecordedEvent]:

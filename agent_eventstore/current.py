@@ -340,8 +340,8 @@ class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
             held, self._held = self._held, []
         return [call for call, _ in held]
 
-    def _begin_ahead(self) -> list[NewEvent]:
-        """Return the events of the start, for a turn that may begin before its block.
+    def _require_beginnable(self) -> None:
+        """Refuse a turn that cannot begin before its block.
 
         Raises:
             BlockNotOpen: The turn has no connection, or has begun.
@@ -350,7 +350,6 @@ class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
         if self._connection is None or self._begun:
             why = "has already begun" if self._begun else "begins with its block"
             raise BlockNotOpen(f"turn.begin: this turn {why}; pass conversation.turn a connection")
-        return self._beginning()
 
     def _become_current(self) -> None:
         self._before, self._state = _current.get(), "open"

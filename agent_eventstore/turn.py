@@ -90,9 +90,9 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
             BlockNotOpen: The turn has no connection, or has begun.
             TurnRunning: The message was posted before, and its turn has not ended.
         """
-        events = self._begin_ahead()
+        self._require_beginnable()
         if not self._posted_before():
-            self._journal.write_within(self._connection, events)
+            self._journal.write_within(self._connection, self._beginning())
             self._begun = True
 
     def _posted_before(self) -> bool:

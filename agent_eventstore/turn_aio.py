@@ -84,9 +84,9 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
 
     async def begin(self) -> None:
         """Write the start and the input in the connection's transaction; see `Turn.begin`."""
-        events = self._begin_ahead()
+        self._require_beginnable()
         if not await self._posted_before():
-            await self._journal.write_within(self._connection, events)
+            await self._journal.write_within(self._connection, self._beginning())
             self._begun = True
 
     async def _posted_before(self) -> bool:
