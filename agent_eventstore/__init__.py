@@ -1,4 +1,4 @@
-"""The public face: what an agent product imports.
+"""The public API: the names that an agent product imports.
 
 ::
 
@@ -9,14 +9,14 @@
         with conversation.turn("hello") as turn:
             ...
 
-The rest of this package is what stands behind these names, as `eventstore` (the log) and
-`projections` (the read side) do.
+The other modules of this package implement these names, on top of `eventstore` (the log) and
+`projections` (the read side).
 """
 
 import sys
 
 if sys.argv[:1] == ["-m"] and "agent_eventstore.cli" in sys.orig_argv:
-    # ``python -m agent_eventstore.cli`` imports all that follows ahead of its own first line.
+    # ``python -m agent_eventstore.cli`` imports this package before its own first line runs.
     from eventstore_command import guard
 
     guard()

@@ -1,7 +1,7 @@
 """`AsyncConversation`: `Conversation` for event loops, with the same names.
 
-Starting and opening run the synchronous ones in a thread, since they happen once; what happens in
-every turn is in `agent_eventstore.turn_aio`.
+Starting, opening and forking run the synchronous methods in a thread, since they happen only once.
+`agent_eventstore.turn_aio` has the asynchronous turns.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class AsyncConversation(AsyncConversationRuns):
     ) -> Self:
         """Open a conversation for writing; see `Conversation.open`.
 
-        Whoever is cancelled while it waits for another session has changed nothing.
+        A task that is cancelled while it waits for another session has changed nothing.
         """
         require_store(store, AsyncEventStore)
         waits = options.get("if_busy") == "wait"
@@ -105,14 +105,14 @@ class AsyncConversation(AsyncConversationRuns):
     async def fork(
         cls, store: AsyncEventStore, source: StreamId, **options: Unpack[ForkOptions]
     ) -> Self:
-        """Begin a conversation that goes on from another's turn; see `Conversation.fork`."""
+        """Begin a conversation that continues from a turn of another; see `Conversation.fork`."""
         require_store(store, AsyncEventStore)
         made = await to_thread(Conversation.fork, store.store, source, **options)
         return cls(store, made._session)
 
     @property
     def tools(self) -> AsyncTools:
-        """The tools that come with the conversation; see `Conversation.tools`."""
+        """The tools that the conversation provides; see `Conversation.tools`."""
         session = self._session
         return AsyncTools(AsyncReadOutput(session.views.store, session.resolve))
 
@@ -121,7 +121,7 @@ class AsyncConversation(AsyncConversationRuns):
         return await self._switch(rewound, version)
 
     async def switch_branch(self, version: int) -> Appended | None:
-        """Go back to an alternative; see `Conversation.switch_branch`."""
+        """Switch to an alternative; see `Conversation.switch_branch`."""
         return await self._switch(switched, version)
 
     async def _switch(
@@ -132,24 +132,24 @@ class AsyncConversation(AsyncConversationRuns):
         return None if switch is None else await self.append(switch)
 
     async def append(self, *payloads: Payload, in_context: bool = True) -> Appended | None:
-        """Append further facts of this session."""
+        """Append other events to this session; see `Conversation.append`."""
         return await self._journal.write(self._session.events(*payloads, in_context=in_context))
 
     async def rename(self, title: str) -> None:
-        """Change what lists of conversations show."""
+        """Change the title that lists of conversations show."""
         await self.append(ConversationUpdate(title=title))
 
     async def set_metadata(self, metadata: dict[str, Any]) -> None:
-        """Set what lists show as ``metadata``; see `Conversation.set_metadata`."""
+        """Replace the ``metadata`` that lists show; see `Conversation.set_metadata`."""
         kept = kept_json(Metadata, "metadata", metadata)
         await self.append(ConversationUpdate(metadata=kept))
 
     async def archive(self) -> None:
-        """Put the conversation away; see `Conversation.archive`."""
+        """Archive the conversation; see `Conversation.archive`."""
         await self.append(ConversationUpdate(archived=True))
 
     async def unarchive(self) -> None:
-        """Take the conversation out again; see `Conversation.unarchive`."""
+        """Undo `archive`; see `Conversation.unarchive`."""
         await self.append(ConversationUpdate(archived=False))
 
     async def destroy(self, message: str | None = None) -> None:
@@ -158,16 +158,16 @@ class AsyncConversation(AsyncConversationRuns):
         self._session.destroyed = True
 
     async def write_again(self) -> Appended | None:
-        """Write again what the database has lost; see `Conversation.write_again`."""
+        """Append lost events again; see `Conversation.write_again`."""
         return await self._journal.write_again()
 
     async def switch_mode(self, mode: Mode, reason: str | None = None) -> None:
-        """Switch the mode; the history stays as it is."""
+        """Switch the mode; the history is unchanged."""
         await self._journal.write(self._session.switching(mode, reason))
         self._session.switched(mode)
 
     async def resolve(self, alias: str) -> str:
-        """Return the whole text of the tool result that an alias names."""
+        """Return the full text that an alias names; see `Conversation.resolve`."""
         return await to_thread(self._session.resolve, alias)
 
     async def close(self, reason: str | None = None) -> None:

@@ -1,12 +1,12 @@
-"""Tool outputs by their alias: read back from the log, and written under a state directory.
+"""Tool outputs by alias: read from the log, and written as files under a state directory.
 
-An alias under ``@state/`` names a call of this conversation and nothing else, so that no path can
-be made of it that leaves the directory (document 000: the model asks for the whole of what it saw a
-preview of). One under ``@project/artifacts/`` was chosen by the product, and is only looked up.
+An alias under ``@state/`` names only a call or message of this conversation, so no alias can lead
+to a path outside the directory (document 000: the model requests the full text of a preview). The
+product chooses aliases under ``@project/artifacts/``; these are only looked up.
 
-Results of tools are shown by their beginnings, shortened, or as facts alone, with an alias that
-names the whole. The tool ``read_output``, which a product declares and runs, lets the model read
-it. What the tool returns is bounded, so that it is never itself shown as a preview.
+Requests may show a tool result as a preview, shortened, or as facts only, with an alias of the full
+text. The tool ``read_output``, which a product declares and runs, lets the model read that text.
+Its own output is bounded, so that it is never shown as a preview itself.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ __all__ = [
 ]
 
 MOST_CHARACTERS = 8_000
-"""Characters that one call returns at most, unless their JSON is too large even so."""
+"""The most characters that one call returns; fewer if their JSON would be too large."""
 
-# With either ending, or without: some are older than the rule for it, and models guess.
+# The ending is optional: some logs are older than the rule for endings, and models guess.
 _ALIAS = re.compile(r"@state/logs/tool-results/([0-9]{1,18}\.[0-9]{1,9})(?:\.json|\.txt)?")
 _MESSAGE = re.compile(r"@state/logs/messages/([0-9]{1,18})\.txt")
 _ARTIFACTS = "@project/artifacts/"
 _OWN = re.compile(rf"{_ARTIFACTS}(?!(?:.*/)?\.\.?(?:/|$))[^\s\x00-\x1f\\]{{1,200}}")
 
-_LEFT_FREE = 1_024  # bytes of the payload beside its text
+_LEFT_FREE = 1_024  # bytes of the payload in addition to its text
 _DESCRIPTION = (
     "Read the whole output of an earlier tool call, or an artifact, by its path, which begins with "
     "@state/ or @project/ and stands where only a part of the output is shown."
@@ -71,7 +71,7 @@ _PARAMETERS = {
 
 
 def call_of_alias(alias: str) -> str:
-    """Return the call id that an alias names.
+    """Return the call id in an alias.
 
     Raises:
         UnknownAlias: It is not an alias of a tool result.
@@ -83,20 +83,20 @@ def call_of_alias(alias: str) -> str:
 
 
 def checked_alias(alias: str | None) -> str | None:
-    """Return an alias that a product has chosen for an output.
+    """Return a product's alias for an output, if it is valid.
 
     Raises:
         ValueError: It is not a path under ``@project/artifacts/``.
     """
     if alias is not None and _OWN.fullmatch(alias) is None:
         raise ValueError(
-            f"{alias!r} is not an alias: it reads {_ARTIFACTS}<path>, without blanks or .."
+            f"{alias!r} is not an alias: write {_ARTIFACTS}<path>, without blanks or .."
         )
     return alias
 
 
 def read_alias(store: EventStore, views: Views, conversation_id: UUID, alias: str) -> str:
-    """Return the whole text that an alias names; see `Conversation.resolve`."""
+    """Return the full text that an alias names; see `Conversation.resolve`."""
     call = _ALIAS.fullmatch(alias)
     asked = {"call_id": call[1]} if call else {"alias": alias}
     rows = views.tool_calls(conversation_id=conversation_id, **asked, limit=1)
@@ -117,7 +117,7 @@ def read_alias(store: EventStore, views: Views, conversation_id: UUID, alias: st
 
 
 def _said_at(store: EventStore, conversation_id: UUID, version: int, alias: str) -> str:
-    """Return the whole text of the user's message at a version."""
+    """Return the full text of the user message at a version."""
     found = [each.data for each in store.read(conversation_id, after=version - 1, limit=1)]
     if not found or not isinstance(found[0], UserMessage):
         raise UnknownAlias(alias)
@@ -125,7 +125,7 @@ def _said_at(store: EventStore, conversation_id: UUID, version: int, alias: str)
 
 
 def _text_of(store: EventStore, conversation_id: UUID, version: int) -> str:
-    """Return the whole text of the result at a version; empty if it was erased."""
+    """Return the full text of the tool result at a version; empty if it was erased."""
     [event] = store.read(conversation_id, after=version - 1, limit=1)
     data = event.data
     if not isinstance(data, ToolResult):
@@ -136,7 +136,7 @@ def _text_of(store: EventStore, conversation_id: UUID, version: int) -> str:
 
 
 class ToolOutputs:
-    """The files of tool outputs that are not shown whole; without a directory, there are none."""
+    """Writes the files of tool outputs that are not shown in full; none without a directory."""
 
     def __init__(self, directory: Path | None, conversation_id: UUID) -> None:
         self._provided: set[tuple[str, bool]] = set()
@@ -144,27 +144,27 @@ class ToolOutputs:
         self._conversation_id = conversation_id
 
     def wanted(self, event: RecordedEvent, content: Any) -> bool:
-        """Whether this is the result of a call, and its text went to a blob."""
+        """Whether `keep` writes a file: for a tool result whose text went to a blob."""
         data = event.data
         large = isinstance(data, ToolResult) and data.blob is not None
         return self._directory is not None and large and isinstance(content, str)
 
     def keep(self, event: RecordedEvent, content: Any) -> None:
-        """Write the file of a result whose text went to a blob, all of it or nothing.
+        """Write the file of a tool result whose text went to a blob, atomically.
 
-        The log has the text already; so a file that could not be written is made again by reading
-        the alias, and an `OSError` goes on to the caller.
+        An `OSError` is raised to the caller. The log already has the text, so nothing is lost: the
+        alias can still be read.
         """
         if self.wanted(event, content) and isinstance(event.data, ToolResult):
             self.write(event.data.call_id, content)
 
     def readable(self, tools: Iterable[Any]) -> bool:
-        """Whether a model can get at whole outputs: by the tool among these, or by its files."""
+        """Whether a model can read full outputs: with ``read_output`` in ``tools``, or as files."""
         named = any(declared_name(tool) == READ_OUTPUT for tool in tools)
         return self._directory is not None or named
 
     def provide(self, store: EventStore, conversation_id: UUID, view: ContextView) -> None:
-        """Write the files of what a request tells of and does not show whole, each once.
+        """Write the files of the outputs that a request does not show in full, each once.
 
         Raises:
             OSError: A file cannot be written, or a link leads out of the state directory.
@@ -175,15 +175,15 @@ class ToolOutputs:
             text = _text_of(store, conversation_id, version)
             self.write(call_id, text)
             if by_digest and is_json(text):
-                # The digest has one pattern for all of them.
+                # The digest names every file with one pattern, without the .json ending.
                 self.write(call_id, text, plain=True)
             self._provided.add((call_id, by_digest))
 
     def write(self, call_id: str, text: str, *, plain: bool = False) -> None:
-        """Write a call's output, by way of a temporary file that takes its name at the end.
+        """Write a call's output to a temporary file, and rename it at the end.
 
         Raises:
-            UnknownAlias: It is not an id of a call.
+            UnknownAlias: ``call_id`` is not the id of a call.
             OSError: The file cannot be written, or a link leads out of the state directory.
         """
         if self._directory is None:
@@ -205,45 +205,45 @@ class ToolOutputs:
 
 
 class ReadOutput:
-    """The tool, for one conversation; made by it as ``conversation.tools.read_output``."""
+    """The ``read_output`` tool of one conversation; see ``conversation.tools.read_output``."""
 
     name = READ_OUTPUT
 
     def __init__(self, store: EventStore, resolve: Callable[[str], str]) -> None:
-        """Take what finds the text of an alias, and the store that results will be kept in."""
+        """Make the tool; ``resolve`` returns an alias's text, ``store`` will store the results."""
         self._resolve = resolve
         self._most_bytes = max(store.blob_threshold - _LEFT_FREE, _LEFT_FREE)
 
     def declaration(self, format: str = "openai_chat") -> dict[str, Any]:
-        """Return the declaration, to be sent among a request's tools.
+        """Return the declaration, for the tools of a request.
 
         Args:
             format: ``openai_chat``, ``openai_responses`` or ``anthropic_messages``.
 
         Raises:
-            ValueError: There is no such format.
+            ValueError: The format is unknown.
         """
         named = {"name": self.name, "description": _DESCRIPTION}
         match format:
             case "openai_chat":
                 return {"type": "function", "function": {**named, "parameters": _PARAMETERS}}
             case "openai_responses":
-                # Not strict, which would make every parameter a required one.
+                # Not strict: that would make every parameter required.
                 return {"type": "function", **named, "parameters": _PARAMETERS, "strict": False}
             case "anthropic_messages":
                 return {**named, "input_schema": _PARAMETERS}
         raise ValueError(
-            f"there is no declaration for {format!r}: choose openai_chat, openai_responses or "
+            f"no declaration for the format {format!r}: choose openai_chat, openai_responses or "
             "anthropic_messages"
         )
 
     def run(self, alias: str, offset: int = 0, limit: int = MOST_CHARACTERS) -> str:
-        """Return a piece of an output, and what remains of it; never raises for what a model says.
+        """Return a piece of an output, and where the rest begins; wrong arguments do not raise.
 
         Args:
-            alias: The path that the model was told.
+            alias: The path that the model was given.
             offset: The character to begin at, from 0.
-            limit: How many characters; at most 8,000, and fewer of what takes much room as JSON.
+            limit: The most characters to return: at most 8,000, or fewer if their JSON is large.
         """
         try:
             text = self._resolve(str(alias))
@@ -279,13 +279,13 @@ class AsyncReadOutput(ReadOutput):
     async def run(  # type: ignore[override]
         self, alias: str, offset: int = 0, limit: int = MOST_CHARACTERS
     ) -> str:
-        """Return a piece of an output, and what remains of it; see `ReadOutput.run`."""
+        """Return a piece of an output, and where the rest begins; see `ReadOutput.run`."""
         return await to_thread(super().run, alias, offset, limit)
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Tools that come with a conversation, for a product to declare and to run."""
+    """Tools that a conversation provides, for a product to declare and to run."""
 
     read_output: ReadOutput
 

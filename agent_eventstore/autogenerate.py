@@ -1,4 +1,4 @@
-"""Keeping this package's tables out of a product's own Alembic revisions.
+"""Exclude this package's tables from a product's own Alembic revisions.
 
 ::
 
@@ -7,8 +7,8 @@
 
     context.configure(connection=connection, target_metadata=mine, include_object=include_object)
 
-Without it ``alembic revision --autogenerate`` would drop every table that the product's metadata
-does not know.
+Without it, ``alembic revision --autogenerate`` would drop every table that the product's metadata
+does not declare.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from projections.catalogue import SHARED_TABLES
 
 __all__ = ["include_object"]
 
-# Tables are reflected before they are judged, and SQLAlchemy warns of types that it cannot name.
+# Alembic reflects tables before it asks, and SQLAlchemy warns about types that it does not know.
 ischema_names.setdefault("xid8", Xid8)
 ischema_names.setdefault("vector", NullType)
 
@@ -37,16 +37,16 @@ _INDEXES = (
     re.compile(r".+_g\d+_beside(_[a-z]+)?"),
     re.compile(r"search_(terms|postings)(_[a-z]+)?"),
 )
-"""Names of the tables in which SQLite keeps an index of words."""
+"""Names of the tables of SQLite's full-text indexes."""
 
 
 def include_object(
     found: Any, name: str | None, kind: str, reflected: bool, compare_to: Any
 ) -> bool:
-    """Return whether Alembic's autogenerate shall look at an object: not at tables of this package.
+    """Return whether Alembic's autogenerate compares an object: False for this package's tables.
 
-    What the product's metadata declares is always looked at. Call it from an ``include_object`` of
-    your own if you have one.
+    Objects that the product's metadata declares are always compared. If you have your own
+    ``include_object``, call this function from it.
     """
     if kind != "table" or not reflected or compare_to is not None:
         return True
@@ -56,11 +56,11 @@ def include_object(
 
 
 def _is_log(table: Table) -> bool:
-    """Whether a table is one of the log's, and no other of its name in another schema."""
+    """Whether a table is one of the log's, and not just one of the same name in another schema."""
     declared = _LOG.get(table.name)
     return declared is not None and {*table.columns.keys()} >= {*declared.columns.keys()}
 
 
 def _is_generation(table: Table) -> bool:
-    """Whether a table is one that a projection's rows are in, by its name and its key's."""
+    """Whether a table holds a projection's rows, by its name and the name of its primary key."""
     return bool(_GENERATION.fullmatch(table.name)) and table.primary_key.name == f"pk_{table.name}"

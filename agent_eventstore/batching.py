@@ -1,13 +1,13 @@
-"""Which deltas go into one event, by time and size, and writing what a stalled stream holds.
+"""Batching a stream's deltas into events by time and size, and writing batches of stalled streams.
 
-The first delta is written at once, so that a crash right after it still shows that the model had
-begun; what follows is gathered for 100 ms or 512 characters, whichever comes first. So a kill loses
-at most one batch, and a stream of two thousand chunks does not become two thousand events.
+The first delta is written at once, so the log shows after a crash that the model had begun. Later
+deltas are gathered for 100 ms or 512 characters, whichever comes first. So a kill loses at most one
+batch, and a stream of two thousand chunks does not become two thousand events.
 
-A batch that is due is written by the next chunk. When none comes, a thread for the whole process
-writes it instead; it sleeps until the earliest batch is due, and lives only while one is held. A
-write that waits for nobody (`Journal.offer`) is all that it does: what cannot be written at once is
-tried again later. Should one take long all the same, another thread watches meanwhile.
+The next chunk writes a batch that is due. If no chunk arrives, a background thread of the process
+writes it; the thread sleeps until the earliest batch is due, and exits when none is held. It only
+makes writes that wait for no lock (`Journal.offer`), and retries later those that fail. If a write
+takes long even so, another thread takes over the watch.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["AGAIN_S", "BATCH_CHARS", "BATCH_S", "SELDOM_S", "Batcher", "Stalls",
 
 
 _LONGEST_LINE = 4_096
-"""Characters of a line that are held at most until it ends."""
+"""The most characters of a line that are held until it ends."""
 BATCH_S = 0.1
 BATCH_CHARS = 512
 AGAIN_S = 0.05
 SELDOM_S = 1.0
-"""What cannot be written at once is tried again after this long, and then less and less often."""
+"""Seconds between retries of a write: from `AGAIN_S`, doubled each time up to `SELDOM_S`."""
 
 _THREADS = 8
 _STAYS_S = 1.0
@@ -42,9 +42,9 @@ _STAYS_S = 1.0
 class Batcher:
     """Gathers the deltas of one model call into events.
 
-    Pure but for what it holds: the caller tells the time, in seconds of a monotonic clock. Where a
-    redactor is asked about each event (``in_lines``), texts are cut at the ends of lines and tool
-    calls are not cut at all, so that it sees what it looks for in one piece.
+    It does no I/O; the caller passes the time, in seconds of a monotonic clock. If a redactor
+    checks each event (``in_lines``), texts are split only at line ends and tool calls are not split
+    at all, so that the redactor sees each secret in one piece.
     """
 
     def __init__(self, llm_call_id: str, *, in_lines: bool = False) -> None:
@@ -64,11 +64,11 @@ class Batcher:
 
     @property
     def due_at(self) -> float | None:
-        """When what is held must be written, or None if nothing is held."""
+        """When the held deltas must be written; None if none are held."""
         return None if self._since is None else self._since + BATCH_S
 
     def add(self, delta: Delta, now: float) -> AssistantChunk | None:
-        """Take a delta; return the batch that is to be written now, if one is."""
+        """Add a delta; return the batch to write now, if one is due."""
         if not delta:
             return self.take(now) if self._due(now) else None
         self._text.append(delta.text)
@@ -83,9 +83,9 @@ class Batcher:
         return self.take(now) if self._index == 0 or self._due(now) else None
 
     def take(self, now: float, *, last: bool = False) -> AssistantChunk | None:
-        """Return all that is held, as one batch; None if nothing is.
+        """Return the held deltas as one batch; None if there are none.
 
-        Of what is cut in lines, those that have ended, unless it is the ``last`` batch.
+        With ``in_lines``, only complete lines are returned, except in the ``last`` batch.
         """
         if self._since is None and not (last and self._in_lines):
             return None
@@ -122,7 +122,7 @@ class Batcher:
 
 
 def _cut(text: str) -> tuple[str, str]:
-    """Return the lines of a text that have ended, and the one that has not."""
+    """Return the complete lines of a text, and its incomplete last line."""
     end = text.rfind("\n") + 1
     if len(text) - end > _LONGEST_LINE:
         end = text.rfind(" ") + 1 or len(text)
@@ -130,7 +130,7 @@ def _cut(text: str) -> tuple[str, str]:
 
 
 def _joined(deltas: list[ToolCallDelta]) -> tuple[ToolCallDelta, ...]:
-    """Join the neighbouring pieces of the same call; what is said stays in order."""
+    """Join adjacent deltas of the same tool call; the order is kept."""
     joined: list[ToolCallDelta] = []
     for delta in deltas:
         last = joined[-1] if joined else None
@@ -147,27 +147,27 @@ class _Woken(Protocol):
 
 
 class _Clock:
-    """The threads, one of which at least watches, and what they have to wake."""
+    """The background threads, at least one of them watching, and the streams to wake."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew, as in a forked child: the thread and what it watched are the parent's."""
+        """Reset, as in a forked child, which has none of the parent's threads and streams."""
         self._condition = threading.Condition()
         self._due: list[tuple[float, int, _Woken]] = []
         self._numbers = itertools.count()
         self._threads = self._watching = 0
 
     def watch(self, at: float, stalls: _Woken) -> None:
-        """Wake the stream at this time of the monotonic clock."""
+        """Wake a stream at a time of the monotonic clock."""
         with self._condition:
             heapq.heappush(self._due, (at, next(self._numbers), stalls))
             self._have_watched()
             self._condition.notify_all()
 
     def _have_watched(self) -> None:
-        """Have a thread that waits for what is due."""
+        """Start a thread if none is watching."""
         if self._due and not self._watching and self._threads < _THREADS:
             self._threads, self._watching = self._threads + 1, 1
             threading.Thread(target=self._run, name="eventstore-stalls", daemon=True).start()
@@ -179,9 +179,9 @@ class _Clock:
                 self._watching += 1
 
     def _next(self) -> _Woken | None:
-        """Wait for the next stream that is due; None if the thread is to go."""
+        """Wait for the next stream that is due; return None if the thread must exit."""
         with self._condition:
-            # A while, since streams come in bursts; then the thread goes.
+            # Streams come in bursts, so an idle thread stays for a while.
             stays_until = time.monotonic() + _STAYS_S
             while True:
                 now, at = time.monotonic(), self._due[0][0] if self._due else None
@@ -208,14 +208,14 @@ class _Later:
 
 
 def later(work: Callable[[], None]) -> None:
-    """Have work, which raises nothing, done by the clock's thread, as soon as it can be."""
+    """Run work that raises nothing in the background thread, as soon as possible."""
     _clock.watch(time.monotonic(), _Later(work))
 
 
 class Stalls:
-    """Watches one stream. ``lock`` is held by whoever writes the stream's batches.
+    """Watches one stream; whoever writes the stream's batches holds ``lock``.
 
-    ``flush`` writes what is held, without waiting, and returns false if that is to be tried again.
+    ``flush`` writes the held batch without waiting, and returns False if it must be retried.
     """
 
     def __init__(self, flush: Callable[[], bool]) -> None:
@@ -229,7 +229,7 @@ class Stalls:
         self._failed: BaseException | None = None
 
     def watch(self, due_at: float | None) -> None:
-        """Have the batch that is due then be written, if the stream stalls; with ``lock`` held."""
+        """Schedule the writing of a batch in case the stream stalls; call with ``lock`` held."""
         self._due = due_at
         first = self._first
         if first is not None and not self._watched:
@@ -238,23 +238,23 @@ class Stalls:
 
     @property
     def _first(self) -> float | None:
-        """When there is something to do: a batch is due, or what was not written is tried again."""
+        """The earlier of the batch's due time and the next retry."""
         return min((at for at in (self._due, self._again) if at is not None), default=None)
 
     def check(self) -> None:
-        """Raise what went wrong while a batch was written in the background, once."""
+        """Raise the error of a batch that was written in the background, once."""
         failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
 
     def stop(self) -> None:
-        """Watch no longer; with ``lock`` held."""
+        """Stop watching; call with ``lock`` held."""
         self._stopped = True
 
     def wake(self) -> None:
-        """Write the batch if it is still due, or wait on; called by the clock's thread."""
+        """Write the batch if it is still due, or keep waiting; called by the background thread."""
         if not self.lock.acquire(blocking=False):
-            # The stream is being written at this moment: other streams shall not wait for it.
+            # Another thread is writing this stream: other streams must not wait for it.
             _clock.watch(time.monotonic() + AGAIN_S, self)
             return
         try:

@@ -1,9 +1,9 @@
-"""Which events leave the active branch of a conversation, which come back, and where it is forked.
+"""Branch changes of a conversation: edit, regenerate, rewind, switch; and where a fork begins.
 
-What is decided is one `BranchSwitch`, read from the timeline as it stands: what a turn begins with
-when a message is edited or answered again, or what is written alone when a conversation is rewound
-or goes back to an alternative. A fork begins at the beginning of a turn, which is shared whole or
-not at all; it is found among the newest events there, however long the conversation is.
+Each change is one `BranchSwitch`, computed from the current timeline. An edited or regenerated
+turn begins with it; a rewind or a switch to an alternative writes it alone. A fork begins at the
+start of a turn, which is shared whole or not at all; the start is found among the newest events, so
+the cost does not depend on the conversation's length.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ __all__ = ["edited", "fork_point", "regenerated", "rewound", "switched"]
 
 
 def edited(store: EventStore, conversation_id: UUID, version: int) -> Branching:
-    """Return what leaves the branch when a message is said in other words.
+    """Return the branch change for editing a user message.
 
     Raises:
-        BranchRefused: There is no message of a user's at this version of the active branch.
+        BranchRefused: The active branch has no user message at this version.
     """
     branches = read_branches(store, conversation_id)
     event = _active(store, branches, conversation_id, version)
     if not isinstance(event.data, UserMessage):
         said = "it was erased" if event.erased else f"it is a {event.type}"
-        raise BranchRefused(conversation_id, f"version {version} is no message of a user's: {said}")
+        raise BranchRefused(conversation_id, f"version {version} is not a user message: {said}")
     return Branching(_from(branches, _beginning(store, event), event.meta.turn, "edit"))
 
 
 def regenerated(store: EventStore, conversation_id: UUID) -> Branching:
-    """Return what leaves the branch when the last message is answered again, and its text.
+    """Return the branch change for answering the last user message again, and its text.
 
     Raises:
-        BranchRefused: The active branch has no message of a user's.
+        BranchRefused: The active branch has no user message.
     """
     branches = read_branches(store, conversation_id)
     version = branches.last_said
     if version is None:
-        raise BranchRefused(conversation_id, "nobody has said anything that could be answered")
+        raise BranchRefused(conversation_id, "it has no user message to answer again")
     event = _active(store, branches, conversation_id, version)
     assert isinstance(event.data, UserMessage)  # noqa: S101 - the timeline has its text
     gone = branches.active(version + 1)
@@ -77,7 +77,9 @@ def regenerated(store: EventStore, conversation_id: UUID) -> Branching:
 
 
 def rewound(store: EventStore, conversation_id: UUID, version: int) -> BranchSwitch | None:
-    """Return what leaves the branch with the turn that a version is in, and all after it.
+    """Return the switch by which the turn of a version, and all after it, leave the active branch.
+
+    None if there is nothing to leave.
 
     Raises:
         BranchRefused: The active branch has no such version.
@@ -88,19 +90,19 @@ def rewound(store: EventStore, conversation_id: UUID, version: int) -> BranchSwi
 
 
 def switched(store: EventStore, conversation_id: UUID, version: int) -> BranchSwitch | None:
-    """Return how an alternative takes the place of the active one; None if it is that.
+    """Return the switch to an alternative; None if it is active already.
 
     Raises:
-        BranchRefused: There is no such alternative on the active branch.
+        BranchRefused: The active branch has no such alternative.
     """
     branches = read_branches(store, conversation_id)
     row = next((row for row in branches.rows if row.version == version), None)
     if row is None or row.after is None or branches.is_inactive(row.after):
-        there = "within another alternative: go to that one first" if row else "none"
+        there = "within another one: switch to that first" if row else "unknown"
         raise BranchRefused(
             conversation_id,
-            f"of an alternative at version {version} there is {there}; views.branches names those "
-            "that there are",
+            f"the alternative at version {version} is {there}; views.branches lists all "
+            "alternatives",
         )
     if row.active:
         return None
@@ -130,13 +132,13 @@ def _active(
     if branches.is_inactive(version):
         raise BranchRefused(
             conversation_id,
-            f"version {version} is on a branch that is not active: switch_branch goes to it",
+            f"version {version} is on an inactive branch: switch to it with switch_branch",
         )
     return event
 
 
 def _from(branches: Branches, start: int, turn: int | None, reason: str) -> BranchSwitch | None:
-    """Return the switch by which everything from a version on leaves the branch."""
+    """Return the switch by which all events from a version on leave the branch; None if none do."""
     gone = branches.active(start)
     if not gone:
         return None
@@ -155,7 +157,7 @@ def _from(branches: Branches, start: int, turn: int | None, reason: str) -> Bran
 
 
 def _beginning(store: EventStore, event: RecordedEvent) -> int:
-    """Return the version at which the turn of an event begins; its own if it is in none."""
+    """Return the first version of an event's turn; the event's own version if it has no turn."""
     turn, found = event.meta.turn, event.version
     if turn is None or event.type == TurnStart.type:
         return found
@@ -169,18 +171,18 @@ def _beginning(store: EventStore, event: RecordedEvent) -> int:
 
 
 _PAGES = (16, 256, 2_000)
-"""Events that are read until a turn is found: most are short."""
+"""Page sizes of the search for a turn's boundary: most turns are short."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """Where a fork begins, and how its parent stands there.
+    """Where a fork begins, and its parent's state there.
 
     Attributes:
         before: The first version that is not shared.
-        mode: The mode that the conversation is in.
-        turn: The number of the next turn; None if that was too far back to be found.
-        tool_policy: Which tools the conversation may use, as its start says.
+        mode: The conversation's mode.
+        turn: The number of the next turn; None if the search ended before it was found.
+        tool_policy: The tool policy of the conversation's start.
     """
 
     before: int
@@ -190,29 +192,29 @@ class ForkPoint:
 
 
 def fork_point(store: EventStore, source: StreamId, before: int | None) -> ForkPoint:
-    """Return where the turn begins that a version is in; the version itself if it is in none.
+    """Return the start of the turn that contains a version; the version itself if no turn does.
 
     Args:
-        store: Where the conversation is.
+        store: The store of the conversation.
         source: The conversation.
-        before: The version, such as that of a user message; None is the end.
+        before: The version, such as that of a user message; None for the end.
 
     Raises:
         ConversationNotFound: No conversation has this id.
     """
     end = store.get(source).version + 1
-    upper = end if before is None else min(before, end)
+    point = end if before is None else before
     mode: Mode | None = None
     last, seen = 0, 0
     policy = _policy(store, source)
-    for event in _newest(store, source, upper):
+    for event in _newest(store, source, min(point, end)):
         seen, mode = seen + 1, mode or _mode(event)
         last = max(last, event.meta.turn or 0)
         if event.type == "turn_start":
             return ForkPoint(event.version, event.meta.mode or mode, event.meta.turn, policy)
         if event.type == "turn_end":
-            return ForkPoint(before or end, mode, event.meta.turn and last + 1, policy)
-    return ForkPoint(before or end, mode, last + 1 if seen < sum(_PAGES) else None, policy)
+            return ForkPoint(point, mode, event.meta.turn and last + 1, policy)
+    return ForkPoint(point, mode, last + 1 if seen < sum(_PAGES) else None, policy)
 
 
 def _newest(store: EventStore, source: StreamId, before: int) -> Iterator[RecordedEvent]:

@@ -1,7 +1,7 @@
-"""`Conversation`: what an agent product holds while it talks.
+"""`Conversation`: the object through which an agent product records a conversation.
 
-Starting or opening one opens a session in the log; turns, model calls and tool calls are recorded
-through it, and opening seals first what a process that died has left open (`recovery`).
+Starting or opening a conversation begins a session in the log, in which turns, model calls and tool
+calls are recorded. Opening first seals the work that a dead process left open (`recovery`).
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ __all__ = [
 
 
 class SessionOptions(Owned, total=False):
-    """What may be said of a session, however it begins.
+    """Options of a session.
 
     Attributes:
         session_mode: ``once`` for a process that runs a single turn; ``interactive`` by default.
         session_config: Model, temperature, working directory, tools, tokenizer.
-        state_directory: Where tool outputs that are not shown whole are written as files, in a
-            folder of the conversation's id.
-        agent_id: Who writes, when several agents do.
-        extra: A JSON object that all events of the session keep, at most 2 KB, such as the
-            request's id; that of a turn adds to it.
+        state_directory: The directory to which tool outputs that are not shown in full are written
+            as files, in a folder named by the conversation's id.
+        agent_id: The agent that writes, if there are several.
+        extra: A JSON object stored with all events of the session, such as the request's id, at
+            most 2 KB; a turn's ``extra`` adds to it.
     """
 
     session_mode: SessionMode
@@ -63,17 +63,17 @@ class SessionOptions(Owned, total=False):
 
 
 class OpenOptions(SessionOptions, total=False):
-    """What may be said where a conversation is opened; `SessionOptions` besides.
+    """Options for opening a conversation, in addition to `SessionOptions`.
 
     Attributes:
-        tenant_id: Whose it must be; a key is looked up within this tenant.
-        user_id: Whose it must be.
-        if_busy: What to do while another session has it open and its process lives: ``raise``, as
-            by default, ``wait`` until it is closed, or ``take_over``: fence it, and seal what it
-            has open.
-        lease_s: For how many seconds this session counts as alive without a sign of life; a thread
-            of this process gives one three times as often.
-        wait_s: How many seconds ``wait`` waits at most.
+        tenant_id: The tenant that must own it; a key is looked up within this tenant.
+        user_id: The user that must own it.
+        if_busy: What to do if another session with a live process has it open: ``raise`` (the
+            default), ``wait`` until it is closed, or ``take_over``: fence it and seal its open
+            work.
+        lease_s: The length of this session's lease, in seconds; a thread of this process renews it
+            after every third of that time.
+        wait_s: The most seconds that ``wait`` waits.
     """
 
     if_busy: IfBusy
@@ -82,12 +82,13 @@ class OpenOptions(SessionOptions, total=False):
 
 
 class NewOptions(SessionOptions, total=False):
-    """What names a conversation that begins.
+    """Options that name a new conversation.
 
     Attributes:
-        key: The product's own name for it, by which it is found within the tenant: any text that
-            is not a UUID, of at most 1,024 bytes. It stays when the content is erased.
-        conversation_id: Its id, if the product has one; by default a new one, or the key's.
+        key: Your product's own name for it, unique within the tenant: any text that is not a UUID,
+            of at most 1,024 bytes. It remains when the content is erased.
+        conversation_id: Its id, if your product has one; by default a new id, or one derived from
+            the key.
     """
 
     key: str | None
@@ -95,26 +96,26 @@ class NewOptions(SessionOptions, total=False):
 
 
 class StartOptions(NewOptions, total=False):
-    """What may be said of a conversation that begins; `NewOptions` and `SessionOptions` besides.
+    """Options of a new conversation, in addition to `NewOptions` and `SessionOptions`.
 
     Attributes:
         mode: The mode in which it begins; ``chat`` by default.
-        title: What a list of conversations shows, by default the first message; or a function that
-            makes it of the first message, called once the first turn has ended well.
-        if_exists: ``open`` to go on with the conversation of this key or id, as `Conversation.open`
-            does, if there is one: what is said of a new one here is not looked at then.
-        tenant_id: Whose product; any text of at most 1,024 bytes.
-        user_id: Whose conversation; any text of at most 1,024 bytes.
-        parent: The conversation that it is opened from, of the same owner: what is not said of the
-            instructions is taken from there, and its tool policy holds here, too.
+        title: The title in lists of conversations, by default the first message; or a function
+            that makes it from the first message, called when the first turn has succeeded.
+        if_exists: ``open`` to open an existing conversation with this key or id, as
+            `Conversation.open` does; the options of a new one are then ignored.
+        tenant_id: The tenant that owns it; any text of at most 1,024 bytes.
+        user_id: The user that owns it; any text of at most 1,024 bytes.
+        parent: The conversation that it is opened from, of the same owner: instructions that are
+            not given are inherited, and the parent's tool policy applies too.
         base_instructions: The system part of later requests.
-        user_instructions: What its user wants said there besides.
-        participants: Who takes part, as the product describes them, each a JSON object.
-        tool_policy: Which tools it may use: requests declare no others, and no other runs.
-        config: Whatever else the product wants to keep with it.
+        user_instructions: The user's instructions, added to the system part.
+        participants: The participants, as your product describes them, each a JSON object.
+        tool_policy: The tools it may use: requests declare no others, and no others run.
+        config: Any other data that your product wants to store with it.
         metadata: A JSON object that lists of conversations show, at most 16 KB.
-        if_busy: As of `OpenOptions`, where that is what it comes to.
-        lease_s: As of `OpenOptions`.
+        if_busy: See `OpenOptions`; applies if an existing conversation is opened.
+        lease_s: See `OpenOptions`.
     """
 
     mode: Mode
@@ -132,15 +133,15 @@ class StartOptions(NewOptions, total=False):
 
 
 class ForkOptions(NewOptions, total=False):
-    """What may be said of a fork; `NewOptions` and `SessionOptions` besides.
+    """Options of a fork, in addition to `NewOptions` and `SessionOptions`.
 
     Attributes:
-        before: The first version that is not shared, such as that of a user message that is to be
-            said in other words; by default all turns are shared.
-        title: What a list of conversations shows; by default the source's.
-        tenant_id: The source must be this tenant's.
-        user_id: The source must be this user's.
-        new_user_id: Whose the fork is to be; by default the source's user's.
+        before: The first version that is not shared, such as that of a user message to reword; by
+            default all turns are shared.
+        title: The title in lists of conversations; by default the source's.
+        tenant_id: The tenant that must own the source.
+        user_id: The user that must own the source.
+        new_user_id: The user that owns the fork; by default the source's.
     """
 
     before: int | None
@@ -151,8 +152,9 @@ class ForkOptions(NewOptions, total=False):
 class Conversation(ConversationRuns):
     """A conversation and the session in which this process writes to it.
 
-    Made by `start` or `open`; a context manager that closes the session. One writer at a time:
-    whoever opens it fences all before. Turns follow each other; a turn's tools may run in threads.
+    `start`, `open` and `fork` return one; it is a context manager that closes the session. A
+    conversation has one writer at a time: opening it fences all earlier writers. Turns run one
+    after the other; a turn's tools may run in threads.
     """
 
     def __init__(self, session: Session) -> None:
@@ -169,17 +171,18 @@ class Conversation(ConversationRuns):
         """Begin a conversation and its first session, in one transaction.
 
         Args:
-            store: Where it is kept.
-            connection: Begin in the transaction that it is in, of `EventStore.transaction` or the
-                product's own. Commit it before anything else is done with the conversation.
+            store: The store.
+            connection: Begin in the transaction of this connection, which is from
+                `EventStore.transaction` or your product's own. Commit it before you do anything
+                else with the conversation.
             **options: Those of `StartOptions`.
 
         Raises:
-            ConversationExists: There is a conversation of this id or key already.
-            OwnerMismatch: There is one, which belongs to another tenant or user.
-            ConversationNotFound: There is no such parent.
-            InvalidEvent: The key is a UUID, or stands beside an id; or a name, the metadata or
-                ``extra`` cannot be kept.
+            ConversationExists: A conversation with this id or key already exists.
+            OwnerMismatch: It exists, and belongs to another tenant or user.
+            ConversationNotFound: The parent does not exist.
+            InvalidEvent: The key is a UUID, or both key and id are given; or a name, the metadata
+                or ``extra`` cannot be stored.
         """
         require_store(store, EventStore)
         require_known(options, StartOptions)
@@ -191,12 +194,12 @@ class Conversation(ConversationRuns):
     ) -> Self:
         """Open a conversation for writing: fence earlier writers, seal open work, begin a session.
 
-        `recovery` then tells what was sealed, and which calls may be executed again. Files in the
+        `recovery` then returns what was sealed, and which calls may be executed again. Files in the
         state directory whose output has been erased meanwhile are deleted.
 
         Args:
-            store: Where it is kept.
-            conversation_id: Its id, or the product's key for it.
+            store: The store.
+            conversation_id: Its id, or your product's key for it.
             **options: Those of `OpenOptions`.
 
         Raises:
@@ -211,22 +214,22 @@ class Conversation(ConversationRuns):
 
     @classmethod
     def fork(cls, store: EventStore, source: StreamId, **options: Unpack[ForkOptions]) -> Self:
-        """Begin a conversation that goes on from another's turn, and its first session.
+        """Begin a conversation that continues from a turn of another one, and its first session.
 
-        No event is copied: what lies before is shared, in one transaction as long as an append,
-        and the source goes on as it likes. A turn is shared whole or not at all: a version within
-        one stands for its beginning, and without a version a turn that is still open is left out.
+        No event is copied: the fork shares the earlier events. This takes one transaction, as short
+        as an append, and does not affect the source. A turn is shared whole or not at all: a
+        version within a turn counts as its start, and without a version an open turn is left out.
 
         Args:
-            store: Where the source is kept.
-            source: The conversation to go on from.
+            store: The store of the source.
+            source: The conversation to continue from.
             **options: Those of `ForkOptions`.
 
         Raises:
-            ConversationNotFound: There is no such source.
-            OwnerMismatch: It belongs to another tenant or user.
-            ForkRefused: There is nothing before that version to be shared.
-            ConversationExists: There is a conversation of this id or key already.
+            ConversationNotFound: The source does not exist.
+            OwnerMismatch: The source belongs to another tenant or user.
+            ForkRefused: There is nothing to share before that version.
+            ConversationExists: A conversation with this id or key already exists.
         """
         require_store(store, EventStore)
         require_known(options, ForkOptions)
@@ -234,16 +237,19 @@ class Conversation(ConversationRuns):
 
     @property
     def tools(self) -> Tools:
-        """The tools that come with the conversation, for the product to declare and to run."""
+        """The tools that the conversation provides, for your product to declare and to run."""
         return Tools(ReadOutput(self._journal.store, self._session.resolve))
 
     def rewind(self, version: int) -> Appended | None:
-        """Go back to before a turn: it and all after it leave the active branch.
+        """Go back to before a turn: it and all later events leave the active branch.
 
-        It stays an alternative to what is said next, and `switch_branch` goes back to it.
+        The turn remains an alternative to the next message; `switch_branch` returns to it.
 
         Args:
             version: Any version of the turn, on the active branch.
+
+        Returns:
+            The append, or None if there was nothing to rewind.
 
         Raises:
             TurnStillOpen: A turn is open; let it end, or stop it.
@@ -254,10 +260,10 @@ class Conversation(ConversationRuns):
         return None if switch is None else self.append(switch)
 
     def switch_branch(self, version: int) -> Appended | None:
-        """Go back to an alternative, as it was left; None if it is the active one.
+        """Switch to an alternative, as it was left; return None if it is active already.
 
         Args:
-            version: By which `Views.branches` names it.
+            version: The alternative's version in `Views.branches`.
 
         Raises:
             TurnStillOpen: A turn is open; let it end, or stop it.
@@ -268,70 +274,71 @@ class Conversation(ConversationRuns):
         return None if switch is None else self.append(switch)
 
     def append(self, *payloads: Payload, in_context: bool = True) -> Appended | None:
-        """Append further facts of this session: instructions, notebook, retractions, summaries."""
+        """Append other events to this session: instructions, notebook, retractions, summaries."""
         return self._journal.write(self._session.events(*payloads, in_context=in_context))
 
     def rename(self, title: str) -> None:
-        """Change what lists of conversations show."""
+        """Change the title that lists of conversations show."""
         self.append(ConversationUpdate(title=title))
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
-        """Set what lists of conversations show as ``metadata``, in the place of what was there.
+        """Replace the ``metadata`` that lists of conversations show.
 
         Raises:
-            InvalidEvent: It is no JSON object of at most 16 KB.
+            InvalidEvent: It is not a JSON object of at most 16 KB.
         """
         kept = kept_json(Metadata, "metadata", metadata)
         self.append(ConversationUpdate(metadata=kept))
 
     def archive(self) -> None:
-        """Put the conversation away: lists show it as ``archived``."""
+        """Archive the conversation: lists show it as ``archived``."""
         self.append(ConversationUpdate(archived=True))
 
     def unarchive(self) -> None:
-        """Take the conversation out again."""
+        """Undo `archive`."""
         self.append(ConversationUpdate(archived=False))
 
     def destroy(self, message: str | None = None) -> None:
-        """End the conversation for good: it takes no more turns, and lists say ``destroyed``."""
+        """End the conversation for good: it accepts no more turns; lists say ``destroyed``."""
         self.append(ConversationEnd(reason="destroyed", message=message))
         self._session.destroyed = True
 
     def write_again(self) -> Appended | None:
-        """Write again what the database has lost of this session, after `LogWentBack`.
+        """Append again the events of this session that the database has lost, after `LogWentBack`.
 
-        The same events at the same versions; None if nothing is missing. A process remembers its
-        last 256 events, four megabytes at most; beyond that, open the conversation again.
+        It appends the same events at the same versions; it returns None if nothing is missing. A
+        process remembers its last 256 events, up to four megabytes; if more are lost, open the
+        conversation again.
 
         Raises:
-            WrongExpectedVersion: The log does not stand where the known events began.
-            LogWentBack: Events of others are lost among them.
+            WrongExpectedVersion: The log is not at the version before the first remembered event.
+            LogWentBack: Events of other writers are lost among them.
         """
         return self._journal.write_again()
 
     def switch_mode(self, mode: Mode, reason: str | None = None) -> None:
-        """Switch the mode; the history stays as it is."""
+        """Switch the mode; the history is unchanged."""
         self._journal.write(self._session.switching(mode, reason))
         self._session.switched(mode)
 
     def resolve(self, alias: str) -> str:
-        """Return the whole text that an alias names.
+        """Return the full text that an alias names.
 
         Args:
-            alias: Of a tool result, under ``@state/logs/tool-results/``, of a user message, under
-                ``@state/logs/messages/``, or one under
-                ``@project/artifacts/`` that a result was given, or an artifact of a run.
+            alias: The alias of a tool result, under ``@state/logs/tool-results/``; of a user
+                message, under ``@state/logs/messages/``; or, under ``@project/artifacts/``, of a
+                tool result that was recorded with it, or of a run's artifact.
 
         Raises:
-            UnknownAlias: It names nothing of this conversation.
+            UnknownAlias: It names nothing in this conversation.
         """
         return self._session.resolve(alias)
 
     def close(self, reason: str | None = None) -> None:
-        """End the session; closing again does nothing but to write what is not written yet.
+        """End the session; closing again only writes events that are not written yet.
 
         Raises:
-            FactsNotWritten: What has happened could not be written, and is kept.
+            FactsNotWritten: Some events could not be written; they are kept in memory.
         """
         self._journal.close(self._session.closing(reason))
         self._session.ended = True

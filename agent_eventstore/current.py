@@ -1,14 +1,14 @@
-"""The turn that is open where a model is called, and the blocks that may be used only while open.
+"""The current turn of a thread or task, and blocks that can be used only while they are open.
 
-A turn, a model call and a tool call are used within their block. What is done outside of it would
-be recorded in the wrong place or not at all, so it is refused, where it is done and before anything
-is sent or executed.
+A turn, a model call and a tool call are used within their block. A use outside of it would be
+recorded in the wrong place or not at all, so it raises at once, before anything is sent or
+executed.
 
-Entering a turn makes it the current one of this thread or task, and of the tasks begun within, so
-that a product need not hand it around. One that is over is never current, whichever context still
-refers to it; nor is one that was abandoned without being left, once nobody has it any more. Where
-the context is lost, as it is between the threads and tasks of a web framework, `OpenTurn.client`
-names the turn instead.
+Entering a turn makes it the current turn of this thread or task, and of tasks started within it, so
+a product need not pass it around. A turn that is over is never current, even if a context still
+refers to it; nor is a turn that was never left, once it is garbage-collected. If the context is
+lost, as between the threads and tasks of a web framework, `OpenTurn.client` binds a client to a
+turn.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from projections.context.system_part import permitted
 __all__ = ["Block", "CallBlock", "OpenTurn", "Plan", "current_turn", "is_open", "is_over"]
 
 Plan = Callable[[], Branching]
-"""Reads what a turn takes the place of, once it is entered."""
+"""Returns the branch that a turn replaces; called when the turn is entered."""
 
 C = TypeVar("C")
 CallT = TypeVar("CallT", bound=CallFacts)
@@ -45,32 +45,32 @@ class Block:
     """A block that is entered once, and used until it is left.
 
     Attributes:
-        form: How a product enters it, for who has not.
+        form: The statement that enters it, for error messages.
     """
 
     form: ClassVar[str] = ""
     _state: Literal["new", "open", "over", "repeated"] = "new"
 
     def _enter_once(self) -> None:
-        """Refuse to be entered again.
+        """Refuse a second entry.
 
         Raises:
-            BlockNotOpen: It has been entered; a failed attempt does not count.
+            BlockNotOpen: The block was entered before; a failed attempt does not count.
         """
         if self._state != "new":
-            entered = "is open already" if self._state == "open" else "is over"
+            entered = "is already open" if self._state == "open" else "is over"
             raise BlockNotOpen(f"this block {entered}: make another, `{self.form}`")
 
     def _within(self, what: str) -> None:
-        """Refuse what is done outside of the block.
+        """Refuse a use outside of the block.
 
         Raises:
-            BlockNotOpen: It has not been entered, or has been left.
+            BlockNotOpen: The block has not been entered, or has been left.
         """
         if self._state == "repeated":
             raise BlockNotOpen(
                 f"{what}: the turn of this message was recorded before: return turn.outcome, which "
-                "is None in a turn that is to be gone through"
+                "is None in a turn that must run"
             )
         if self._state != "open":
             when = "has not been entered" if self._state == "new" else "has been left"
@@ -78,35 +78,35 @@ class Block:
 
 
 class CallBlock(CallFacts, Block):
-    """A model call's block, which takes an answer until it has one."""
+    """A model call's block, which accepts an answer until it has one."""
 
     _going: Callable[[], None]
 
     def _taking(self, what: str) -> None:
-        """Refuse what comes before the request is recorded, or after the answer's end.
+        """Refuse input before the request is recorded, or after the answer's end.
 
         Raises:
-            BlockNotOpen: The call has not been entered, or has its answer.
-            TurnStopped: Its turn has been stopped.
+            BlockNotOpen: The call has not been entered, or already has an answer.
+            TurnStopped: The turn has been stopped.
         """
         self._within(what)
         self._going()
         if self.answer is not None or self.error is not None:
-            raise BlockNotOpen(f"{what}: this call has its answer already; make another one")
+            raise BlockNotOpen(f"{what}: this call already has an answer; make another call")
 
 
 _current: ContextVar[weakref.ref[OpenTurn[Any, Any, Any]] | None] = ContextVar("turn", default=None)
 
 
 class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
-    """What both recorders' turns share: being current, and the calls whose streams they hold.
+    """The base of `Turn` and `AsyncTurn`: being current, and tracking the streams of its calls.
 
-    ``last_call`` is the model call that was begun last, if any. ``outcome`` is what came of the
-    turn if its message was posted before; None in all other turns.
+    ``last_call`` is the most recent model call, if any. ``outcome`` is the outcome of the first
+    post if the turn's message was posted before; None in all other turns.
     """
 
     bind: ClassVar[Callable[[Any, OpenTurn[Any, Any, Any], str | None], Any]]
-    """Wraps a client; `agent_eventstore.clients`, which is made of turns, hands it in."""
+    """Wraps a client; set by `agent_eventstore.clients`, which imports this module."""
     _model_call: ClassVar[Callable[..., Any]]
     _tool_call: ClassVar[Callable[..., Any]]
     _tell: Callable[..., Any]
@@ -147,7 +147,7 @@ class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
         return self._script.usage
 
     def _rendering(self, options: ContextOptions) -> Callable[[], ContextView]:
-        """Return what reads the messages of the next request; see `Turn.context`."""
+        """Return a function that reads the messages of the next request; see `Turn.context`."""
         session, script = self._session, self._script
         if options.get("paths") is None:
             declared = permitted(options.get("tools", ()), script.policy)
@@ -166,19 +166,19 @@ class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
 
     @property
     def stopped(self) -> str | None:
-        """Why the turn was stopped, in words; None if it was not, or had ended by itself."""
+        """Why the turn was stopped, as text; None if it was not, or ended before it noticed."""
         return str(self._stop) if self._stop is not None and self._told_to_stop else None
 
     def stop(self, reason: str = "user") -> None:
-        """Have the turn end now: the stop button, for another thread or task to press.
+        """Stop the turn, from another thread or task, as for a stop button.
 
-        Returns at once. Who has the turn gets `TurnStopped` with the next chunk of a stream, or
-        where it goes on next; a task that waits is cancelled. A tool that runs in a thread runs to
-        its end. What was said by then stays; answer and turn end as ``cancelled``, and the turn's
-        block is left without an exception. A turn that has ended stays as it is.
+        Returns at once. The turn's thread gets `TurnStopped` at its next chunk of a stream or its
+        next recorder call; a waiting task is cancelled. A tool that runs in a thread runs to its
+        end. The partial answer is kept; answer and turn end as ``cancelled``, and the turn's block
+        ends without an exception. A turn that has ended is unaffected.
 
         Args:
-            reason: Who or what stops it, as the log is to tell; ``user`` stands for the user.
+            reason: Who or what stops the turn, for the log; ``user`` for the user.
         """
         if self._stop is None and self._state != "over":
             self._stop = Stop.of(reason)
@@ -190,22 +190,23 @@ class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
         return self.stopped is not None and self._script.aborted is not None
 
     def abort(self, reason: Literal["replaced", "interrupted"]) -> None:
-        """Have the turn end now, as `stop` does, but as ``aborted`` for a reason of the program's.
+        """Stop the turn as `stop` does, but end it as ``aborted``, for a reason of the program.
 
         Args:
-            reason: Whether other work takes its place, or the conversation is destroyed.
+            reason: ``replaced`` if other work replaces it, ``interrupted`` if the conversation is
+                destroyed.
         """
         self._script.aborted = reason
         self.stop(reason)
 
     def _interrupt(self) -> None:
-        """Wake who has the turn, where that can be done."""
+        """Interrupt the turn's task; a thread cannot be interrupted."""
 
     def _going(self) -> None:
-        """Refuse to go on once the turn was stopped.
+        """Refuse to continue after a stop.
 
         Raises:
-            TurnStopped: It was.
+            TurnStopped: The turn was stopped.
         """
         if self._stop is not None and self._state == "open":
             self._told_to_stop = True
@@ -216,19 +217,19 @@ class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
         super()._within(what)
 
     def _cause(self, error: BaseException | None) -> BaseException | None:
-        """Return why the block is left: the stop, where somebody has caught what told of it."""
+        """Return why the block is left: the turn's stop, even if the product caught its error."""
         by_stop = error is None or isinstance(error, TurnStopped | asyncio.CancelledError)
         if self._stop is None or not self._told_to_stop or not by_stop:
             return error
         return TurnStopped(self._session.id, self.number, self._stop)
 
     def _is_own_stop(self, error: BaseException | None) -> bool:
-        """Whether an exception does nothing but tell of this turn's stop."""
+        """Whether an exception is the `TurnStopped` of this turn."""
         own = isinstance(error, TurnStopped) and error.conversation_id == self._session.id
         return own and self._stop is not None
 
     def _beginning(self) -> list[NewEvent]:
-        """Return the events with which the turn begins; reads where it takes another's place."""
+        """Return the events that begin the turn; reads the log if the turn replaces another."""
         return self._script.begin(self._said, None if self._plan is None else self._plan())
 
     def llm_call(
@@ -245,22 +246,23 @@ class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
         tools_from_messages: bool = False,
         agent: str | None = None,
     ) -> CallT:
-        """Return a model call to be entered around the request to the provider.
+        """Return a model call; enter it around the request to the provider.
 
         Args:
-            request: What `context` returned, if that is what is sent.
-            provider: Who is asked, for example ``openai``.
-            specification: Which API is called: ``openai_chat``, ``openai_responses``,
+            request: The request that `context` returned, if that is what is sent.
+            provider: The provider's name, for example ``openai``.
+            specification: The API that is called: ``openai_chat``, ``openai_responses``,
                 ``anthropic_messages``.
-            model: Which model; by default the request's.
-            prompt: What is sent, if not a request; the log keeps its digest. One that equals the
-                last request stands for it, and one that has failed in this turn is a retry.
-            parameters: Whatever else is sent: temperature and the like.
+            model: The model; by default the request's.
+            prompt: The messages that are sent, if not a request; the log keeps their digest. A
+                prompt equal to the last request is recorded as that request; a prompt that has
+                failed in this turn is recorded as a retry.
+            parameters: Other parameters that are sent, such as the temperature.
             tools: The tool declarations that are sent.
             retry_of: The failed call that this one repeats.
-            tools_from_messages: Whether somebody else runs the tools: then results that the prompt
-                holds, and the log does not, are recorded before it is sent.
-            agent: Which participant is asked, where several answer: the ``agent_id`` of the
+            tools_from_messages: Whether a framework runs the tools: then tool results that the
+                prompt contains, and the log does not, are recorded before the prompt is sent.
+            agent: The participant that answers, if there are several: the ``agent_id`` of the
                 call's events, and the ``name`` of its message.
         """
         self._within("turn.llm_call")
@@ -283,12 +285,12 @@ class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
         return call
 
     def tool(self, call: Executable, *, idempotent: bool = False) -> ToolT:
-        """Return a tool call to be entered around the tool's execution; threads may share a turn.
+        """Return a tool call; enter it around the tool's execution. Threads may share a turn.
 
         Args:
-            call: One of `LlmCall.tool_calls`, or of `Recovery.re_executable`.
-            idempotent: Whether executing it twice with the same key is harmless; after a crash
-                only such calls are offered for execution again.
+            call: A call of `LlmCall.tool_calls` or of `Recovery.re_executable`.
+            idempotent: Whether executing the call twice with the same key is harmless; after a
+                crash, only such calls are offered for execution again.
         """
         self._within("turn.tool")
         script = self._script.tool(call, self._journal.conversation_id, idempotent=idempotent)
@@ -296,66 +298,65 @@ class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
         return made
 
     def max_steps(self) -> None:
-        """Let the turn end as one that reached its limit of steps."""
+        """Make the turn end with the status ``max_steps``."""
         self._status = "max_steps"
 
     def client(self, client: C, *, provider: str | None = None) -> C:
         """Return a client whose calls are recorded in this turn, in every thread and task.
 
-        `record` tells the open turn from the context; a new thread, a task that was begun
-        elsewhere, and the steps of a generator in a web framework know of none.
+        `record` finds the open turn in the context. New threads, tasks started elsewhere, and the
+        steps of a generator in a web framework have no such context.
 
         Args:
-            client: A client of an SDK, or what `record` has made of one.
-            provider: Who is asked; by default told from the client's URL.
+            client: A client of an SDK, or a client that `record` returned.
+            provider: The provider's name; by default derived from the client's URL.
 
         Raises:
-            TypeError: It is not a client that can be recorded, or one of the other kind: a client
-                that is to be awaited belongs to a turn that is, and the other way round.
+            TypeError: The client cannot be recorded, or is of the other kind: an `AsyncTurn` needs
+                an asynchronous client, a `Turn` a synchronous one.
         """
         wrapped: C = type(self).bind(client, self, provider)
         return wrapped
 
     def hold(self, call: CallT, stream: object) -> None:
-        """Have the call ended with the turn, or once nobody has the stream any more."""
+        """End the call with the turn, or when its stream is garbage-collected."""
         with self._holding:
             self._held.append((call, weakref.ref(stream)))
 
     def dropped(self) -> list[CallT]:
-        """Return the calls whose streams were dropped before their end, once."""
+        """Return the calls whose streams were garbage-collected before their end, once each."""
         with self._holding:
             waiting = [(call, stream) for call, stream in self._held if not is_over(call)]
             self._held = [(call, stream) for call, stream in waiting if stream() is not None]
             return [call for call, stream in waiting if stream() is None]
 
     def unfinished(self) -> list[CallT]:
-        """Return the calls whose streams are held, to be ended before the turn, once.
+        """Return the calls passed to `hold`, to be ended before the turn, once each.
 
-        Also those that another task or thread ends at this moment: ending one again waits until
-        it is written, so that nothing of the turn comes after its end.
+        Includes calls that another task or thread is just ending: ending one again waits until its
+        event is written, so that no event of the turn follows the turn's end.
         """
         with self._holding:
             held, self._held = self._held, []
         return [call for call, _ in held]
 
-    def _begin_ahead(self) -> list[NewEvent]:
-        """Return the events of the start, for a turn that may begin ahead of its block.
+    def _require_beginnable(self) -> None:
+        """Refuse a turn that cannot begin before its block.
 
         Raises:
-            BlockNotOpen: It was made without a connection, or has begun.
+            BlockNotOpen: The turn has no connection, or has begun.
         """
         self._enter_once()
         if self._connection is None or self._begun:
-            why = "has begun already" if self._begun else "begins with its block"
-            raise BlockNotOpen(f"turn.begin: this turn {why}; hand conversation.turn a connection")
-        return self._beginning()
+            why = "has already begun" if self._begun else "begins with its block"
+            raise BlockNotOpen(f"turn.begin: this turn {why}; pass conversation.turn a connection")
 
     def _become_current(self) -> None:
         self._before, self._state = _current.get(), "open"
         _current.set(weakref.ref(self))
 
     def _repeat(self, outcome: TurnOutcome | None) -> bool:
-        """Have the first post's outcome as one's own; return whether there is one."""
+        """Adopt the outcome of the message's first post; return whether there is one."""
         if outcome is not None:
             self.outcome, self._state = outcome, "repeated"
         return outcome is not None
@@ -368,7 +369,7 @@ class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
 
 
 def current_turn() -> OpenTurn[Any, Any, Any] | None:
-    """Return the innermost turn that is open in this context."""
+    """Return the innermost open turn of this context; None if none is open."""
     current = _current.get()
     while current is not None:
         turn = current()
@@ -384,5 +385,5 @@ def is_open(turn: OpenTurn[Any, Any, Any]) -> bool:
 
 
 def is_over(call: CallFacts) -> bool:
-    """Whether a call has its message or its error, so that nothing more is recorded of it."""
+    """Whether a call has its message or its error, so nothing more of it is recorded."""
     return call.answer is not None or call.error is not None

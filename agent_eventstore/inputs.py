@@ -1,7 +1,7 @@
-"""What a product hands in: an input or a tool's result in its own shapes, and JSON that is kept.
+"""Conversion and checks of a product's inputs, tool results and JSON objects.
 
-A provider's content parts are taken as dictionaries, a tool's result as any JSON value; what cannot
-be told is refused in words that say what is wanted.
+Content parts may be a provider's dictionaries, a tool's result any JSON value. Other values are
+refused with an error that says what to pass.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ __all__ = ["Content", "Said", "content_of", "kept_json", "message_of", "with_ext
 
 Part = ContentPart | Mapping[str, Any] | str
 Said = str | UserMessage | Sequence[Part]
-"""An input: text, a whole message, or parts, also as a provider's dictionaries."""
+"""An input: text, a whole message, or parts, which may be a provider's dictionaries."""
 
 Content = Any
 """A tool's result: text, parts, or a JSON value."""
 
-_WANTED = "hand in text, a UserMessage, or a list of parts"
+_WANTED = "pass text, a UserMessage, or a list of parts"
 _OURS: TypeAdapter[ContentPart] = TypeAdapter(ContentPart)
 
 
 def message_of(said: Any) -> UserMessage:
-    """Return an input as the message that is recorded.
+    """Return an input as the message to record.
 
     Raises:
-        InvalidEvent: It is none, or one of its parts is of no known shape.
+        InvalidEvent: It is not an input, or one of its parts has an unknown format.
     """
     if isinstance(said, UserMessage):
         return said
@@ -47,17 +47,17 @@ def message_of(said: Any) -> UserMessage:
     if isinstance(said, Value):
         return UserMessage(parts=(_part(said),))
     if isinstance(said, Mapping):
-        raise InvalidEvent(f"an input is not a dictionary ({_start(said)}): {_WANTED}")
+        raise InvalidEvent(f"an input cannot be a dictionary ({_start(said)}): {_WANTED}")
     if not isinstance(said, Sequence) or isinstance(said, bytes | bytearray):
         raise InvalidEvent(f"an input cannot be {_start(said)}: {_WANTED}")
     return UserMessage(parts=tuple(map(_part, said)))
 
 
 def content_of(result: Any) -> str | tuple[ContentPart, ...] | None:
-    """Return a tool's result as text or parts; any other value becomes the JSON that stands for it.
+    """Return a tool's result as text or parts; any other value becomes JSON text.
 
     Raises:
-        InvalidEvent: JSON cannot hold it.
+        InvalidEvent: JSON cannot represent it.
     """
     if result is None or isinstance(result, str):
         return result
@@ -72,8 +72,8 @@ def content_of(result: Any) -> str | tuple[ContentPart, ...] | None:
         return json.dumps(value, ensure_ascii=False)
     except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
         raise InvalidEvent(
-            f"a tool's result cannot be {_start(result)}, which is not a JSON value: hand in text, "
-            "parts, or what json.dumps takes"
+            f"a tool's result cannot be {_start(result)}, which is not a JSON value: pass text, "
+            "parts, or a value that json.dumps accepts"
         ) from error
 
 
@@ -85,11 +85,11 @@ def _part(item: Any) -> ContentPart:
         return part
     if isinstance(item, Mapping) and isinstance(item.get("type"), str):
         return OtherPart(raw=dict(item))
-    raise InvalidEvent(f"{_start(item)} is not part of a message: {_WANTED}")
+    raise InvalidEvent(f"{_start(item)} is not a part of a message: {_WANTED}")
 
 
 def _known(item: Any) -> ContentPart | None:
-    """Return a part of ours, of OpenAI's or of Anthropic's shape, or None."""
+    """Return a part in this project's, OpenAI's or Anthropic's format; None for any other."""
     if isinstance(item, Value):
         try:
             return _OURS.validate_python(item)
@@ -107,7 +107,7 @@ def _known(item: Any) -> ContentPart | None:
 
 
 def _as_chat(item: dict[str, Any]) -> dict[str, Any]:
-    """Return a part of the Responses API or of Anthropic's as that of a chat completion."""
+    """Convert a part of the Responses API or of Anthropic to one of Chat Completions."""
     kind, source = item.get("type"), item.get("source")
     if kind in ("input_text", "output_text"):
         return {"type": "text", "text": item.get("text")}
@@ -126,7 +126,7 @@ def _image(url: Any, detail: Any = None) -> dict[str, Any]:
 
 
 def _start(value: Any) -> str:
-    """Return what a value is, in a few characters of it."""
+    """Return a value's type and the start of its repr."""
     try:
         shown = repr(value)
     except Exception:
@@ -135,22 +135,22 @@ def _start(value: Any) -> str:
 
 
 def kept_json(kind: Any, name: str, value: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a JSON object of the product's, if it is one of at most the size of its kind.
+    """Return a product's JSON object after checking the bounds of its kind.
 
     Raises:
-        InvalidEvent: It is too large, nested too deeply, or no JSON.
+        InvalidEvent: It is too large, nested too deeply, or not a JSON object.
     """
     if found := excess_of(kind, name, value):
         raise InvalidEvent(str(found[0]), field=found[0].field, limit=found[0].limit)
     if value is not None:
         if not isinstance(value, dict):
-            raise InvalidEvent(f"{name} is a JSON object, not {value!r:.80}", field=name)
+            raise InvalidEvent(f"{name} must be a JSON object, not {value!r:.80}", field=name)
         dumps(value)
     return value
 
 
 def with_extra(meta: Meta, extra: dict[str, Any] | None) -> Meta:
-    """Return metadata with further keys in ``extra``.
+    """Return metadata with more keys in ``extra``.
 
     Raises:
         InvalidEvent: See `kept_json`.

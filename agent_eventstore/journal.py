@@ -1,10 +1,10 @@
-"""Where a recorder's events go: one conversation, written by one writer at a time.
+"""The journal: appends a recorder's events to one conversation, as its only writer.
 
-A journal appends under its writer epoch, so that a process that was thought dead is refused
-(`WriterFenced`) once another has opened the conversation; and after the event that it wrote last,
-so that it does not go on where the log is at an older state (`LogWentBack`). Every event brings its
-id, so that an append whose connection broke is repeated without doing it twice; and what has
-happened while the server was away is kept, and written ahead of whatever is written next.
+A journal appends with its writer epoch, so a process that is presumed dead gets `WriterFenced` once
+another has opened the conversation. It also names the last event that it wrote as an anchor, so it
+gets `LogWentBack` if the log was restored to an older state. Every event has its id, so an append
+can be repeated safely after a lost connection. Facts that cannot be written while the server is
+unreachable are kept in memory, and written before the next append.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from eventstore.log import get_logger
 __all__ = ["INTERRUPTIONS", "Journal", "Writing", "not_abandoned"]
 
 INTERRUPTIONS = (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError)
-"""What is not an error of a block but stops it, at any place."""
+"""Exceptions that are not errors of a block but interrupt it, at any point."""
 
 _log = get_logger("agent_eventstore")
 
 
 def not_abandoned(error: Exception) -> None:
-    """Say that the record of an interrupted block could not be written."""
+    """Log that the events of an interrupted block could not be written."""
     _log.warning("interrupted block not recorded", why=str(error))
 
 
 class Writing:
-    """What both journals tell of themselves."""
+    """The common properties of `Journal` and `AsyncJournal`."""
 
     _facts: KeptFacts
 
@@ -72,19 +72,19 @@ class Writing:
 
     @property
     def version(self) -> int:
-        """The version of the last event which this journal has written."""
+        """The version of the last event that this journal has written."""
         return self._facts.version
 
 
 class Journal(Writing):
-    """The writing end of a conversation; safe to share between threads, which take turns.
+    """Appends the events of one conversation; thread-safe, one append at a time.
 
     Args:
-        store: Where the conversation is.
+        store: The store of the conversation.
         conversation_id: The conversation.
         epoch: The writer's epoch.
-        version: The conversation's version, if it is known.
-        written: What it has written so far.
+        version: The conversation's version, if known.
+        written: The events written so far.
     """
 
     def __init__(
@@ -103,25 +103,24 @@ class Journal(Writing):
 
     @property
     def written(self) -> Acknowledged:
-        """What this journal has written, and remembers."""
+        """The last events that this journal has written."""
         return self._facts.written
 
     def write(self, events: Sequence[NewEvent]) -> Appended | None:
-        """Append durably what is about to happen; None if there are no events.
+        """Append the events of an action before it runs; return None if there are no events.
 
-        A broken connection, or a lock that somebody else holds, is met by trying again, for five
-        seconds, with the same event ids.
-        What `record` could not write is written first, each in its own transaction. What is larger
-        than an event may be is made to fit, where it can be.
+        After a lost connection, or while another writer holds a lock, the append is retried for
+        five seconds with the same event ids. Facts that `record` could not write are written first,
+        each in its own transaction. An event that exceeds a size limit is cut to fit, if possible.
 
         Raises:
-            InvalidEvent: An event cannot be stored, or the store's redactor fails at it.
+            InvalidEvent: An event cannot be stored, or the store's redactor fails on it.
             WriterFenced: A newer writer has opened the conversation; nothing was written.
             ForkedWriter: This process was forked from the one that opened the conversation.
-            LogWentBack: What this journal has written is no longer in the log; nothing was written.
-            CannotConnect: The server cannot be reached; the events may or may not be there.
+            LogWentBack: Events of this journal are no longer in the log; nothing was written.
+            CannotConnect: The server is unreachable; the events may or may not be stored.
                 Writing the same events again is safe.
-            DatabaseBusy: Somebody else holds the lock of the conversation, or of SQLite's file.
+            DatabaseBusy: Another writer holds the lock of the conversation, or of SQLite's file.
         """
         self._facts.require_own()
         with self._lock:
@@ -130,10 +129,10 @@ class Journal(Writing):
             return self._append(without_secrets(events)) if events else None
 
     def write_within(self, connection: Connection, events: Sequence[NewEvent]) -> None:
-        """Append in a product's transaction; what comes next looks whether it was committed.
+        """Append in a product's transaction; the next write checks whether it was committed.
 
         Raises:
-            EventStoreError: As `EventStore.append` raises with ``connection``.
+            EventStoreError: See `EventStore.append` with ``connection``.
         """
         self._facts.require_own()
         events = without_secrets(events)
@@ -153,19 +152,19 @@ class Journal(Writing):
     def begun_within(
         self, events: Sequence[NewEvent], done: Appended, told: Told | None = None
     ) -> None:
-        """Take note of what was appended in a product's transaction."""
+        """Remember events that were appended in a product's transaction."""
         self._facts.begun = Begun(tuple(events), done, told)
 
     @property
     def begun(self) -> Begun | None:
-        """What stands in a product's transaction, of which nobody knows what came of it."""
+        """The events of a product's transaction whose outcome is not known yet."""
         return self._facts.begun
 
     def settle(self, events: Sequence[NewEvent]) -> None:
-        """Find out whether what was begun in a product's transaction was committed.
+        """Check whether the events of a product's transaction were committed.
 
         Raises:
-            NotCommitted: It was not, and these events belong to it.
+            NotCommitted: They were not, and ``events`` belong to the same turn or conversation.
         """
         facts = self._facts
         with self._lock:
@@ -181,12 +180,12 @@ class Journal(Writing):
         facts.require_begun(events)
 
     def record(self, events: Sequence[NewEvent], told: Told | None = None) -> None:
-        """Append durably what has happened; see `write`.
+        """Append facts: events of something that has happened; see `write`.
 
-        The facts are not lost if they cannot be written: they are kept in memory, and written,
-        once and in order, ahead of what is written next. Only one that can never be stored, or that
-        a newer writer leaves no place for, is dropped with its error. Where the store's redactor
-        fails at one, a placeholder is stored.
+        Facts that cannot be written are kept in memory, and written once and in order before the
+        next append. Only a fact that can never be stored, or that a newer writer has fenced, is
+        dropped, and its error raised. If the store's redactor fails on a fact, a placeholder is
+        stored.
         """
         self._facts.require_own()
         self._facts.require_begun(events)
@@ -194,8 +193,8 @@ class Journal(Writing):
             self.settle(events)
         events = facts(events, self.store.redact)
         if self._appender == threading.get_ident() or self.store.is_writing_here:
-            # Python's collector closes a generator that was dropped, and with it a turn, in the
-            # midst of whatever its thread does: to wait for that would be to wait for itself.
+            # Garbage collection may close a dropped generator, and so end its turn, while this
+            # same thread is in the middle of an append: waiting for the lock would deadlock.
             self._facts.keep(events, told)
             later(self._save)
             return
@@ -204,7 +203,7 @@ class Journal(Writing):
             self._catch_up()
 
     def offer(self, events: Sequence[NewEvent], told: Told | None = None) -> bool:
-        """Record facts without waiting for anybody; return false if some are kept unwritten.
+        """Record facts without waiting for a lock; return False if some remain unwritten.
 
         For a thread that serves many conversations; see `record`.
         """
@@ -221,10 +220,10 @@ class Journal(Writing):
         return not self._facts.unsaved
 
     def close(self, events: Sequence[NewEvent]) -> None:
-        """Record the end, and all that is kept.
+        """Record the session's end, and all facts kept in memory.
 
         Raises:
-            FactsNotWritten: Some of it could not be written; the cause says why.
+            FactsNotWritten: Some of them could not be written; the ``__cause__`` says why.
         """
         try:
             self.record(events)
@@ -234,14 +233,14 @@ class Journal(Writing):
             raise left from error
 
     def write_again(self) -> Appended | None:
-        """Write what the log has lost, at the versions that it had; None if nothing is missing.
+        """Append lost events again, at the same versions; return None if nothing is missing.
 
-        Only where nobody has appended since: whoever opens a conversation does. Then this journal
-        goes on under a new epoch; what it kept meanwhile is written too.
+        This works only if no other writer has appended since; opening a conversation appends. The
+        journal then continues with a new epoch, and also writes the facts kept meanwhile.
 
         Raises:
-            WrongExpectedVersion: Somebody has, or events are lost that nobody here remembers.
-            LogWentBack: Events of others stood in between.
+            WrongExpectedVersion: Another writer has appended, or lost events are not remembered.
+            LogWentBack: Events of other writers were lost in between.
         """
         self._facts.require_own()
         with self._lock:
@@ -258,10 +257,10 @@ class Journal(Writing):
             return done
 
     def abandon(self, *parts: Sequence[NewEvent]) -> None:
-        """Record a block that was interrupted at its entry: its beginning, and that it never ran.
+        """Record a block that was interrupted at its entry: its start, and that it never ran.
 
-        Whether the beginning is there nobody knows, so it is written again under the same ids.
-        Nothing is raised, since the interruption is to go on.
+        The start may or may not be stored, so it is written again with the same ids. Errors are
+        logged, not raised, so that the interruption propagates.
         """
         for events in parts:
             try:
@@ -306,7 +305,7 @@ class Journal(Writing):
         try:
             return Retrying(**policy())(self._once, events, wait)
         except PASSING:
-            # Whoever has waited in vain does not wait again until the server has answered once.
+            # After a retry that failed, do not wait again until the server has answered once.
             self._facts.patient = False
             raise
 

@@ -1,10 +1,10 @@
-"""The journal for event loops: what it has begun to write is written, whoever is cancelled.
+"""The journal for event loops: a write that has begun completes even if its task is cancelled.
 
 `AsyncJournal` keeps and writes the same facts in the same order as `Journal`.
 
-Cancelling an asyncio task wakes it once. A cancelled scope of anyio, and so of the web frameworks
-built on it, cancels its tasks anew in every round of the event loop until they have left: whoever
-waits for a commit then keeps a processor busy. A shielded scope ends that, for as long as it lasts.
+Cancelling an asyncio task wakes it once. A cancelled scope of anyio, which many web frameworks use,
+cancels its tasks again in every iteration of the event loop until they have left it: a task that
+waits for a commit would then busy-loop. A shielded scope prevents this while it is open.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ _log = get_logger("agent_eventstore")
 
 
 class _Unceasing(asyncio.Task[T]):
-    """A task that goes on to its end: a loop that ends cancels all tasks, and awaits them."""
+    """A task that cannot be cancelled: a closing event loop cancels all tasks, and awaits them."""
 
     def cancel(self, msg: Any = None) -> bool:
-        """Refuse; whoever awaits the work is cancelled instead."""
+        """Refuse; the task that awaits the work is cancelled instead."""
         return False
 
 
 async def finish(work: Coroutine[Any, Any, T]) -> T:
-    """Await work to its end, and pass on a cancellation of the caller only then.
+    """Await work to its end; raise a cancellation of the caller only then.
 
     Raises:
-        CancelledError: The caller was cancelled meanwhile. What the work raised is the cause.
+        CancelledError: The caller was cancelled meanwhile. The work's error is the ``__cause__``.
     """
     task = _Unceasing(work, loop=asyncio.get_running_loop())
     cancelled: asyncio.CancelledError | None = None
@@ -80,7 +80,7 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
                 cancelled = error
     if cancelled is not None:
         failed = None if task.cancelled() else task.exception()
-        if failed is not None:  # whoever swallows the cancellation would never hear of it
+        if failed is not None:  # code that suppresses the cancellation would hide this error
             _log.warning("not written by a cancelled task", why=str(failed))
         raise cancelled from failed
     result = task.result()
@@ -89,7 +89,7 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def in_thread(work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
-    """Do work in a thread, to its end, and pass on a cancellation of the caller only then.
+    """Do work in a thread, to its end; raise a cancellation of the caller only then.
 
     Raises:
         CancelledError: The caller was cancelled meanwhile.
@@ -103,26 +103,26 @@ async def in_thread(work: Callable[P, T], /, *args: P.args, **options: P.kwargs)
 
 
 async def _ended(running: Future[Outcome[Any]]) -> None:
-    """Await work whose caller was cancelled."""
+    """Await work whose caller was cancelled, and log its error."""
     _, error = await asyncio.wrap_future(running)
-    if error is not None:  # the caller hears of its cancellation alone
+    if error is not None:  # the caller only sees its cancellation
         _log.warning("not done for a cancelled task", why=str(error))
 
 
 def _shield() -> AbstractContextManager[object]:
-    """Return what keeps the scopes of anyio around the task from cancelling it."""
+    """Return a context manager in which enclosing anyio scopes do not cancel the task."""
     anyio = _anyio()
     return nullcontext() if anyio is None else anyio.CancelScope(shield=True)
 
 
 async def _leave_cancelled_scope() -> None:
-    """Raise the cancellation that a shield has held off."""
+    """Raise a cancellation that the shield has delayed."""
     if (anyio := _anyio()) is not None:
         await anyio.lowlevel.checkpoint_if_cancelled()
 
 
 def _anyio() -> Any:
-    """Return anyio if somebody uses it: it is not a dependency of this project."""
+    """Return anyio if the program has imported it: it is not a dependency of this project."""
     found = sys.modules.get("anyio")
     return found if sys.modules.get("anyio.lowlevel") is not None else None
 
@@ -130,8 +130,8 @@ def _anyio() -> Any:
 class AsyncJournal(Writing):
     """`Journal` for an event loop.
 
-    What was begun to be written is written to its end, also when the task is cancelled meanwhile;
-    the cancellation then goes on.
+    A write that has begun completes even if its task is cancelled meanwhile; the cancellation is
+    raised afterwards.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class AsyncJournal(Writing):
         self._lock = asyncio.Lock()
 
     async def write(self, events: Sequence[NewEvent]) -> Appended | None:
-        """Append durably what is about to happen; see `Journal.write`."""
+        """Append the events of an action before it runs; see `Journal.write`."""
         self._facts.require_own()
         await self.settle(events)
         return await finish(self._write(events))
@@ -173,7 +173,7 @@ class AsyncJournal(Writing):
         facts.begun = Begun(tuple(events), done)
 
     async def settle(self, events: Sequence[NewEvent]) -> None:
-        """Find out whether what was begun was committed; see `Journal.settle`."""
+        """Check whether a product's transaction was committed; see `Journal.settle`."""
         facts = self._facts
         if (begun := facts.begun) is not None:
             there = None
@@ -185,18 +185,18 @@ class AsyncJournal(Writing):
         facts.require_begun(events)
 
     async def record(self, events: Sequence[NewEvent], told: Told | None = None) -> None:
-        """Append durably what has happened; see `Journal.record`."""
+        """Append facts; see `Journal.record`."""
         self._facts.require_own()
         await self.settle(events)
         await finish(self._record(events, told))
 
     async def offer(self, events: Sequence[NewEvent], told: Told | None = None) -> bool:
-        """Record facts without waiting for anybody; see `Journal.offer`."""
+        """Record facts without waiting for a lock; see `Journal.offer`."""
         self._facts.require_own()
         return await finish(self._offer(events, told))
 
     async def close(self, events: Sequence[NewEvent]) -> None:
-        """Record the end, and all that is kept; see `Journal.close`."""
+        """Record the session's end, and all facts kept in memory; see `Journal.close`."""
         try:
             await self.record(events)
         except Exception as error:
@@ -205,7 +205,7 @@ class AsyncJournal(Writing):
             raise left from error
 
     async def write_again(self) -> Appended | None:
-        """Write what the log has lost; see `Journal.write_again`."""
+        """Append lost events again; see `Journal.write_again`."""
         self._facts.require_own()
         return await finish(self._write_again())
 
@@ -231,7 +231,7 @@ class AsyncJournal(Writing):
             return
         events = facts(events, self.store.store.redact)
         if not self._facts.unsaved:
-            # Nothing waits: so many tasks may write at once, and share a transaction.
+            # No facts are waiting, so many tasks may append at once and share a transaction.
             try:
                 done = await self._append(events)
             except (InvalidEvent, WriterFenced):

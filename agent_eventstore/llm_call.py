@@ -1,4 +1,4 @@
-"""A model call as it is recorded: the request before it is sent, its stream, what came of it."""
+"""A recorded model call: the request before it is sent, the stream, and the message or error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["AsyncLlmCall", "LlmCall"]
 
 
 class _Call(CallBlock, Generic[JournalT]):
-    """What both recorders' model calls share."""
+    """The common base of `LlmCall` and `AsyncLlmCall`."""
 
     def __init__(
         self,
@@ -43,18 +43,18 @@ class _Call(CallBlock, Generic[JournalT]):
         self._counted = False
 
     def _count(self) -> None:
-        """Tell the turn what the call has used, once."""
+        """Add the call's usage to the turn's, once."""
         if not self._counted:
             self._counted = True
             self._ended(self._script.usage)
 
 
 class LlmCall(_Call[Journal]):
-    """A call of a model: its request, what streams back, its message or its error.
+    """A model call: its request, the streamed chunks, and its message or error.
 
-    Entering writes the request. Leaving writes the message, or the error with all that had
-    arrived: an exception is classified and goes on to the caller, and a stream that ended before
-    the provider said so is a ``network`` error.
+    Entering writes the request. Leaving writes the message, or the error with the partial answer.
+    An exception is classified and propagates to the caller. A stream that ends before the provider
+    marks its end is a ``network`` error.
     """
 
     form = "with turn.llm_call(...) as call:"
@@ -65,7 +65,7 @@ class LlmCall(_Call[Journal]):
         self._stalls = Stalls(self._flush)
 
     def __enter__(self) -> Self:
-        """Write the request, and ahead of it the results of tools that it is the first to tell."""
+        """Write the request, preceded by the tool results that only its messages report."""
         self._enter_once()
         self._inside("turn.llm_call")
         self._prepare(self._script)
@@ -80,10 +80,10 @@ class LlmCall(_Call[Journal]):
             raise
 
     def feed(self, chunk: Any) -> None:
-        """Take a chunk of the stream, as the provider's SDK yields it or as a dict.
+        """Record a chunk of the stream, as the provider's SDK yields it or as a dict.
 
-        Most chunks cost no write: see `agent_eventstore.batching`. A stream of a shape that nobody
-        knows is warned about (`UnknownChunk`), and ends as an error.
+        Most chunks cost no write; see `agent_eventstore.batching`. Chunks of an unknown format
+        cause the warning `UnknownChunk`, and the call ends as an error.
 
         Raises:
             WriterFenced: A newer writer has opened the conversation.
@@ -95,10 +95,10 @@ class LlmCall(_Call[Journal]):
             self._stalls.watch(self._script.due_at)
 
     def delta(self, text: str = "", *, reasoning: str = "") -> None:
-        """Take a piece of an answer of any SDK, in words; leaving the block ends the answer.
+        """Record a piece of an answer as text, for any SDK; leaving the block ends the answer.
 
         Raises:
-            UnknownResponse: It is not text.
+            UnknownResponse: The piece is not text.
             InvalidEvent: The call was fed a provider's chunks.
         """
         self._taking("call.delta")
@@ -108,10 +108,10 @@ class LlmCall(_Call[Journal]):
             self._stalls.watch(self._script.due_at)
 
     def response(self, response: Any) -> None:
-        """Take a whole response that was not streamed, an SDK's object or a dict.
+        """Record a whole response that was not streamed: an SDK's object or a dict.
 
         Raises:
-            UnknownResponse: Nobody knows its shape, or it holds no answer; nothing is recorded.
+            UnknownResponse: Its format is unknown, or it holds no answer; nothing is recorded.
         """
         self._taking("call.response")
         with self._stalls.lock:
@@ -119,7 +119,7 @@ class LlmCall(_Call[Journal]):
 
     @property
     def text(self) -> AnswerText[None]:
-        """The message's text, once the call has ended well; ``call.text("...")`` tells it."""
+        """The text of the successful answer; ``call.text("...")`` records one as the answer."""
         return AnswerText(self._said(), self.message)
 
     def message(
@@ -131,18 +131,19 @@ class LlmCall(_Call[Journal]):
         usage: TokenUsage | dict[str, Any] | None = None,
         finish_reason: str | None = None,
     ) -> None:
-        """Take the whole answer of any SDK, in words; `answer` then is what was recorded.
+        """Record the whole answer of any SDK, given by its parts; `answer` then returns it.
 
         Args:
-            text: What the model said; by default what `delta` has brought.
-            reasoning: What it thought; likewise.
-            tool_calls: The calls that it asks for: ``{"name", "arguments", "id"}``, or a provider's
+            text: The model's text; by default the pieces passed to `delta`.
+            reasoning: The model's reasoning; the same default.
+            tool_calls: The model's tool calls: ``{"name", "arguments", "id"}``, or a provider's
                 own objects.
-            usage: The tokens, as a provider tells them: ``{"prompt_tokens", "completion_tokens"}``.
+            usage: The token counts, as providers report them:
+                ``{"prompt_tokens", "completion_tokens"}``.
             finish_reason: Why the answer ended.
 
         Raises:
-            UnknownResponse: One of them is not what it should be; nothing is recorded.
+            UnknownResponse: An argument has an unknown format; nothing is recorded.
             InvalidEvent: The call was fed a provider's chunks.
         """
         self._taking("call.message")
@@ -163,7 +164,7 @@ class LlmCall(_Call[Journal]):
         self._end(error)
 
     def cancel(self, why: str = CLOSED) -> None:
-        """Record that no more of the stream is wanted; an answer that is whole stands as it is."""
+        """Record that the rest of the stream is not wanted; a complete answer is unaffected."""
         self._end(None, cancelled=why)
 
     def _end(self, error: BaseException | None, *, cancelled: str | None = None) -> None:
@@ -200,7 +201,7 @@ class AsyncLlmCall(_Call[AsyncJournal]):
         self._stopped = False
 
     async def __aenter__(self) -> Self:
-        """Write the request, and ahead of it the results of tools that it is the first to tell."""
+        """Write the request, preceded by the tool results that only its messages report."""
         self._enter_once()
         self._inside("turn.llm_call")
         await self._prepare(self._script)
@@ -215,7 +216,7 @@ class AsyncLlmCall(_Call[AsyncJournal]):
         return self
 
     async def feed(self, chunk: Any) -> None:
-        """Take a chunk of the stream, as the provider's SDK yields it or as a dict."""
+        """Record a chunk of the stream; see `LlmCall.feed`."""
         self._taking("call.feed")
         self._check()
         async with self._lock:
@@ -224,7 +225,7 @@ class AsyncLlmCall(_Call[AsyncJournal]):
             await self._write(events)
 
     async def delta(self, text: str = "", *, reasoning: str = "") -> None:
-        """Take a piece of an answer of any SDK, in words; leaving the block ends the answer."""
+        """Record a piece of an answer as text; see `LlmCall.delta`."""
         self._taking("call.delta")
         self._check()
         async with self._lock:
@@ -233,13 +234,13 @@ class AsyncLlmCall(_Call[AsyncJournal]):
             await self._write(events)
 
     async def response(self, response: Any) -> None:
-        """Take a whole response that was not streamed."""
+        """Record a whole response that was not streamed; see `LlmCall.response`."""
         self._taking("call.response")
         await finish(self._take(partial(self._script.respond, response, time.monotonic())))
 
     @property
     def text(self) -> AnswerText[Awaitable[None]]:
-        """The message's text, once the call has ended well; ``await call.text("...")`` tells it."""
+        """The text of the successful answer; ``await call.text("...")`` records one."""
         return AnswerText(self._said(), self.message)
 
     async def message(
@@ -251,7 +252,7 @@ class AsyncLlmCall(_Call[AsyncJournal]):
         usage: TokenUsage | dict[str, Any] | None = None,
         finish_reason: str | None = None,
     ) -> None:
-        """Take the whole answer of any SDK, in words; see `LlmCall.message`."""
+        """Record the whole answer of any SDK, given by its parts; see `LlmCall.message`."""
         self._taking("call.message")
         tell = partial(
             self._script.tell,
@@ -266,16 +267,16 @@ class AsyncLlmCall(_Call[AsyncJournal]):
 
     async def _take(self, answer: Callable[[], list[NewEvent]]) -> None:
         async with self._lock:
-            # In a thread: to estimate the tokens of an answer that tells none takes a while.
+            # In a thread: estimating the tokens of an answer without usage is slow.
             await self._write(await to_thread(answer))
 
     async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
-        """Write the message or the error, also when the task has been cancelled."""
+        """Write the message or the error, even if the task has been cancelled."""
         self._state = "over"
         await finish(self._end(error))
 
     async def cancel(self, why: str = CLOSED) -> None:
-        """Record that no more of the stream is wanted; an answer that is whole stands as it is."""
+        """Record that the rest of the stream is not wanted; see `LlmCall.cancel`."""
         await finish(self._end(None, cancelled=why))
 
     async def _end(self, error: BaseException | None, *, cancelled: str | None = None) -> None:
@@ -301,7 +302,7 @@ class AsyncLlmCall(_Call[AsyncJournal]):
 
     @property
     def _due_at(self) -> float | None:
-        """When a batch is due, or what was not written is tried again."""
+        """The earlier of the next batch's due time and the next retry of a failed write."""
         return min(
             (at for at in (self._script.due_at, self._again) if at is not None), default=None
         )
@@ -317,7 +318,7 @@ class AsyncLlmCall(_Call[AsyncJournal]):
         if self._stopped:
             return
         if self._lock.locked():
-            # Somebody writes; whoever it is has looked at what is due, or the timer looks again.
+            # Another task is writing, and may have written the batch that is due: look later.
             self._timer = asyncio.get_running_loop().call_later(BATCH_S, self._wake)
         elif (self._due_at or 0.0) > time.monotonic():
             self._watch()

@@ -1,7 +1,7 @@
-"""What both kinds of conversation are made of, where nothing need be awaited.
+"""The base of `Conversation` and `AsyncConversation`: properties, and methods that return turns.
 
-The turns that they return are entered by the product; how they begin is told here, be it with a new
-input, a message in other words, or the last one's answer again.
+Nothing here is awaited: the product enters the returned turn. A turn begins with a new input, an
+edited message, or the last message, to be answered again.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ TurnT = TypeVar("TurnT", bound=OpenTurn[Any, Any, Any])
 
 
 class OpenConversation(Generic[JournalT, TurnT]):
-    """What may be asked of a conversation that is open, however it is written to."""
+    """An open conversation: its properties, and its turns."""
 
     _kind: ClassVar[Callable[..., Any]]
-    """Makes the turns."""
+    """The class of its turns."""
 
     def __init__(self, session: Session, journal: JournalT) -> None:
         self._session = session
@@ -53,7 +53,7 @@ class OpenConversation(Generic[JournalT, TurnT]):
 
     @property
     def mode(self) -> Mode | None:
-        """The mode in which later turns are recorded."""
+        """The mode of later turns."""
         return self._session.meta.mode
 
     @property
@@ -73,12 +73,12 @@ class OpenConversation(Generic[JournalT, TurnT]):
 
     @property
     def views(self) -> Views:
-        """The read models; their methods block, so call them in a thread where a loop runs."""
+        """The read models; their methods block, so call them in a thread if an event loop runs."""
         return self._session.views
 
     @property
     def recovery(self) -> Recovery | None:
-        """What opening has sealed; None in a new conversation."""
+        """The recovery that opening ran; None in a new conversation."""
         return self._session.recovery
 
     def turn(
@@ -93,53 +93,55 @@ class OpenConversation(Generic[JournalT, TurnT]):
         extra: dict[str, Any] | None = None,
         connection: Connection | AsyncConnection | None = None,
     ) -> TurnT:
-        """Return a turn to be entered around all that one input sets off.
+        """Return a turn; enter it around all work that the input causes.
 
         Args:
-            said: The input: text, a `UserMessage`, or parts, also as dictionaries of a provider's.
-            actor: Who says it, if several people or programs do.
-            message_id: The product's own id of the message, at most 512 characters. If it was
-                posted before, in whichever process, entering writes nothing, and the turn's
-                ``outcome`` is what came of the first post; nothing else may be done in the block.
-            run_id: The run that it belongs to; it is then a turn in Run mode.
+            said: The input: text, a `UserMessage`, or parts, which may be a provider's
+                dictionaries.
+            actor: The author of the input, if there are several people or programs.
+            message_id: Your product's own id of the message, at most 512 characters. If a message
+                with this id was posted before, in any process, entering writes nothing, and the
+                turn's ``outcome`` is that of the first post; the block can do nothing else.
+            run_id: The run of the turn, which then has the mode ``run``.
             workflow_id: The workflow of that run.
-            tool_policy: Which tools it may use, for instance those of its agent: merged with the
-                conversation's policy, so that it can only take away.
-            extra: A JSON object that all events of the turn keep beside the session's, both
-                together at most 2 KB.
-            connection: Write the turn's start and the input in the transaction that it is in, with
-                the product's own rows: when the turn is entered, or ahead of that by ``begin()``.
-                Commit it before a model is called; without that nothing goes on (`NotCommitted`).
+            tool_policy: The tools that the turn may use, for example those of its agent. It is
+                merged with the conversation's policy, so it can only restrict it.
+            extra: A JSON object stored with all events of the turn, in addition to the session's;
+                both together at most 2 KB.
+            connection: Write the turn's start and the input in the transaction of this connection,
+                together with your product's own rows: when the turn is entered, or earlier by
+                ``begin()``. Commit it before you call a model; otherwise the recorder raises
+                `NotCommitted`.
 
         Raises:
-            InvalidEvent: The input is none, or one of its parts is of no known shape; or actor or
-                message id is not text, is empty or too long; or ``extra`` is.
+            InvalidEvent: The input is not valid, or one of its parts has an unknown format; or the
+                actor or message id is not text, is empty or too long; or ``extra`` is too large.
         """
-        message = message_of(said)  # ahead of the number: a refused input uses up none
+        message = message_of(said)  # first: a refused input must not use up a turn number
         script = self._session.turn_script(
             run_id, workflow_id, tool_policy, actor, message_id, extra
         )
         return self._turn(script, message, connection=connection)
 
     def continuation(self, *, message_id: str | None = None) -> TurnT:
-        """Return a turn to be entered around what comes of a call whose turn was replaced.
+        """Return a turn that records the result of a call whose turn was replaced, and continues.
 
-        It has no input: the call's result takes its place, recorded by ``turn.tool`` with the call
-        as `Views.open_work` has it, ``awaited``.
+        It has no input. Record the call's result with ``turn.tool`` and the ``awaited`` call of
+        `Views.open_work`.
 
         Args:
-            message_id: The product's own id of the turn; it is gone through once, as in `turn`.
+            message_id: Your product's own id of the turn, which then runs only once; see `turn`.
         """
         return self._turn(self._session.turn_script(None, None, message_id=message_id), None)
 
     def answering(self, text: str, *, tool_policy: ToolPolicy | None = None) -> TurnT:
-        """Return a turn to be entered around what the last message's answer still lacks.
+        """Return a turn that completes the answer to the last message.
 
-        The message stays as it is, and so does what came after it; nothing is said anew.
+        The message and the events after it are unchanged; the turn has no new input.
 
         Args:
-            text: What the turn's start says that it answers.
-            tool_policy: Which tools the turn may use.
+            text: The text that the turn's start names as its input.
+            tool_policy: The tools that the turn may use.
 
         Raises:
             TurnStillOpen: A turn is open; let it end, or stop it.
@@ -158,24 +160,24 @@ class OpenConversation(Generic[JournalT, TurnT]):
         tool_policy: ToolPolicy | None = None,
         extra: dict[str, Any] | None = None,
     ) -> TurnT:
-        """Return a turn to be entered around the answer to a message in other words.
+        """Return a turn that answers an edited message.
 
-        Entering takes the message's turn and all that came after it off the active branch, and
-        writes the new turn's start, in one transaction; until then nothing has changed. What was
-        left stays an alternative: `Views.branches` names it, `switch_branch` goes back to it.
+        Entering removes the message's turn and all later events from the active branch, and writes
+        the new turn's start, in one transaction; nothing changes before that. The removed events
+        remain an alternative: `Views.branches` lists it, `switch_branch` returns to it.
 
         Args:
-            version: The version of the user's message, on the active branch.
-            said: What stands in its place, as a whole: an image is handed in again.
-            actor: As of `turn`, and so are those that follow.
-            message_id: The product's own id of the new message.
-            tool_policy: Which tools the turn may use.
-            extra: A JSON object that all its events keep.
+            version: The version of the user message, on the active branch.
+            said: The whole new message: pass an image again.
+            actor: The author of the message; see `turn`.
+            message_id: Your product's own id of the new message; see `turn`.
+            tool_policy: The tools that the turn may use.
+            extra: A JSON object stored with all its events.
 
         Raises:
             TurnStillOpen: A turn is open; let it end, or stop it.
-            BranchRefused: By entering: there is no message of a user's at that version.
-            InvalidEvent: As of `turn`.
+            BranchRefused: On entering: that version is not a user message.
+            InvalidEvent: See `turn`.
         """
         self._session.between_turns()
         message = message_of(said)
@@ -184,17 +186,17 @@ class OpenConversation(Generic[JournalT, TurnT]):
         return self._turn(script, message, plan)
 
     def regenerate(self, *, tool_policy: ToolPolicy | None = None) -> TurnT:
-        """Return a turn to be entered around another answer to the last message.
+        """Return a turn that answers the last message again.
 
-        Entering takes what came after the message off the active branch; the message stays. See
-        `edit` for the rest.
+        Entering removes the events after the message from the active branch; the message stays.
+        Otherwise it works as `edit` does.
 
         Args:
-            tool_policy: Which tools the turn may use.
+            tool_policy: The tools that the turn may use.
 
         Raises:
             TurnStillOpen: A turn is open; let it end, or stop it.
-            BranchRefused: By entering: nobody has said anything yet.
+            BranchRefused: On entering: the active branch has no user message.
         """
         self._session.between_turns()
         script = self._session.turn_script(None, None, tool_policy)

@@ -1,7 +1,7 @@
-"""How a session comes to be: with a conversation that begins, is opened again, or is forked.
+"""Starting a session: in a conversation that begins, is opened again, or is forked.
 
-One that is opened from another takes over what is not said of it: that is read in the parent's own
-start, so that it costs the same however long the parent is.
+A conversation with a parent inherits the options that it does not set. They are read from the
+parent's start event, so the cost does not depend on the parent's length.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LOOK_AGAIN_S = 0.01
 
 
 def owner_within(store: EventStore, parent: UUID, owner: Owned) -> Owned:
-    """Return whose a conversation is that is opened from another: the parent's, if unsaid."""
+    """Return a child conversation's owner: the given one, completed from its parent's."""
     with store.reading() as connection:
         tenant_id, user_id = owner_of(connection, parent) or (None, None)
     return {
@@ -59,10 +59,10 @@ def owner_within(store: EventStore, parent: UUID, owner: Owned) -> Owned:
 def inheriting(
     store: EventStore, views: Views, parent: UUID, start: ConversationStart
 ) -> ConversationStart:
-    """Return the start of a conversation with what it takes from its parent's.
+    """Return a conversation's start, completed from its parent's start.
 
-    Instructions that it has itself stay; the tool policy is that of both, so that it may never do
-    more than the parent.
+    The conversation keeps its own instructions. Its tool policy is merged with the parent's, so it
+    never allows more than the parent.
     """
     first = next((event.data for event in store.read(parent, limit=1)), None)
     told = first if isinstance(first, ConversationStart) else ConversationStart()
@@ -89,30 +89,30 @@ def inheriting(
 def session_start(
     meta: Meta, mode: Literal["interactive", "once"], config: dict[str, Any] | None
 ) -> NewEvent:
-    """Return the event with which a session begins."""
+    """Return the start event of a session."""
     return NewEvent(SessionStart(mode=mode, config=config or {}), new_id(), meta)
 
 
 SessionMode = Literal["interactive", "once"]
 IfExists = Literal["raise", "open"]
 Title = str | Callable[[str], str] | None
-"""A title, or what makes one of the first message."""
+"""A title, or a function that makes one from the first message."""
 
 
 def _named(key: str | None, conversation_id: StreamId | None) -> StreamId:
-    """Return the key or the id of a conversation that begins, or a new id."""
+    """Return the key or id of a new conversation; by default a new id."""
     if key is None:
         return new_id() if conversation_id is None else conversation_id
     if conversation_id is not None:
-        raise InvalidEvent("a conversation is named by its key or by its id: hand in one of them")
+        raise InvalidEvent("a conversation is named by its key or by its id: pass one of them")
     if uuid_in(key) is not None:
-        raise InvalidEvent(f"the key {key!r} is a UUID: hand it in as conversation_id")
+        raise InvalidEvent(f"the key {key!r} is a UUID: pass it as conversation_id")
     return key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Writing:
-    """How a session writes; see `agent_eventstore.OpenOptions`."""
+    """The options of a session; see `agent_eventstore.OpenOptions`."""
 
     session_mode: SessionMode = "interactive"
     session_config: dict[str, Any] | None = None
@@ -129,12 +129,12 @@ class _Writing:
         return None if self.state_directory is None else Path(self.state_directory)
 
     def meta(self, mode: Mode | None, session_id: str | None = None) -> Meta:
-        """Return the metadata of the session's events, in a mode of the conversation."""
+        """Return the metadata of the session's events, in this mode."""
         own = Meta(session_id=session_id or str(new_id()), mode=mode, agent_id=self.agent_id)
         return with_extra(own, self.extra)
 
     def first(self, meta: Meta) -> NewEvent:
-        """Return the event with which the session begins."""
+        """Return the start event of the session."""
         return session_start(meta, self.session_mode, self.session_config)
 
 
@@ -160,7 +160,7 @@ def started(
 ) -> Session:
     """Begin a conversation and its first session; see `Conversation.start`."""
     writing = _Writing(**how)
-    views = Views._of_conversations(store)  # ahead of the append: it may have tables to make
+    views = Views._of_conversations(store)  # before the append: it may create tables
     owner: Owned = {"tenant_id": tenant_id, "user_id": user_id}
     if parent is not None:
         parent = store.stream(parent, **owner)
@@ -191,7 +191,7 @@ def started(
                 _await_lease(store, stream)
             return _opened(store, store.stream(stream, **owner), writing)
         raise ConversationExists(stream, error.actual, key) from None
-    # The epoch of a new stream, without asking: somebody may have opened it already.
+    # Epoch 0, a new stream's, and not the current one: another process may have opened it since.
     lease = (store, stream, str(meta.session_id), writing.lease_s)
     if connection is None:
         written = Acknowledged(done.anchor)
@@ -214,9 +214,10 @@ def started(
 
 
 def _await_lease(store: EventStore, stream: UUID) -> None:
-    """Wait a moment if somebody has just begun a conversation, whose lease comes after its start.
+    """Wait up to a second if another process has just begun a conversation but has no lease yet.
 
-    Whoever was killed in between is waited for once: a session that follows has a lease.
+    The lease follows the start in a transaction of its own. If the process was killed in between,
+    this waits in vain once: the next session has a lease.
     """
     until = time.monotonic() + _LEASE_COMES_S
     while time.monotonic() < until and store.writer(stream) is None:
@@ -241,7 +242,7 @@ def opened(
 
 def _opened(store: EventStore, stream: UUID, writing: _Writing) -> Session:
     session_id, state = str(new_id()), writing.files
-    writing.meta(None)  # refuses what cannot be kept, ahead of any change
+    writing.meta(None)  # refuses invalid options before any change
     epoch = claimed(store, stream, session_id, writing.if_busy, writing.lease_s, writing.wait_s)
     try:
         views = Views._of_conversations(store)
@@ -281,7 +282,7 @@ def forked(
     new_user_id: str | None = None,
     **how: Any,
 ) -> Session:
-    """Begin a conversation that goes on from another's turn; see `Conversation.fork`."""
+    """Begin a conversation that continues from a turn of another; see `Conversation.fork`."""
     writing = _Writing(**how)
     owner: Owned = {"tenant_id": tenant_id, "user_id": user_id}
     parent = store.stream(source, **owner)
@@ -316,7 +317,7 @@ def forked(
 
 
 def _kept(session: Session, writing: _Writing) -> Session:
-    """Have the session's lease renewed for as long as somebody has it."""
+    """Renew the session's lease for as long as the session object lives."""
     store, session_id = session.journal.store, str(session.meta.session_id)
     KEEPER.keep(store, session.id, session_id, writing.lease_s, session)
     return session

@@ -1,7 +1,7 @@
-"""Who takes part in a chat, whom a message names, and what each is asked (document 002).
+"""Participants of a chat: mentions, who answers a message, and their prompts (document 002).
 
-Pure functions: the one place in which it is decided who answers and what of the history is told.
-`ChatSession` calls them for every message; a product with a loop of its own may call them alone.
+Pure functions, which alone decide who answers and how much history each prompt contains.
+`ChatSession` calls them for every message; a product with its own loop may call them directly.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = [
 ]
 
 HISTORY = 20
-"""Messages of the history that a participant is told, at most."""
+"""The most messages of the history in a participant's prompt."""
 
 WORKFLOW = "workflow"
-"""The mode in which participants answer one after the other, each in a role."""
+"""The mode in which participants answer in turn, each in a role."""
 
 ROLES = ("coder", "reviewer", "tester")
-"""The roles of the workflow, in their order."""
+"""The roles of the workflow, in order."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _AFTER_A_MENTION = " ,:;\uff0c\uff1a\uff1b\u3001"
@@ -47,18 +47,18 @@ _AFTER_A_MENTION = " ,:;\uff0c\uff1a\uff1b\u3001"
 
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """One who answers in a chat.
+    """A participant that answers in a chat.
 
     Attributes:
-        id: Up to 64 letters, digits, ``_`` and ``-``: as messages[] says who spoke.
-        display_name: What people and colleagues call it; by default the id.
-        persona: Who it is, as its own requests tell it.
+        id: Up to 64 letters, digits, ``_`` and ``-``; the ``name`` of its messages in messages[].
+        display_name: Its name for people and other participants; by default the id.
+        persona: Its description, which is part of its prompts.
         nicknames: Other names by which messages mention it.
-        aliases: Likewise.
-        model: Which model it asks, if not that of the chat.
+        aliases: More such names.
+        model: Its model; by default the chat's.
 
     Raises:
-        ValueError: The id is none.
+        ValueError: The id is not valid.
     """
 
     id: str
@@ -72,16 +72,16 @@ class Participant:
         if _ID.fullmatch(self.id) is None:
             raise ValueError(
                 f"{self.id!r} cannot be the id of a participant: choose up to 64 letters, digits, "
-                "_ and -, and hand in any other name as display_name"
+                "_ and -, and pass any other name as display_name"
             )
 
     @property
     def name(self) -> str:
-        """What the others call it."""
+        """The display name, or the id if there is none."""
         return self.display_name or self.id
 
     def to_json(self) -> JsonObject:
-        """Return what the start of a conversation keeps of it."""
+        """Return the participant as the conversation's start stores it."""
         held = ((name, getattr(self, name)) for name in self.__slots__)
         told: JsonObject = {name: value for name, value in held if value}
         for name in ("nicknames", "aliases"):
@@ -91,7 +91,7 @@ class Participant:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> Participant:
-        """Return the participant that the start of a conversation keeps."""
+        """Return the participant that a conversation's start stores."""
         told: JsonObject = {name: kept[name] for name in cls.__slots__ if name in kept}
         told |= {name: tuple(told[name]) for name in ("nicknames", "aliases") if name in told}
         return cls(**told)
@@ -102,10 +102,10 @@ class ChatMessage:
     """A message of the history.
 
     Attributes:
-        text: What was said.
-        speaker: Which participant said it, by id; None for the user.
-        name: What the user is called, where several people write.
-        version: That of its event.
+        text: The text.
+        speaker: The id of the participant that wrote it; None for the user.
+        name: The user's name, if several people write.
+        version: The version of its event.
     """
 
     text: str
@@ -116,7 +116,7 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class ParsedMentions:
-    """Whom a text mentions, in the order in which they stand, and the text without the mentions."""
+    """The mentions of a text, in order, and the text without them."""
 
     mentions: tuple[Mention, ...]
     clean_text: str
@@ -124,16 +124,16 @@ class ParsedMentions:
 
 @dataclass(frozen=True, slots=True)
 class ChatContext:
-    """What is decided about a message: who answers it, and what each is told.
+    """The decisions about a message: who answers it, and the parts of their prompts.
 
     Attributes:
         mode: The mode of the conversation.
-        mentions: Whom the message mentions.
+        mentions: The message's mentions.
         clean_text: The message without the mentions.
-        targets: Who answers, in order.
-        user_text: The current input, as the prompt has it.
-        history: What was said before, as much of it as the prompt has.
-        task_prompt: In workflow mode, the task and what was added to it; empty elsewhere.
+        targets: The participants that answer, in order.
+        user_text: The current input, as it appears in the prompt.
+        history: The earlier messages that the prompt contains.
+        task_prompt: In workflow mode, the task and its follow-ups; empty in other modes.
         role: In workflow mode, the role in which the target answers.
     """
 
@@ -148,10 +148,10 @@ class ChatContext:
 
 
 def build_lookup(participants: Iterable[Participant]) -> dict[str, str]:
-    """Return whom each name stands for: ids, display names, nicknames, aliases, in small letters.
+    """Return participants' ids by name: by id, display name, nickname and alias, in lower case.
 
     Raises:
-        ValueError: Two participants have one name, or a name is empty.
+        ValueError: Two participants have the same name, or a name is empty.
 
     >>> build_lookup([Participant("tom", "Tomcat", nicknames=("T",))])
     {'tom': 'tom', 'tomcat': 'tom', 't': 'tom'}
@@ -170,14 +170,14 @@ def build_lookup(participants: Iterable[Participant]) -> dict[str, str]:
 
 
 def parse_mentions(text: str, lookup: Mapping[str, str]) -> ParsedMentions:
-    """Return whom a text mentions, and the text without that.
+    """Return a text's mentions, and the text without them.
 
-    A mention is ``@`` and a known name, whatever its case; the longest name counts. An address of
-    electronic mail is none, nor is a name that goes on.
+    A mention is ``@`` and a known name in any case; the longest matching name counts. An email
+    address is not a mention, nor is a name that is followed by more letters or digits.
 
     Args:
-        text: What was said.
-        lookup: What `build_lookup` returned.
+        text: The text.
+        lookup: The result of `build_lookup`.
 
     >>> parsed = parse_mentions("@Tom, look at this", {"tom": "tom"})
     >>> parsed.mentions[0].participant, parsed.clean_text
@@ -201,7 +201,7 @@ def parse_mentions(text: str, lookup: Mapping[str, str]) -> ParsedMentions:
 
 def _mention(names: Sequence[str]) -> re.Pattern[str]:
     longest_first = sorted(names, key=len, reverse=True)
-    # A name that ends like an English word ends where that does; Chinese has no blanks.
+    # A name that ends in an ASCII word character must end at a word boundary; Chinese has none.
     choices = (
         re.escape(name) + (r"(?!-?[A-Za-z0-9_])" if re.match(r"[A-Za-z0-9_]", name[-1]) else "")
         for name in longest_first
@@ -217,18 +217,17 @@ def select_effective_targets(
     role_map: Mapping[str, str] | None = None,
     mode_state: Mapping[str, Any] | None = None,
 ) -> tuple[Participant, ...]:
-    """Return who answers: those mentioned, or else all; in workflow mode, who has the role.
+    """Return who answers: the mentioned participants, or all; in workflow mode, the role's holder.
 
     Args:
         mode: The mode of the conversation.
-        participants: Who takes part.
-        mentions: Whom the message mentions; workflow mode does not look at them.
-        role_map: In workflow mode, who has which role, by id.
-        mode_state: In workflow mode, ``current_node`` names the role whose turn it is; without it
-            the first role's.
+        participants: All participants.
+        mentions: The message's mentions; workflow mode ignores them.
+        role_map: In workflow mode, the participant's id by role.
+        mode_state: In workflow mode, ``current_node`` is the current role; by default the first.
 
     Raises:
-        ValueError: Nobody who takes part has the role.
+        ValueError: No participant has the role.
     """
     by_id = {each.id: each for each in participants}
     if mode == WORKFLOW:
@@ -236,7 +235,7 @@ def select_effective_targets(
         chosen = (role_map or {}).get(role)
         if chosen not in by_id:
             raise ValueError(
-                f"no participant has the role {role!r}: name one in role_map, which has "
+                f"no participant has the role {role!r}: name one in role_map, which is "
                 f"{dict(role_map or {})}"
             )
         return (by_id[chosen],)
@@ -245,7 +244,7 @@ def select_effective_targets(
 
 
 def current_node(mode_state: Mapping[str, Any] | None) -> str:
-    """Return the role whose turn it is."""
+    """Return the workflow's current role."""
     return str((mode_state or {}).get("current_node") or ROLES[0])
 
 
@@ -263,7 +262,7 @@ def next_mode_state(mode_state: Mapping[str, Any] | None) -> JsonObject:
 
 
 def resolve_prompt_user_text(mode: str, text: str, parsed: ParsedMentions) -> str:
-    """Return the current input as the prompt has it: without mentions that were followed."""
+    """Return the current input for the prompt: without mentions, except in workflow mode."""
     return text if mode == WORKFLOW else parsed.clean_text or text
 
 
@@ -273,16 +272,16 @@ def select_prompt_history(
     """Return the last messages of a history, at most ``limit``.
 
     Args:
-        history: In the order in which it was said.
-        limit: How many.
-        current: The version of the current input, which the prompt has at its end: it is left out.
+        history: The messages, oldest first.
+        limit: The most messages to return.
+        current: The version of the current input, which is left out: it ends the prompt anyway.
     """
     before = [each for each in history if current is None or each.version != current]
     return tuple(before[max(0, len(before) - limit) :])
 
 
 def build_workflow_task_prompt(history: Iterable[ChatMessage]) -> str:
-    """Return the task that a history's user messages make: the first, and those that followed.
+    """Return the workflow task: the first user message of a history, and its follow-ups.
 
     >>> print(build_workflow_task_prompt([ChatMessage("Sort it."), ChatMessage("In place.")]))
     Sort it.
@@ -308,20 +307,20 @@ def build_chat_context(
     mode_state: Mapping[str, Any] | None = None,
     limit: int = HISTORY,
 ) -> ChatContext:
-    """Return all that is decided about a message; see the functions of this module.
+    """Return all decisions about a message; see the functions of this module.
 
     Args:
-        text: What the user says.
-        participants: Who takes part.
+        text: The user's message.
+        participants: All participants.
         mode: The mode of the conversation.
-        history: What was said so far, oldest first; with ``current``, the message itself too.
-        current: The version of the message, if the history has it.
-        role_map: In workflow mode, who has which role, by id.
-        mode_state: In workflow mode, whose turn it is.
-        limit: Messages of the history that the prompt has, at most.
+        history: The messages so far, oldest first; with ``current``, including this message.
+        current: The version of this message, if the history contains it.
+        role_map: In workflow mode, the participant's id by role.
+        mode_state: In workflow mode, the state of the workflow.
+        limit: The most messages of the history in the prompt.
 
     Raises:
-        ValueError: Two participants have one name, or nobody has the role.
+        ValueError: Two participants have the same name, or no participant has the role.
     """
     parsed = parse_mentions(text, build_lookup(participants))
     workflow = mode == WORKFLOW
@@ -343,10 +342,11 @@ def build_chat_context(
 def build_mode_prompt(
     participant: Participant, context: ChatContext, participants: Sequence[Participant]
 ) -> list[JsonObject]:
-    """Return the messages that a participant is asked with, in OpenAI's chat format.
+    """Return a participant's prompt, as messages in OpenAI's chat format.
 
-    Its persona and its colleagues, what was said before, and once, at the end, the current input.
-    What it said itself are answers; what others said begins with their names.
+    It contains the participant's persona and colleagues, the history, and once, at the end, the
+    current input. The participant's own messages have the role ``assistant``; those of others begin
+    with their names.
     """
     names = {each.id: each.name for each in participants}
     messages: list[JsonObject] = [
@@ -385,7 +385,7 @@ def _first_line(text: str) -> str:
 
 
 def _add(messages: list[JsonObject], role: str, text: str) -> None:
-    """Add a message; those of one role that follow each other are one, as some servers want it."""
+    """Add a message; merge it with the last one of the same role, as some servers require."""
     if messages[-1]["role"] == role:
         messages[-1]["content"] += f"\n\n{text}"
         return

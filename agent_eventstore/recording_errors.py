@@ -1,4 +1,4 @@
-"""What recorders, agents and importers refuse or fail at; see `agent_eventstore.errors`."""
+"""Errors of recorders, agents and importers; see `agent_eventstore.errors`."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ __all__ = [
 
 INSTEAD = {
     "response": (
-        "hand in the whole answer of OpenAI, Anthropic, Gemini, Ollama, Cohere or Bedrock, as an "
-        "object or a dict, and the chunks of a stream to call.feed(chunk) one by one; of any other "
-        "SDK say call.text('...'), "
+        "pass the whole answer of OpenAI, Anthropic, Gemini, Ollama, Cohere or Bedrock, as an "
+        "object or a dict, and each chunk of a stream to call.feed(chunk); for any other "
+        "SDK use call.text('...'), "
         "or call.message(text=..., tool_calls=..., usage=..., finish_reason=...)"
     ),
     "chunk": (
-        "hand in the chunks of OpenAI, Anthropic, Gemini, Ollama, Cohere or Bedrock one by one, as "
-        "objects or dicts; of any other SDK say call.delta('...') for each piece of text"
+        "pass the chunks of OpenAI, Anthropic, Gemini, Ollama, Cohere or Bedrock one by one, as "
+        "objects or dicts; for any other SDK use call.delta('...') for each piece of text"
     ),
-    "tool call": "say {'name': ..., 'arguments': ..., 'id': ...}",
-    "usage": "say {'prompt_tokens': ..., 'completion_tokens': ...}",
+    "tool call": "pass {'name': ..., 'arguments': ..., 'id': ...}",
+    "usage": "pass {'prompt_tokens': ..., 'completion_tokens': ...}",
 }
 
 _NAMED = 8
 
 
 def seen(value: Any) -> str:
-    """Return the type of a value, and of a dictionary the names of its fields."""
+    """Return the type of a value, and for a dictionary the names of its fields."""
     kind = type(value)
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-    if not issubclass(kind, dict):  # an object of a caller's may refuse to tell its class
+    if not issubclass(kind, dict):  # not isinstance: a caller's object may fake its __class__
         return name
     fields = [repr(key)[:40] for key in list(value)[:_NAMED]]
     return f"a dict with {', '.join(fields)}" if fields else "an empty dict"
 
 
 class BlockNotOpen(EventStoreError, RuntimeError):
-    """A turn, a model call or a tool call is used before it is entered or after it was left."""
+    """A turn, model call or tool call is used before its block is entered or after it is left."""
 
 
 class WrongThread(EventStoreError, LookupError):
@@ -67,7 +67,7 @@ class WrongThread(EventStoreError, LookupError):
 
     Attributes:
         conversation_id: The session's conversation.
-        thread_slug: The thread that it was asked for in.
+        thread_slug: The thread that the caller named.
     """
 
     def __init__(self, conversation_id: UUID, thread_slug: str | None) -> None:
@@ -81,9 +81,9 @@ class WrongThread(EventStoreError, LookupError):
 
 
 class PromptTooLong(EventStoreError, ValueError):
-    """An agent's next request would be over its limit, and is refused; nothing was written.
+    """An agent's next request would exceed its limit and is refused; nothing was written.
 
-    ``tokens`` is what the request would have, by this project's count, ``limit`` what it may have.
+    ``tokens`` is this project's token count of the request, ``limit`` the most it may have.
     """
 
     def __init__(self, conversation_id: UUID, tokens: int, limit: int) -> None:
@@ -92,12 +92,12 @@ class PromptTooLong(EventStoreError, ValueError):
         self.limit = limit
         super().__init__(
             f"the next request of conversation {conversation_id} would have {tokens:,} tokens, and "
-            f"at most {limit:,} are allowed: say it in fewer words, or trim the history"
+            f"at most {limit:,} are allowed: shorten the input, or trim the history"
         )
 
 
 class TurnRunning(EventStoreError, RuntimeError):
-    """A message is posted again, and the turn of its first post has not ended; nothing was written.
+    """A message is posted again while the turn of its first post runs; nothing was written.
 
     ``turn`` is the turn's number, ``message_id`` the product's id of the message.
     """
@@ -108,33 +108,33 @@ class TurnRunning(EventStoreError, RuntimeError):
         self.message_id = message_id
         super().__init__(
             f"message {message_id!r} of conversation {conversation_id} was posted before, and its "
-            f"turn {turn} is running: post it again once that has ended, or follow the timeline"
+            f"turn {turn} is running: post it again when the turn has ended, or follow the timeline"
         )
 
 
 class BranchRefused(EventStoreError, ValueError):
-    """A conversation cannot be edited, answered again, rewound or switched there.
+    """A conversation cannot be edited, answered again, rewound or switched at that point.
 
     Attributes:
-        conversation_id: The conversation, of which nothing was changed.
-        reason: Why.
+        conversation_id: The conversation; nothing was changed.
+        reason: Why it is refused.
     """
 
     def __init__(self, conversation_id: UUID, reason: str) -> None:
         self.conversation_id = conversation_id
         self.reason = reason
-        super().__init__(f"conversation {conversation_id} keeps its branch: {reason}")
+        super().__init__(f"the branch of conversation {conversation_id} is unchanged: {reason}")
 
 
 class TurnStopped(EventStoreError, RuntimeError):
-    """`Turn.stop` was called: the turn's own thread gets this where it goes on next.
+    """`Turn.stop` was called: the next recorder call in the turn's own thread raises this.
 
-    It ends the turn, whose block keeps it: what follows the block runs.
+    It ends the turn. The turn's block suppresses it, so the code after the block runs.
 
     Attributes:
         conversation_id: The conversation.
         turn: The turn's number.
-        reason: Why, in words.
+        reason: Why, as text, such as ``stopped by the user``.
     """
 
     def __init__(self, conversation_id: UUID, turn: int, reason: str) -> None:
@@ -147,13 +147,13 @@ class TurnStopped(EventStoreError, RuntimeError):
 
 
 class ConversationEnded(EventStoreError, RuntimeError):
-    """A turn is to begin in a conversation that was destroyed."""
+    """A turn was to begin in a destroyed conversation."""
 
     def __init__(self, conversation_id: UUID) -> None:
         self.conversation_id = conversation_id
         super().__init__(
-            f"conversation {conversation_id} was destroyed and takes no more turns: its history "
-            "can be read, and `Conversation.fork` goes on from it"
+            f"conversation {conversation_id} was destroyed and accepts no more turns: its history "
+            "can be read, and `Conversation.fork` continues from it"
         )
 
 
@@ -166,7 +166,7 @@ class TurnStillOpen(EventStoreError, RuntimeError):
         self.turn = turn
         super().__init__(
             f"turn {open_turn} of conversation {conversation_id} is still open: leave its block "
-            f"before turn {turn} is entered, or open the conversation again if nobody will"
+            f"before entering turn {turn}, or open the conversation again if nothing will leave it"
         )
 
 
@@ -175,7 +175,7 @@ class NotCommitted(EventStoreError, RuntimeError):
 
     Attributes:
         conversation_id: The conversation.
-        turn: The turn's number, which is not used again; None if it is the conversation.
+        turn: The turn's number, which is not used again; None if the conversation itself began.
     """
 
     def __init__(self, conversation_id: UUID, turn: int | None) -> None:
@@ -184,23 +184,23 @@ class NotCommitted(EventStoreError, RuntimeError):
         what = f"turn {turn} of conversation" if turn else "conversation"
         super().__init__(
             f"{what} {conversation_id} began in a transaction that was rolled back, or is not "
-            "committed yet: commit before going on with it, or begin another"
+            "committed yet: commit before you use it, or begin another"
         )
 
 
 class UnknownAlias(EventStoreError, LookupError):
-    """The path names no tool result and no artifact of this conversation."""
+    """The alias names no tool result and no artifact of this conversation."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
         super().__init__(
-            f"{alias!r} names no output: aliases read @state/logs/tool-results/<call id>.txt or "
+            f"{alias!r} names no output: an alias is @state/logs/tool-results/<call id>.txt or "
             ".json, or @project/artifacts/<path>"
         )
 
 
 class ToolDenied(EventStoreError):
-    """The tool policy does not let a tool run; the call was recorded as ``denied``."""
+    """The tool policy does not allow a tool; the call was recorded as ``denied``."""
 
     def __init__(self, call_id: str, tool: str, reason: str) -> None:
         self.call_id = call_id
@@ -212,9 +212,9 @@ class ToolDenied(EventStoreError):
 
 
 class CallAnswered(EventStoreError, RuntimeError):
-    """A tool call that has its result is denied, skipped or replaced; nothing was written.
+    """A tool call that already has a result is denied, skipped or replaced; nothing was written.
 
-    ``status`` is that of its result, which every view keeps.
+    ``status`` is the status of the first result, which every view keeps.
     """
 
     def __init__(self, conversation_id: UUID, call_id: str, tool: str, status: str) -> None:
@@ -223,27 +223,27 @@ class CallAnswered(EventStoreError, RuntimeError):
         self.tool = tool
         self.status = status
         super().__init__(
-            f"call {call_id} of {tool!r} in conversation {conversation_id} has its result already "
-            f"({status}), and a second one would not be shown"
+            f"call {call_id} of {tool!r} in conversation {conversation_id} already has a result "
+            f"({status}); a second one would not be shown"
         )
 
 
 class UnknownResponse(EventStoreError, ValueError):
-    """What was handed in as a model's answer has a shape that nobody knows; nothing was recorded.
+    """A value passed as a model's answer has an unknown format; nothing was recorded.
 
     Attributes:
-        seen: Its type, with the names of its fields where it has some.
-        what: What it was handed in as: ``response``, ``chunk``, ``tool call``, ``usage`` ...
+        seen: The value's type, with the names of its fields, if any.
+        what: What the value was passed as: ``response``, ``chunk``, ``tool call``, ``usage`` ...
     """
 
     def __init__(self, value: Any, what: str = "response", why: str = "") -> None:
         self.seen, self.what = seen(value), what
-        known = INSTEAD.get(what, "a text is wanted")
+        known = INSTEAD.get(what, "pass a text")
         super().__init__(f"{self.seen} is not a known {what}{why}: {known}")
 
 
 class CallNotRecorded(EventStoreError, RuntimeError):
-    """A recorded client was called where no turn is open, and the product wants that refused."""
+    """A call cannot be recorded, and ``record(..., unrecorded="raise")`` asked for an error."""
 
     def __init__(self, method: str, reason: str) -> None:
         self.method = method
@@ -251,10 +251,10 @@ class CallNotRecorded(EventStoreError, RuntimeError):
 
 
 class FactsNotWritten(EventStoreError):
-    """A conversation is closed, and what has happened in it could not be written.
+    """A conversation was closed, but some of its events could not be written.
 
-    It is kept in memory: closing again tries again. ``events`` are what is kept, in order; the
-    cause is why the last try failed.
+    They are kept in memory, and closing again retries. ``events`` are these events, in order; the
+    ``__cause__`` is the error of the last attempt.
     """
 
     def __init__(
@@ -264,19 +264,19 @@ class FactsNotWritten(EventStoreError):
         self.events = events
         named = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         super().__init__(
-            f"conversation {conversation_id} is closed, and {len(events)} of its events are not "
-            f"written ({named}): {why}. Close it again to try again"
+            f"conversation {conversation_id} is closed, but {len(events)} of its events are not "
+            f"written ({named}): {why}. Close it again to retry"
         )
 
 
 class ForkedWriter(EventStoreError, RuntimeError):
-    """A conversation that was opened before a fork is its parent's; nothing was written."""
+    """A child process uses a conversation that its parent opened; nothing was written."""
 
     def __init__(self, conversation_id: UUID) -> None:
         self.conversation_id = conversation_id
         super().__init__(
             f"conversation {conversation_id} was opened by the process that forked this one: open "
-            "it in this process, which fences the other, or leave it to that one"
+            "it in this process, which fences the parent, or leave it to the parent"
         )
 
 

@@ -1,8 +1,8 @@
-"""Recovery: what a process left open when it died is ended, truthfully, so that it can go on.
+"""Recovery: end the work that a dead process left open, so that the conversation can continue.
 
-`seal` is pure: from what is open it makes the events that end it, the same ones every time.
-`recover` appends them in one transaction at the version that was looked at, fenced against the
-process that was thought dead. Nothing is executed here.
+`seal` is a pure function: from the open work it makes the events that end it, always the same ones.
+`recover` appends them in one transaction, at the version that was read, after fencing the process
+that is presumed dead. Recovery executes nothing.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ __all__ = [
 
 
 IfBusy = Literal["raise", "wait", "take_over"]
-"""What to do about another session that has the conversation open, and whose process lives."""
+"""What to do if another session with a live process has the conversation open."""
 
 WAIT_S = 60.0
-"""How long another session is waited for, in seconds, unless the product says otherwise."""
+"""The default time to wait for another session, in seconds."""
 
 AGAIN_S = 0.25
-"""How long it is until a waiting opening looks again, in seconds."""
+"""The interval at which a waiting open retries, in seconds."""
 
 ACTOR = "recovery"
-"""Who the sealing events say wrote them, in ``meta.actor``."""
+"""The ``meta.actor`` of sealing events."""
 
 Progress = Callable[[int, int], None]
-"""Told how many conversations are done, and how many there are."""
+"""Called with the number of conversations done and the total."""
 
 _log = get_logger("agent_eventstore")
 _TRIES = 5
@@ -79,17 +79,17 @@ _OUTCOME_UNKNOWN = (
 def claimed(
     store: EventStore, stream: UUID, session_id: str, if_busy: IfBusy, lease_s: float, wait_s: float
 ) -> int:
-    """Make a session the writer of a conversation, and return its epoch; wait if that is wanted.
+    """Make a session the writer of a conversation, waiting if asked to; return its epoch.
 
     Raises:
         ConversationInUse: Another session has it open.
         ConversationNotFound: No conversation has this id.
-        ValueError: ``if_busy`` is not one of `IfBusy`, or a lease of this length cannot be.
+        ValueError: ``if_busy`` is not one of `IfBusy`, or ``lease_s`` is not positive and finite.
     """
     if if_busy not in get_args(IfBusy):
         raise ValueError(f"if_busy is {if_busy!r}: choose from {get_args(IfBusy)}")
     if not 0 < lease_s < math.inf:
-        raise ValueError(f"lease_s is {lease_s!r}: a lease stands for a number of seconds above 0")
+        raise ValueError(f"lease_s is {lease_s!r}: it must be a finite number of seconds above 0")
     until = time.monotonic() + (wait_s if if_busy == "wait" else 0)
     taking = partial(claim, store, stream, session_id=session_id, lease_s=lease_s)
     while True:
@@ -103,17 +103,17 @@ def claimed(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What recovery found in a conversation, and how it ended it.
+    """The open work that recovery found in a conversation, and the events that end it.
 
     Attributes:
         conversation_id: The conversation.
-        found: What was open.
-        sealed: The events that end it, in order; those that would, after a dry run.
-        version_before: The conversation's version that was looked at.
-        version_after: The version after the last sealing event; the same if none was appended.
-        re_executable: Sealed calls that were started and declared idempotent: they may be
-            executed again under the same idempotency key, and a real result then replaces
-            ``outcome_unknown``. They are named once, by the recovery that sealed them.
+        found: The open work.
+        sealed: The events that end it, in order; after a dry run, the events that would.
+        version_before: The conversation's version when the open work was read.
+        version_after: The version after the last sealing event; unchanged if none was appended.
+        re_executable: Sealed tool calls that were started and declared idempotent. They may be
+            executed again with the same idempotency key; a real result then replaces
+            ``outcome_unknown``. Only the recovery that sealed a call lists it.
     """
 
     conversation_id: UUID
@@ -125,11 +125,11 @@ class Recovery:
 
 
 def seal(ends: OpenWork) -> tuple[NewEvent, ...]:
-    """Return the events that end what is open: model calls, tool calls, the turn, the session.
+    """Return the events that end the open model calls, tool calls, turn and session.
 
-    Pure. The event ids are derived from the conversation and the version that was looked at, so
-    appending what was appended before changes nothing. Durations run to the last event that the
-    process wrote: what is known of how long it lived.
+    A pure function. The event ids are derived from the conversation and its version, so appending
+    the same events again changes nothing. Durations run until the last event that the process
+    wrote, the last time at which it is known to have lived.
     """
     sealed: list[tuple[Payload, Meta]] = []
     sealed += [(_interrupted(ends, call), call.meta) for call in ends.model_calls]
@@ -163,7 +163,7 @@ def seal(ends: OpenWork) -> tuple[NewEvent, ...]:
 
 
 def _interrupted(ends: OpenWork, call: OpenModelCall) -> LlmError:
-    # A refusal has no field of its own here; it is what the user saw of the answer.
+    # `LlmError` has no refusal field; the user saw the refusal as the answer's text.
     said = call.text + call.refusal
     return LlmError(
         llm_call_id=call.llm_call_id,
@@ -206,27 +206,27 @@ def recover(
     take_over: bool = False,
     **owner: Unpack[Owned],
 ) -> Recovery:
-    """End what a conversation has open, in one transaction; append nothing if nothing is open.
+    """End a conversation's open work, in one transaction; append nothing if there is none.
 
-    If there is something to end, every earlier writer is fenced first: a process that was thought
-    dead gets `WriterFenced` at its next append. Whatever it managed to append before that is
-    taken into account.
+    If there is open work, recovery first fences every earlier writer: a process that is presumed
+    dead gets `WriterFenced` at its next append. Events that it appended before that are taken into
+    account.
 
     Args:
-        store: Where the conversation is.
+        store: The store of the conversation.
         views: The store's views.
         conversation_id: The conversation.
         writer_epoch: The epoch of a caller that has already fenced the others.
-        dry_run: Only tell what would be done; nothing is fenced or appended.
-        take_over: Also end what a session has open whose process lives.
-        owner: Whose it must be (``tenant_id``, ``user_id``).
+        dry_run: Only return what would be done; nothing is fenced or appended.
+        take_over: Also end the open work of a session whose process lives.
+        owner: The required owner (``tenant_id``, ``user_id``).
 
     Raises:
         ConversationNotFound: No conversation has this id or key.
-        OwnerMismatch: It belongs to another tenant or user.
-        ConversationInUse: A session has something open, and its process lives.
+        OwnerMismatch: The conversation belongs to another tenant or user.
+        ConversationInUse: A session with a live process has open work.
         WriterFenced: A newer writer has opened the conversation meanwhile; nothing was appended.
-        WrongExpectedVersion: Writers without an epoch kept appending, five times in a row.
+        WrongExpectedVersion: Writers without an epoch kept appending: all five attempts failed.
     """
     stream = store.stream(conversation_id, **owner)
     look, epoch = partial(views.open_work, stream), writer_epoch
@@ -239,10 +239,10 @@ def recover(
 
 
 def end_open_work(store: EventStore, look: Callable[[], OpenWork], epoch: int) -> Recovery:
-    """End what a look finds open, as the writer of this epoch; errors as of `recover`."""
+    """End the open work that ``look`` returns, as the writer of this epoch; raises as `recover`."""
     started = time.perf_counter()
     for attempt in range(1, _TRIES + 1):
-        # Only now, since the dead process may have lived until it was fenced.
+        # Read after fencing: until then, the process may have lived and appended.
         ends = look()
         events = seal(ends)
         if not events:
@@ -292,19 +292,19 @@ def recover_all(
     dry_run: bool = False,
     take_over: bool = False,
 ) -> list[Recovery]:
-    """Recover every conversation that has open work, each in transactions of its own.
+    """Recover every conversation that has open work, each in its own transactions.
 
-    Safe beside other processes: a conversation that a living session has open is left to it, as is
-    one that somebody opens meanwhile, and the log says so. Those that write without a session, by
-    `EventStore.append` alone, have no lease: if they are busy they look just like those that were
-    left, and are fenced. An idle session, with no turn open, is not open work and stays open.
+    Safe while other processes run: a conversation that a live session has open, or that a process
+    opens meanwhile, is skipped with a warning in the log. A process that writes only with
+    `EventStore.append` has no session and so no lease: recovery cannot tell it from a dead one, and
+    fences it. An idle session, with no turn open, is not open work and stays open.
 
     Args:
-        store: Where the conversations are.
+        store: The store of the conversations.
         views: The store's views.
-        on_progress: Told after each conversation.
-        dry_run: Only tell what would be done.
-        take_over: Also end what sessions have open whose processes live.
+        on_progress: Called after each conversation.
+        dry_run: Only return what would be done.
+        take_over: Also end the open work of sessions whose processes live.
     """
     ids = list(_with_open_work(views))
     found: list[Recovery] = []
@@ -320,7 +320,7 @@ def recover_all(
 def _unless_in_use(
     store: EventStore, views: Views, conversation_id: UUID, dry_run: bool, take_over: bool
 ) -> Recovery | None:
-    """Recover a conversation, or return None and say so if somebody else has it open."""
+    """Recover a conversation; log a warning and return None if another writer has it open."""
     try:
         if dry_run and not take_over:
             writer = store.writer(conversation_id)

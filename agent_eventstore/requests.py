@@ -1,11 +1,11 @@
-"""A request to a model: its messages, what the log keeps of how they came, and what it repeats.
+"""Model requests: their messages, the tool results they contain, and token estimates.
 
-A framework that runs tools by itself tells nobody but the model what came of them: its next request
-is where the recorder learns it (`sent_in`). Messages of OpenAI's chat completions, of its Responses
-and of Anthropic's Messages are read alike, since no field of one means anything else in another.
+A framework that runs tools itself reports their results only to the model, so the recorder reads
+them from the next request (`sent_in`). One reader handles messages of OpenAI's Chat Completions and
+Responses and of Anthropic's Messages, since no field has different meanings in them.
 
-Where a provider tells no tokens of a call, they are counted from what was sent and received. Long
-prompts are counted in part and reckoned up, so that an estimate costs milliseconds.
+If a provider reports no token usage, the tokens are estimated from what was sent and received. Of a
+long prompt only a part is counted and extrapolated, so an estimate takes milliseconds.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ _ARGUMENTS = ("arguments", "input", "action", "operation")
 _TEXTS = frozenset({"text", "input_text", "output_text"})
 _FAILED = frozenset({"failed", "error"})
 
-_COUNTED = 20_000  # characters; the rest of a prompt is reckoned
+_COUNTED = 20_000  # characters; for the rest of a text, tokens are extrapolated
 
 _A_MESSAGE = 4
-"""Tokens that a message takes beside its text."""
+"""Tokens of a message in addition to its text."""
 
-# Fields of a prompt that hold no text for the model.
+# Fields of a prompt that contain no text for the model.
 _NO_TEXT = frozenset(
     {"data", "file_data", "file_id", "id", "call_id", "role", "tool_call_id", "type"}
 )
@@ -78,22 +78,22 @@ _NO_TEXT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What `Turn.context` returns: ``messages`` to send, and the account of them.
+    """The result of `Turn.context`: ``messages`` to send, and how they were chosen.
 
     Attributes:
-        messages: In the format that was asked for.
-        system: The system part, for formats that want it apart; None where it is in ``messages``.
-        tools: The tool declarations that were counted, those that the tool policy lets through;
-            sent along unless others are given.
-        view: The messages[] view that it was made of.
-        tokens: Of the whole request, by this project's count.
-        usage: How much of the budget that is; None without a budget.
-        model: What was counted for.
+        messages: The messages, in the requested format.
+        system: The system part, for formats that keep it separate; None if it is in ``messages``.
+        tools: The tool declarations that the tool policy allows. They are included in ``tokens``,
+            and recorded as sent unless others are given.
+        view: The messages[] view that the request was made from.
+        tokens: The tokens of the whole request, by this project's count.
+        usage: The share of the budget that is used; None without a budget.
+        model: The model whose tokenizer counted the tokens.
         format: The provider's format.
-        versions: The events that the messages were made of.
+        versions: The events that the messages were made from.
         digest: SHA-256 of the JSON of what is sent.
-        policy: What the log keeps of how the messages were chosen.
-        notes: What did not go as it was asked, such as a summary that the model failed to write.
+        policy: The log's record of how the messages were chosen.
+        notes: Deviations from the settings, such as a summary that the model failed to write.
     """
 
     messages: list[dict[str, Any]]
@@ -111,17 +111,17 @@ class Request:
 
     @property
     def ledger(self) -> tuple[LedgerEntry, ...]:
-        """What became of each group of messages."""
+        """How each group of messages was rendered."""
         return self.view.ledger
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What the call is given beside ``messages``, as the settings ask; see `ContextView`."""
+        """The call's parameters in addition to ``messages``, by the settings; see `ContextView`."""
         return self.view.parameters
 
 
 def request_of(view: ContextView, at: int, note: str = "") -> Request:
-    """Make a request of a messages[] view that was read at a version of the conversation."""
+    """Return the request of a messages[] view that was read at version ``at``."""
     return Request(
         messages=list(view.messages),
         system=view.system,
@@ -139,7 +139,7 @@ def request_of(view: ContextView, at: int, note: str = "") -> Request:
 
 
 def strategy_for(settings: ContextSettings | None, strategy: Strategy | str | None) -> Strategy:
-    """Return the strategy of a request: the one that is given, or that of the settings."""
+    """Return the strategy of a request: the given one, or the one of the settings."""
     if strategy is not None:
         return strategy_of(strategy)
     chosen = settings_of(settings)
@@ -147,7 +147,7 @@ def strategy_for(settings: ContextSettings | None, strategy: Strategy | str | No
 
 
 def summary_of(due: SummaryRequest, text: str, strategy: LlmSummary) -> Summary:
-    """Return the event of a summary that a model has written."""
+    """Return the payload of a summary that a model has written."""
     return Summary(
         text=text,
         versions=VersionRange.of(ranges(due.versions)),
@@ -157,23 +157,23 @@ def summary_of(due: SummaryRequest, text: str, strategy: LlmSummary) -> Summary:
 
 
 def failed_summary(why: str, strategy: LlmSummary) -> str:
-    """Return the note on a summary that was not written."""
+    """Return the note about a summary that was not written."""
     base = strategy_of(strategy.base).name
     return f"no summary was written ({why}): the strategy {base} stands in for it"
 
 
 @dataclass(slots=True)
 class SystemTexts:
-    """Where in the log the composed system parts of requests stand, so that each stands there once.
+    """The composed system parts that the log already has, so that each is stored once.
 
     Attributes:
-        versions: Of the request that holds it, by the texts.
+        versions: The version of the request that holds a system part, by its texts.
     """
 
     versions: dict[str, int] = field(default_factory=dict)
 
     def shared(self, policy: dict[str, Any]) -> dict[str, Any]:
-        """Return the policy with a reference in place of texts that the log has already."""
+        """Return the policy, with a reference instead of texts that the log already has."""
         version = self.versions.get(str(policy.get("system")))
         if version is None:
             return policy
@@ -181,16 +181,16 @@ class SystemTexts:
         return {**rest, "system_of": version}
 
     def stored(self, policy: dict[str, Any], version: int) -> None:
-        """Remember the request that a policy's texts stand in."""
+        """Remember which request stores a policy's texts."""
         if "system" in policy:
             self.versions.setdefault(str(policy["system"]), version)
 
 
 @dataclass(frozen=True, slots=True)
 class SentCall:
-    """A tool call that a request repeats.
+    """A tool call in a request's messages.
 
-    ``key`` is the provider's id, or the tool's name where there is none.
+    ``key`` is the provider's id, or the tool's name if it has none.
     """
 
     key: str
@@ -200,7 +200,7 @@ class SentCall:
 
 @dataclass(frozen=True, slots=True)
 class SentResult:
-    """What a request says that came of a tool call."""
+    """A tool result in a request's messages."""
 
     key: str
     content: Content
@@ -208,7 +208,7 @@ class SentResult:
 
     @property
     def first_line(self) -> str:
-        """The first line, if it is text."""
+        """The first line of the content's text; empty if it has none."""
         text = self.content
         if isinstance(text, tuple):
             text = next((part.text for part in text if isinstance(part, TextPart)), "")
@@ -219,7 +219,7 @@ Sent = SentCall | SentResult
 
 
 def sent_in(prompt: Any) -> list[Sent]:
-    """Return the calls and results of a prompt: a list of messages or items, or what holds one."""
+    """Return the tool calls and results of a prompt: a list of messages or items, or a request."""
     value = plain(prompt)
     if isinstance(value, dict):
         value = value.get("messages", value.get("input"))
@@ -272,7 +272,7 @@ def _result(key: str, content: Any, status: Any = None) -> Iterator[SentResult]:
 
 
 def content_of(value: Any) -> Content:
-    """Return a result's content: its text, or its parts where it is more than one text."""
+    """Return a result's content: its text, or its parts if it is more than one text."""
     if value is None or isinstance(value, str):
         return value or ""
     parts = tuple(_part(part) for part in (value if isinstance(value, list) else [value]))
@@ -325,14 +325,14 @@ def _id(item: JsonObject, *names: str) -> str:
 def estimated_usage(
     model: str | None, prompt: Any, counted: int | None, tools: Sequence[Any], said: Partial
 ) -> TokenUsage:
-    """Return an estimate, marked as one.
+    """Return a call's estimated usage, with ``reported`` false.
 
     Args:
-        model: Decides how tokens are counted.
-        prompt: What was sent, as far as that is known.
-        counted: Its tokens, if they were counted before it was sent.
+        model: The model, which selects the tokenizer.
+        prompt: The messages that were sent, if known.
+        counted: The tokens of the request, if they were counted before it was sent.
         tools: The tool declarations that were sent.
-        said: What came back.
+        said: The answer.
     """
     if counted is None:
         value = plain(prompt)
@@ -356,7 +356,7 @@ def _tokens(text: str, model: str | None) -> int:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts of a prompt; what images and files hold is none."""
+    """Yield the texts of a prompt, except the data of images and files."""
     if isinstance(value, str) and not value.startswith("data:"):
         yield value
     for item in value if isinstance(value, list) else ():

@@ -1,7 +1,7 @@
-"""Resuming a run after a restart: what to do next, told by the log alone.
+"""Resuming a run after a restart: what to do next, derived from the log alone.
 
-`next_node` is the rule, pure. A call that was left without a known result is named until a node is
-completed after it: whoever completes a node has dealt with what it left behind.
+`next_node` is the rule, a pure function. A tool call without a known result is listed until a node
+completes after it: whoever completes a node has dealt with the calls that it left behind.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ __all__ = [
 
 R = TypeVar("R")
 Todo = Literal["continue", "begin", "complete", "decide"]
-"""``continue`` the active node, ``begin`` a node, ``complete`` the run, or ``decide``: there is no
-node that could begin, since one has failed, or the workflow named none."""
+"""``continue`` the active node, ``begin`` a node, ``complete`` the run, or ``decide``: no node can
+begin, since one has failed or the workflow named none."""
 
 _UNSETTLED = ("requested", "running", "not_started", "outcome_unknown")
 _DONE = ("completed", "skipped")
@@ -58,10 +58,10 @@ class LeftCall:
     """A tool call of a run whose result is not known.
 
     Attributes:
-        status: ``requested`` or ``running`` while it is open; once it is sealed ``not_started`` or
-            ``outcome_unknown``.
-        call: What was asked for, whether it was started, and under which idempotency key. Handed to
-            ``turn.tool`` it is executed under the same key, and its result replaces the seal.
+        status: ``requested`` or ``running`` while it is open; ``not_started`` or
+            ``outcome_unknown`` once it is sealed.
+        call: The call, whether it was started, and its idempotency key. Pass it to ``turn.tool`` to
+            execute it with the same key; its result then replaces the seal.
     """
 
     status: str
@@ -69,10 +69,10 @@ class LeftCall:
 
     @property
     def advice(self) -> Literal["make", "repeat", "check"]:
-        """What may be done with it.
+        """What to do with the call.
 
-        ``make``: it never started. ``repeat``: it may have run, and was declared idempotent, so it
-        may run again under the same key. ``check``: it may have run; find out before repeating it.
+        ``make``: it never started. ``repeat``: it may have run, but is declared idempotent, so it
+        may run again with the same key. ``check``: it may have run; find out before you repeat it.
         """
         if self.status in ("requested", "not_started"):
             return "make"
@@ -81,16 +81,16 @@ class LeftCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumedRun(Generic[R]):
-    """A run that has not ended, and what is to be done next.
+    """A run that has not ended, and what to do next.
 
     Attributes:
-        run: The run to go on with.
+        run: The run to continue.
         row: Its directive, its configuration, and when it began.
-        todo: What is next.
-        node: The node that is to be continued or begun; None with ``complete`` and ``decide``.
+        todo: The next action.
+        node: The node to continue or begin; None with ``complete`` and ``decide``.
         nodes: All nodes, in the workflow's order.
-        artifacts: What ended steps have produced.
-        calls: The calls without a known result, oldest first.
+        artifacts: The artifacts of ended steps.
+        calls: The tool calls without a known result, oldest first.
     """
 
     run: R
@@ -103,10 +103,10 @@ class ResumedRun(Generic[R]):
 
 
 def next_node(active: str | None, nodes: Sequence[NodeRow]) -> tuple[Todo, NodeRow | None]:
-    """Return what is next in a run that has not ended, and which node it concerns.
+    """Return the next action of a run that has not ended, and its node.
 
-    The active node goes on. Otherwise the first node begins that is pending, or was cancelled,
-    and whose dependencies are all completed or skipped. A failed one is not begun again unasked.
+    The active node continues. Otherwise the first node begins that is pending or cancelled and
+    whose dependencies are all completed or skipped. A failed node is not begun again by itself.
     """
     by_id = {node.node_id: node for node in nodes}
     if active is not None and active in by_id:
@@ -125,14 +125,14 @@ def resume(
     run_id: str | None,
     handle: Callable[[RunRow], R],
 ) -> ResumedRun[R] | None:
-    """Return how to go on with a run; None if it has ended, or if none is open.
+    """Return how to continue a run; None if it has ended, or if no run is open.
 
     Args:
-        store: Where the conversation is.
+        store: The store of the conversation.
         views: The store's views.
         conversation_id: The conversation.
-        run_id: Which run; by default the active one.
-        handle: Makes what the run is gone on with.
+        run_id: The run; by default the active one.
+        handle: Returns the `Run` or `AsyncRun` for a row.
 
     Raises:
         ValueError: The conversation has no run of this id.
@@ -161,7 +161,7 @@ def resume(
 
 
 def _settled_before(nodes: Sequence[NodeRow]) -> int:
-    """Return the version up to which completed nodes have dealt with what was left behind."""
+    """Return the version up to which completed nodes have dealt with unsettled calls."""
     last = max((node.end_version or 0 for node in nodes if node.status in _DONE), default=0)
     began = [node.start_version or 0 for node in nodes if node.status == "active"]
     return min([last, *began])
@@ -178,7 +178,7 @@ def _unsettled(views: Views, conversation_id: UUID, run_id: str, settled: int) -
 
 
 def _left(store: EventStore, row: ToolCallRow) -> LeftCall:
-    # A row is made by the first event that tells of the call, so this one is there.
+    # The first event of the call creates its row, so the event exists.
     asked = _event(store, row.conversation_id, row.requested_version or 1)
     started = row.started_version
     execution = None if started is None else _event(store, row.conversation_id, started).data
@@ -202,15 +202,15 @@ def _event(store: EventStore, conversation_id: UUID, version: int) -> RecordedEv
 
 
 EVERY = 250
-"""Events; folding so many takes milliseconds."""
+"""Events between two catch-ups; folding this many takes milliseconds."""
 
 _log = get_logger("agent_eventstore")
 
 
 def left_open(store: EventStore, conversation_id: UUID) -> OpenWork:
-    """Return what a conversation has open, and catch up all that opening reads.
+    """Return a conversation's open work, and catch up the views that opening reads.
 
-    In one pass over the events and one transaction.
+    This takes one pass over the events and one transaction.
 
     Raises:
         ConversationNotFound: No conversation has this id.
@@ -226,7 +226,7 @@ def left_open(store: EventStore, conversation_id: UUID) -> OpenWork:
 def standing(
     store: EventStore, conversation_id: UUID
 ) -> tuple[Mode | None, int, ToolPolicy | None]:
-    """Return a conversation's mode, the number of its next turn, and which tools it may use.
+    """Return a conversation's mode, the number of its next turn, and its tool policy.
 
     Raises:
         ConversationNotFound: No conversation has this id.
@@ -244,12 +244,12 @@ def standing(
 
 
 class Upkeep:
-    """Has the views that opening reads caught up, once enough events have come.
+    """Catches up the views that opening reads, after every `EVERY` events.
 
     Args:
         views: The store's views.
         conversation_id: The conversation.
-        version: The version at which they are known to be current.
+        version: The version at which these views are known to be current.
     """
 
     def __init__(self, views: Views, conversation_id: UUID, version: int) -> None:
@@ -258,11 +258,11 @@ class Upkeep:
         self._version = version
 
     def due(self, version: int) -> bool:
-        """Whether it is time, now that the conversation is at this version."""
+        """Whether a catch-up is due at this version of the conversation."""
         return version - self._version >= EVERY
 
     def run(self, version: int) -> None:
-        """Catch up, in one transaction; what fails here is logged, and done by who opens next."""
+        """Catch up, in one transaction; after an error, which is logged, the next open does it."""
         store, self._version = self._views.store, version
         try:
             read_current(store, (OPEN_WORK, RUNS), self._conversation_id, lambda _: None)
@@ -273,7 +273,7 @@ class Upkeep:
 
 
 def earlier_calls(views: Views, conversation_id: UUID) -> list[ToolCallRow]:
-    """Return a conversation's calls, newest first; none if all have a result, as nearly always."""
+    """Return a conversation's tool calls, newest first; none if, as usual, all have a result."""
     for status in ("requested", *SEALS):
         if views.tool_calls(conversation_id=conversation_id, status=status, limit=1):
             return views.tool_calls(conversation_id=conversation_id, limit=KEPT)

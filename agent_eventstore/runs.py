@@ -1,7 +1,7 @@
 """Run mode's recorder: a run of a workflow, and the steps through its nodes.
 
-Made by `Conversation.start_run` and `Conversation.resume_run`. As in `agent_eventstore.turn`,
-what a block is about to do is durable before the block runs; `AsyncRun` and `AsyncStep` are the
+`Conversation.start_run` and `Conversation.resume_run` return a run. As in `agent_eventstore.turn`,
+entering a block commits the events of what it is about to do. `AsyncRun` and `AsyncStep` are the
 same for event loops.
 """
 
@@ -31,7 +31,7 @@ __all__ = ["AsyncConversationRuns", "AsyncRun", "AsyncStep", "ConversationRuns",
 
 
 class _StepFacts(Generic[JournalT]):
-    """What both kinds of step share: nothing here is written at once."""
+    """The base of `Step` and `AsyncStep`; its methods only prepare the step's end."""
 
     def __init__(self, journal: JournalT, script: StepScript) -> None:
         self._journal: JournalT = journal
@@ -39,7 +39,7 @@ class _StepFacts(Generic[JournalT]):
 
     @property
     def node_id(self) -> str:
-        """The node that is active."""
+        """The id of the active node."""
         return self._script.node_id
 
     def artifact(
@@ -50,28 +50,28 @@ class _StepFacts(Generic[JournalT]):
         content: Any = None,
         media_type: str | None = None,
     ) -> Artifact:
-        """Add a thing that the node produced; a newer one of the same name replaces it.
+        """Add an artifact of the node; a later one with the same name replaces it.
 
-        It is durable with the step's end: what must outlive a crash before that goes to a file
-        or is a tool's result.
+        It becomes durable with the step's end. Data that must survive a crash before that belongs
+        in a file or in a tool's result.
 
         Args:
-            name: What it is called within the node.
-            path: Where it is, if it is a file.
-            content: The thing itself, as a JSON value.
-            media_type: For example ``text/markdown``.
+            name: Its name within the node.
+            path: Its path, if it is a file.
+            content: Its content, as a JSON value.
+            media_type: Its media type, for example ``text/markdown``.
         """
         made = Artifact(name=name, path=path, content=content, media_type=media_type)
         self._script.artifacts[name] = made
         return made
 
     def fail(self, error: str) -> None:
-        """Let the step end as failed, without an exception."""
+        """Make the step end as failed, without an exception."""
         self._script.error = error
 
 
 class _RunFacts(Generic[JournalT, TurnT]):
-    """What may be asked of a run."""
+    """The base of `Run` and `AsyncRun`."""
 
     def __init__(self, journal: JournalT, script: RunScript, turn: Callable[..., TurnT]) -> None:
         self._journal: JournalT = journal
@@ -80,12 +80,12 @@ class _RunFacts(Generic[JournalT, TurnT]):
 
     @property
     def run_id(self) -> str:
-        """The run's id, which tells it from other runs of the conversation."""
+        """The run's id, unique within the conversation."""
         return self._script.run_id
 
     @property
     def workflow_id(self) -> str | None:
-        """The workflow that is run."""
+        """The id of the workflow."""
         return self._script.workflow_id
 
     @property
@@ -94,7 +94,7 @@ class _RunFacts(Generic[JournalT, TurnT]):
         return self._script.ended
 
     def turn(self, said: Said, *, tool_policy: ToolPolicy | None = None) -> TurnT:
-        """Return a turn of this run, in Run mode whatever the conversation's mode is."""
+        """Return a turn of this run, in Run mode even if the conversation's mode is another."""
         where = {"run_id": self.run_id, "workflow_id": self.workflow_id}
         return self._turn(said, **where, tool_policy=tool_policy)
 
@@ -102,8 +102,8 @@ class _RunFacts(Generic[JournalT, TurnT]):
 class Step(_StepFacts[Journal]):
     """A visit to a node.
 
-    Entering writes that the node is active; leaving, that it is ``completed``; ``failed`` when an
-    exception passes; ``cancelled`` when the process is told to stop.
+    Entering writes that the node is active. Leaving writes that it is ``completed``, ``failed``
+    after an exception, or ``cancelled`` after a stop.
     """
 
     def __enter__(self) -> Self:
@@ -123,29 +123,29 @@ class Step(_StepFacts[Journal]):
 class Run(_RunFacts[Journal, Turn]):
     """A run of a workflow; its start is already written.
 
-    May be entered: leaving the block then completes the run if nothing has ended it, or fails it
-    when an exception passes. When the process is told to stop, the run stays open, to be resumed.
+    It can be used as a context manager: leaving the block completes the run, unless it has ended,
+    or fails it after an exception. After a stop the run stays open, to be resumed.
     """
 
     def step(self, node_id: str, *, brief: str | None = None, context: str | None = None) -> Step:
-        """Return a visit to a node, to be entered around what is done there.
+        """Return a step: a visit to a node; enter it around the node's work.
 
         Args:
-            node_id: Which node; it may be one that the workflow did not name.
-            brief: What the node is for; by default what the run's start says.
-            context: What else the model is told while the node is active.
+            node_id: The node; it may be one that the workflow did not name.
+            brief: The node's purpose; by default that of the run's start.
+            context: Further text for the model while the node is active.
         """
         return Step(self._journal, self._script.step(node_id, brief, context))
 
     def skip(self, node_id: str, reason: str | None = None) -> None:
-        """Record that a node is not done; those that depend on it may begin."""
+        """Record that a node is skipped; nodes that depend on it may begin."""
         self._journal.record(self._script.skip(node_id, reason))
 
     def complete(self, post_run_protocol: str | None = None) -> None:
-        """End the run well; later turns go on under its directive and protocol.
+        """End the run as completed; its directive and protocol stay in force for later turns.
 
         Args:
-            post_run_protocol: In place of the one that the run's start named.
+            post_run_protocol: Replaces the protocol of the run's start.
         """
         self._journal.record(self._script.end("completed", post_run_protocol=post_run_protocol))
 
@@ -154,7 +154,7 @@ class Run(_RunFacts[Journal, Turn]):
         self._journal.record(self._script.end("failed", error=told(error)))
 
     def cancel(self) -> None:
-        """End the run because it is no longer wanted."""
+        """End the run as cancelled."""
         self._journal.record(self._script.end("cancelled"))
 
     def __enter__(self) -> Self:
@@ -179,7 +179,7 @@ class AsyncStep(_StepFacts[AsyncJournal]):
         return self
 
     async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
-        """Write the step's end, with its artifacts, also when the task has been cancelled."""
+        """Write the step's end, with its artifacts, even if the task has been cancelled."""
         await self._journal.record(self._script.end(error))
 
 
@@ -189,15 +189,15 @@ class AsyncRun(_RunFacts[AsyncJournal, AsyncTurn]):
     def step(
         self, node_id: str, *, brief: str | None = None, context: str | None = None
     ) -> AsyncStep:
-        """Return a visit to a node; see `Run.step`."""
+        """Return a step; see `Run.step`."""
         return AsyncStep(self._journal, self._script.step(node_id, brief, context))
 
     async def skip(self, node_id: str, reason: str | None = None) -> None:
-        """Record that a node is not done; those that depend on it may begin."""
+        """Record that a node is skipped; see `Run.skip`."""
         await self._journal.record(self._script.skip(node_id, reason))
 
     async def complete(self, post_run_protocol: str | None = None) -> None:
-        """End the run well; see `Run.complete`."""
+        """End the run as completed; see `Run.complete`."""
         await self._journal.record(
             self._script.end("completed", post_run_protocol=post_run_protocol)
         )
@@ -207,7 +207,7 @@ class AsyncRun(_RunFacts[AsyncJournal, AsyncTurn]):
         await self._journal.record(self._script.end("failed", error=told(error)))
 
     async def cancel(self) -> None:
-        """End the run because it is no longer wanted."""
+        """End the run as cancelled."""
         await self._journal.record(self._script.end("cancelled"))
 
     async def __aenter__(self) -> Self:
@@ -238,24 +238,25 @@ class ConversationRuns(OpenConversation[Journal, Turn]):
 
         Args:
             workflow_id: The workflow.
-            directive: What requests in Run mode are told of the run.
+            directive: The run's instructions, which requests in Run mode contain.
             nodes: The workflow's nodes, in order.
-            post_run_protocol: What they are told besides once the run is completed.
-            config: Whatever else the product wants to find again when it resumes the run.
-            run_id: The run's id, if the product has one; by default a new one.
+            post_run_protocol: Further instructions, which requests contain once the run is
+                completed.
+            config: Other data that your product needs when it resumes the run.
+            run_id: The run's id, if your product has one; by default a new one.
         """
         script = self._session.run_script(run_id or str(new_id()), workflow_id)
         self._journal.write(script.begin(directive, nodes, post_run_protocol, config))
         return Run(self._journal, script, self.turn)
 
     def resume_run(self, run_id: str | None = None) -> ResumedRun[Run] | None:
-        """Return how to go on with a run; None if it has ended, or if none is open.
+        """Return how to continue a run; None if it has ended, or if no run is open.
 
         Args:
-            run_id: Which run; by default the one last begun or stepped through.
+            run_id: The run; by default the one that was begun or stepped through last.
 
         Raises:
-            ValueError: There is no run of this id.
+            ValueError: The conversation has no run with this id.
         """
 
         def handle(row: RunRow) -> Run:
@@ -287,7 +288,7 @@ class AsyncConversationRuns(OpenConversation[AsyncJournal, AsyncTurn]):
         return AsyncRun(self._journal, script, self.turn)
 
     async def resume_run(self, run_id: str | None = None) -> ResumedRun[AsyncRun] | None:
-        """Return how to go on with a run; see `Conversation.resume_run`."""
+        """Return how to continue a run; see `Conversation.resume_run`."""
         session = self._session
 
         def handle(row: RunRow) -> AsyncRun:

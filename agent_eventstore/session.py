@@ -1,7 +1,7 @@
-"""The session in which a process writes to a conversation: what both recorders keep of it.
+"""The session in which a process writes to a conversation; both recorders use it.
 
-`Session` makes the events of a session and remembers its mode, its turns and their tokens; who
-writes them is the journal of a `Conversation` or of an `AsyncConversation`.
+`Session` makes a session's events and keeps its mode, its turns and their tokens. The journal of a
+`Conversation` or an `AsyncConversation` writes the events.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ _log = get_logger("agent_eventstore")
 
 
 class OneTurn:
-    """Which turn of a conversation is open; one that was dropped without being left is not."""
+    """Keeps at most one turn of a conversation open; a garbage-collected turn counts as closed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: tuple[weakref.ref[object], int] | None = None
 
     def take(self, turn: object, number: int, conversation_id: UUID) -> None:
-        """Let a turn be the open one.
+        """Make a turn the open one.
 
         Raises:
-            TurnStillOpen: Another one is.
+            TurnStillOpen: Another turn is open.
         """
         with self._lock:
             if self._open is not None and self._open[0]() not in (None, turn):
@@ -72,33 +72,33 @@ class OneTurn:
             self._open = (weakref.ref(turn), number)
 
     def none(self, conversation_id: UUID, number: int) -> None:
-        """Refuse what is done between turns.
+        """Raise unless no turn is open.
 
         Raises:
-            TurnStillOpen: One is open.
+            TurnStillOpen: A turn is open.
         """
         with self._lock:
             if self._open is not None and self._open[0]() is not None:
                 raise TurnStillOpen(conversation_id, self._open[1], number)
 
     def leave(self, turn: object) -> None:
-        """Let the next turn be opened."""
+        """Allow the next turn to be opened."""
         with self._lock:
             if self._open is not None and self._open[0]() in (None, turn):
                 self._open = None
 
 
 class Session:
-    """What a session remembers, and the events that it consists of.
+    """The state of a session, and the maker of its events.
 
     Args:
-        journal: What opening has written with.
+        journal: The journal that wrote the session's start.
         views: The store's views.
-        meta: Session, mode and agent of all its events.
+        meta: The metadata of all its events: session, mode, agent.
         next_turn: The number of the next turn.
-        state_directory: Where tool outputs are written as files.
-        recovery: What opening has sealed; None in a new conversation.
-        tool_policy: Which tools the conversation may use.
+        state_directory: The directory to which tool outputs are written as files.
+        recovery: The recovery that opening ran; None in a new conversation.
+        tool_policy: The tools that the conversation may use.
     """
 
     def __init__(
@@ -132,11 +132,11 @@ class Session:
         self._turns = 0
         self._closed = False
         self.ended = False
-        """Whether its end is written; a session that another one has shut out never writes it."""
+        """Whether the session's end is written; a fenced session never writes it."""
         self.destroyed = recovery is not None and recovery.found.destroyed
 
     def resolve(self, alias: str) -> str:
-        """Return the whole text that an alias names; see `Conversation.resolve`."""
+        """Return the full text that an alias names; see `Conversation.resolve`."""
         return read_alias(self.journal.store, self.views, self.id, alias)
 
     def turn_script(
@@ -152,17 +152,17 @@ class Session:
 
         Raises:
             ConversationEnded: The conversation was destroyed.
-            BlockNotOpen: It was closed, so that nobody knows that this process writes to it.
+            BlockNotOpen: The conversation was closed, so its session no longer holds the lease.
         """
         if self.destroyed:
             raise ConversationEnded(self.id)
         if self.ended:
-            said = "begin its turns before, or open it again"
+            said = "begin turns before that, or open it again"
             raise BlockNotOpen(f"conversation {self.id} was closed: {said}")
         own = with_extra(self.meta, extra)
         for name, value in (("actor", actor), ("message_id", message_id)):
             if len(to_owner(name, value) or "") > LONGEST_NAME:
-                raise InvalidEvent(f"{name} has at most {LONGEST_NAME} characters")
+                raise InvalidEvent(f"{name} must have at most {LONGEST_NAME} characters")
         ids = None if message_id is None else posted_ids(self.id, message_id)
         number, self._next_turn = self._next_turn, self._next_turn + 1
         where = {"turn": number, "run_id": run_id, "workflow_id": workflow_id}
@@ -180,32 +180,32 @@ class Session:
         """Refuse to change the branch while a turn is open.
 
         Raises:
-            TurnStillOpen: One is.
+            TurnStillOpen: A turn is open.
         """
         self.one_turn.none(self.id, self._next_turn)
 
     def run_script(self, run_id: str, workflow_id: str | None) -> RunScript:
-        """Return the script of a run, to begin it or to go on with it."""
+        """Return the script of a run, to begin or to continue it."""
         return RunScript.of(self.meta, run_id, workflow_id)
 
     def events(self, *payloads: Payload, in_context: bool = True) -> list[NewEvent]:
-        """Return payloads as events of this session, with ids of their own."""
+        """Return payloads as events of this session, with new ids."""
         meta = self.meta if in_context else self.meta.model_copy(update={"in_context": False})
         return [NewEvent(payload, new_id(), meta) for payload in payloads]
 
     def switching(self, mode: Mode, reason: str | None) -> list[NewEvent]:
-        """Return the event of a switch of the mode."""
+        """Return the event of a mode switch."""
         switch = ModeSwitch(mode=mode, previous=self.meta.mode, reason=reason)
         return [NewEvent(switch, new_id(), self.meta.model_copy(update={"mode": mode}))]
 
     def switched(self, mode: Mode) -> None:
-        """Record what comes from now on in this mode."""
+        """Use this mode for all later events."""
         self.meta = self.meta.model_copy(update={"mode": mode})
 
     def titled(self, said: str) -> list[NewEvent]:
-        """Return the event of the title that the product makes of the first message, once.
+        """Return the event with the title that the product makes from the first message, once.
 
-        What it raises is logged: lists go on showing the message itself.
+        An exception is logged, not raised: lists then show the message itself.
         """
         if self.titling is None or not said.strip():
             return []
@@ -223,7 +223,7 @@ class Session:
         self.usage = add_usage(self.usage, usage)
 
     def closing(self, reason: str | None) -> list[NewEvent]:
-        """Return the event of the session's end; none if it has ended."""
+        """Return the event of the session's end, or nothing if it was returned before."""
         if self._closed:
             return []
         self._closed = True
@@ -242,16 +242,16 @@ JournalT = TypeVar("JournalT", Journal, AsyncJournal)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOutcome:
-    """What came of a turn.
+    """The outcome of a turn.
 
     Attributes:
-        turn: Its number.
-        version: That of its first event.
+        turn: The turn's number.
+        version: The version of its first event.
         status: How it ended: ``ok``, ``error``, ``max_steps``, ``cancelled`` or
             ``aborted``; None if erased.
-        text: The text of its last answer; empty if there was none, or it has been erased.
-        error: What went wrong, in words.
-        tokens: Those of its model calls.
+        text: The text of its last answer; empty if it had none, or the answer was erased.
+        error: The error message, if any.
+        tokens: The tokens of its model calls.
     """
 
     turn: int | None
@@ -263,7 +263,7 @@ class TurnOutcome:
 
 
 def posted_ids(conversation_id: UUID, message_id: str) -> tuple[UUID, UUID]:
-    """Return the ids of a posted turn's start and of its message."""
+    """Return the event ids of a posted message: of its turn's start, and of the message."""
     return (
         derived_id(conversation_id, "turn of", message_id),
         derived_id(conversation_id, "message", message_id),
@@ -271,10 +271,10 @@ def posted_ids(conversation_id: UUID, message_id: str) -> tuple[UUID, UUID]:
 
 
 def first_outcome(store: EventStore, conversation_id: UUID, message_id: str) -> TurnOutcome | None:
-    """Return what came of the turn of a message; None if it was not posted yet.
+    """Return the outcome of a posted message's turn; None if the message was not posted yet.
 
     Raises:
-        TurnRunning: It has not ended.
+        TurnRunning: The turn has not ended.
     """
     start, _ = posted_ids(conversation_id, message_id)
     with store.reading() as connection:

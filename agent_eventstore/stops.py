@@ -1,9 +1,9 @@
-"""Exceptions in words: who stopped a block, or what went wrong in it.
+"""Exceptions as text: who stopped a block, or what failed in it.
 
-A client that goes away reaches the product as a cancelled task, as a generator that is closed, as
-an exception of its web framework, or as a connection that breaks while the product sends. What
-those exceptions say helps neither the model nor the user, so none of it is kept: the log says who
-stopped what was going on. Other exceptions keep their words, without the server's directories.
+When a client disconnects, the product sees a cancelled task, a closed generator, an exception of
+its web framework, or a connection that breaks while it sends. The messages of those exceptions help
+neither the model nor the user, so the log records who stopped the block instead. Other exceptions
+keep their message, without the server's directories.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ BY_USER = "stopped by the user"
 BY_SOMEBODY = "stopped by the user or the program"
 
 _LONGEST = 4_000
-"""Characters of an exception that are kept."""
+"""The most characters kept of an exception's message."""
 
 _USERS = frozenset(
     {"ClientDisconnect", "ClientDisconnected", "KeyboardInterrupt", "WebSocketDisconnect"}
 )
-"""Ctrl-C, and what Starlette, Werkzeug and uvicorn raise when a client has gone away."""
+"""Ctrl-C, and what Starlette, Werkzeug and uvicorn raise when a client disconnects."""
 
 _ANYBODYS = frozenset({"Cancelled", "CancelledError", "GeneratorExit", "SystemExit"})
 
 _SENDING = frozenset({"Cannot write to closing transport", "Connection lost"})
-"""What aiohttp and asyncio say when they have nobody left to write to."""
+"""The messages of aiohttp and asyncio when the client they write to has disconnected."""
 
 _FAILED = "_failure_of_a_call"
 
@@ -48,18 +48,18 @@ _PATH = re.compile(rf"(?<![\w.:/\\~-]){_ROOT}(?:[\\/]+[^\s\\/:'\"()\[\],;]+){{2,
 
 
 class Stop(str):
-    """Why a turn was stopped, as the cancellation of its task brings it."""
+    """Why a turn was stopped; the argument of its task's `CancelledError`."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, reason: str) -> Stop:
-        """Return a reason in words."""
+        """Return a reason as the log records it."""
         return cls(BY_USER if reason == "user" else f"stopped: {reason}"[:_LONGEST])
 
 
 def stopped(error: BaseException | None) -> str | None:
-    """Return who stopped a block, in words; None if it was left well, or by an error."""
+    """Return text that says who stopped a block; None after success or another error."""
     if isinstance(error, TurnStopped):
         return error.reason
     if isinstance(error, asyncio.CancelledError) and error.args and isinstance(error.args[0], Stop):
@@ -74,16 +74,16 @@ def stopped(error: BaseException | None) -> str | None:
 
 
 def left(error: BaseException | None) -> str | None:
-    """Return the same of an exception that may also say that nobody takes what the product sends.
+    """Return as `stopped` does, also for an error that says that the product's client hung up.
 
-    Tools and requests to providers have connections of their own: what has passed through `failed`
-    is none of that kind.
+    Tools and model calls have their own connections: an error that was passed to `failed` came from
+    one of these, and does not count.
     """
     return stopped(error) or (BY_USER if _hung_up(error) else None)
 
 
 def failed(error: BaseException) -> None:
-    """Remember that a tool or a model call had an exception as its failure, and nobody has left."""
+    """Mark an exception as the failure of a tool or a model call, not of the client."""
     if _hung_up(error):
         error.__dict__[_FAILED] = True
 
@@ -95,7 +95,7 @@ def _hung_up(error: BaseException | None) -> bool:
 
 
 def told(error: BaseException | str) -> str:
-    """Return an error as its class and its message, or who stopped the block."""
+    """Return an error's class and message as text, or who stopped the block."""
     if isinstance(error, str):
         return error
     message = without_directories(str(error))
@@ -104,7 +104,7 @@ def told(error: BaseException | str) -> str:
 
 
 def without_directories(text: str) -> str:
-    """Return the start of a text, with only the last name of each absolute path.
+    """Return the start of a text, with each absolute path reduced to its last component.
 
     >>> without_directories("[Errno 2] No such file or directory: '/srv/app/keys.json'")
     "[Errno 2] No such file or directory: 'keys.json'"

@@ -1,4 +1,4 @@
-"""The execution of a tool call, recorded, for threads and event loops: part of a turn."""
+"""The recorded execution of a tool call within a turn, for threads and event loops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["AsyncToolCall", "ToolCall"]
 
 
 class _Execution(Block, Generic[JournalT]):
-    """What both recorders' tool calls share."""
+    """The common base of `ToolCall` and `AsyncToolCall`."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class _Execution(Block, Generic[JournalT]):
 
     @property
     def call_id(self) -> str:
-        """Our own id of the call."""
+        """The store's own id of the call."""
         return self._script.call.call_id
 
     @property
     def idempotency_key(self) -> str:
-        """What the tool may use to recognise a second execution of this call."""
+        """The key by which the tool can recognise a second execution of this call."""
         return self._script.idempotency_key
 
     def _shown(
@@ -55,7 +55,7 @@ class _Execution(Block, Generic[JournalT]):
         ui: Ui | None,
         alias: str | None,
     ) -> dict[str, Any]:
-        """Return how a result is shown."""
+        """Return the options of a result that say how it is shown."""
         self._within("tool.result")
         return {"preview": preview, "sections": sections, "ui": ui, "alias": checked_alias(alias)}
 
@@ -63,9 +63,9 @@ class _Execution(Block, Generic[JournalT]):
 class ToolCall(_Execution[Journal]):
     """The execution of a tool call.
 
-    Entering makes the call durable; only then may the tool run. Leaving without a result records
-    an empty success; an exception is recorded as the failure, and goes on to the caller. A tool
-    that the policy does not allow never runs: entering records the call as ``denied``, and raises.
+    Entering makes the call durable; only then may the tool run. Leaving without a result records an
+    empty success. An exception is recorded as the failure and propagates to the caller. A tool that
+    the policy does not allow never runs: entering records the call as ``denied`` and raises.
     """
 
     form = "with turn.tool(call) as tool:"
@@ -85,7 +85,7 @@ class ToolCall(_Execution[Journal]):
         try:
             self._journal.write(self._script.begin())
             self._script.tell_again()
-            # What follows is timed, not the write.
+            # The duration excludes this write.
             self._script.started_at = time.monotonic()
             self._state = "open"
             return self
@@ -103,31 +103,31 @@ class ToolCall(_Execution[Journal]):
         ui: Ui | None = None,
         alias: str | None = None,
     ) -> None:
-        """Record what the tool returned; large text goes to a blob.
+        """Record the tool's result; large text goes to a blob.
 
         Args:
             content: Text, content parts, or any JSON value, which becomes text.
-            preview: What to show in place of text that is too large; by default its start.
-            sections: The same at several levels of detail.
-            ui: How a user interface shows it; the model is not told.
-            alias: Under which path the model may ask for the whole, if the product has chosen one:
-                ``@project/artifacts/...``. By default one under ``@state/``.
+            preview: The text to show instead of a text that is too large; by default its start.
+            sections: The result at several levels of detail.
+            ui: How a user interface shows the result; the model does not see this.
+            alias: Your product's own path, ``@project/artifacts/...``, by which the model may read
+                the full result; by default a path under ``@state/``.
 
         Raises:
             BlockNotOpen: The block has not been entered, or has been left.
-            InvalidEvent: JSON cannot hold the content.
-            ValueError: The alias is no such path.
+            InvalidEvent: JSON cannot represent the content.
+            ValueError: The alias is not a valid path.
         """
         shown = self._shown(preview, sections, ui, alias)
         self._end(status="success", content=content_of(content), **shown)
 
     def fail(self, error: str, *, sections: Sections | None = None) -> None:
-        """Record that the tool failed, in words for the model."""
+        """Record that the tool failed; the model reads ``error``."""
         self._within("tool.fail")
         self._end(status="failed", content=error, error=error, sections=sections)
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
-        """Record the failure, or an empty success, if nothing was recorded yet."""
+        """Record the failure, or an empty success, unless a result is recorded already."""
         self._state = "over"
         self._journal.record(self._script.leave(time.monotonic(), error))
 
@@ -159,7 +159,7 @@ class AsyncToolCall(_Execution[AsyncJournal]):
             await self._journal.abandon(self._script.begin(), self._script.abandoned(error))
             raise
         self._state = "open"
-        # What follows is timed, not the write.
+        # The duration excludes this write.
         self._script.started_at = time.monotonic()
         return self
 
@@ -172,17 +172,17 @@ class AsyncToolCall(_Execution[AsyncJournal]):
         ui: Ui | None = None,
         alias: str | None = None,
     ) -> None:
-        """Record what the tool returned; large text goes to a blob."""
+        """Record the tool's result; see `ToolCall.result`."""
         shown = self._shown(preview, sections, ui, alias)
         await self._end(status="success", content=content_of(content), **shown)
 
     async def fail(self, error: str, *, sections: Sections | None = None) -> None:
-        """Record that the tool failed, in words for the model."""
+        """Record that the tool failed; the model reads ``error``."""
         self._within("tool.fail")
         await self._end(status="failed", content=error, error=error, sections=sections)
 
     async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
-        """Record the failure, or an empty success, if nothing was recorded yet."""
+        """Record the failure, or an empty success, unless a result is recorded already."""
         self._state = "over"
         await self._journal.record(self._script.leave(time.monotonic(), error))
 

@@ -1,11 +1,11 @@
-"""The recorder: context managers around a product's own loop, which write ahead of it.
+"""The recorder: context managers around a product's own loop, with write-ahead logging.
 
-What a block is about to do is durable before the block runs, and what came of it is durable when
-the block is left, however it is left. Made by `Conversation.turn`; the same names stand in
-`agent_eventstore.turn_aio` for event loops.
+Entering a block commits the events of what it is about to do; leaving it commits the events of the
+outcome, even after an exception. `Conversation.turn` returns a turn; `agent_eventstore.turn_aio`
+has the same names for event loops.
 
-While the server cannot be reached, entering a block raises and the block does not run; entering
-the same object again is safe. What has happened is kept, and written once the server is back.
+While the server is unreachable, entering a block raises and the block does not run; entering the
+same object again is safe. Outcomes are kept in memory, and written once the server is back.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ __all__ = ["ToolCall", "Turn"]
 
 
 class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
-    """From one input to the final answer; numbered from 1 within the conversation.
+    """A turn: one input and the work until its final answer; numbered from 1 per conversation.
 
-    Entering writes the turn's start and the input, in one transaction; leaving writes its end:
-    ``ok``, ``error`` when an exception passes, or ``cancelled`` when somebody stops it.
+    Entering writes the turn's start and the input, in one transaction. Leaving writes its end:
+    ``ok``, ``error`` after an exception, or ``cancelled`` after a stop.
     """
 
     form = "with conversation.turn(...) as turn:"
@@ -53,8 +53,8 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
         """Write the turn's start and the input.
 
         Raises:
-            TurnRunning: The message was posted before, and that turn has not ended.
-            BranchRefused: It is to take the place of another, and there is none.
+            TurnRunning: The message was posted before, and its turn has not ended.
+            BranchRefused: The turn to edit or answer again does not exist.
         """
         if self.outcome is not None:
             return self
@@ -82,17 +82,17 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
             raise
 
     def begin(self) -> None:
-        """Write the turn's start and the input in its connection's transaction.
+        """Write the turn's start and the input in the transaction of the turn's connection.
 
-        Then commit it, and enter the turn.
+        Commit that transaction next, then enter the turn.
 
         Raises:
-            BlockNotOpen: It was made without a connection, or has begun.
-            TurnRunning: The message was posted before, and that turn has not ended.
+            BlockNotOpen: The turn has no connection, or has begun.
+            TurnRunning: The message was posted before, and its turn has not ended.
         """
-        events = self._begin_ahead()
+        self._require_beginnable()
         if not self._posted_before():
-            self._journal.write_within(self._connection, events)
+            self._journal.write_within(self._connection, self._beginning())
             self._begun = True
 
     def _posted_before(self) -> bool:
@@ -102,10 +102,10 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
         )
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> bool | None:
-        """Write the turn's end; a stop goes no further.
+        """Write the turn's end; suppress the exception of this turn's own stop.
 
         Raises:
-            NotCommitted: The transaction that it began in was not committed.
+            NotCommitted: The transaction that the turn began in was not committed.
         """
         if self.outcome is not None:
             return None
@@ -131,10 +131,10 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
             self._session.upkeep.run(self._journal.version)
 
     def context(self, **options: Unpack[ContextOptions]) -> Request:
-        """Return the messages of the next request, by the options of `ContextOptions`.
+        """Return the next request, rendered with `ContextOptions`.
 
         Raises:
-            BudgetInfeasible: What must be sent exceeds a limit.
+            BudgetInfeasible: The mandatory messages exceed a limit.
         """
         require_known(options, ContextOptions)
         self._within("turn.context")
@@ -153,29 +153,30 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
         return self._script.rendered
 
     def deny(self, call: Executable, reason: str) -> None:
-        """Record that a call is not executed because it is not allowed.
+        """Record that a tool call is not executed because it is not allowed.
 
         Raises:
-            CallAnswered: It has its result; nothing was written.
+            CallAnswered: The call already has a result; nothing was written.
         """
         self._refuse(call, "denied", reason)
 
     def skip(self, call: Executable, reason: str) -> None:
-        """Record that a call is not executed, for another reason; see `deny`."""
+        """Record that a tool call is not executed, for any other reason; see `deny`."""
         self._refuse(call, "skipped", reason)
 
     def replace(self, call: RequestedCall, rest: Sequence[RequestedCall] = ()) -> bool:
-        """End the turn in favour of other work, whose outcome is to be the call's result.
+        """End the turn so that other work can run, whose outcome becomes the call's result.
 
-        One transaction: the call is begun, and waits from then on; the turn ends as ``aborted``,
-        ``replaced``. A later turn brings the result, by `tool` with what `Views.open_work` has.
+        One transaction starts the call, which then waits for its result, and ends the turn as
+        ``aborted`` with the reason ``replaced``. A later turn records the result, by `tool` with
+        the call from `Views.open_work`.
 
         Args:
             call: The call that waits.
-            rest: What the model asked for besides and has no result yet: ``skipped``.
+            rest: The model's other calls without a result; recorded as ``skipped``.
 
         Returns:
-            Whether it was done: not if the tool policy does not allow the tool.
+            False if the tool policy does not allow the tool; nothing was written then.
         """
         self._within("turn.replace")
         script = self._script.tool(call, self._journal.conversation_id, idempotent=True)
@@ -187,7 +188,7 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
         return True
 
     def _tell(self, script: CallScript) -> None:
-        """Record results that a request is the first to tell."""
+        """Record the tool results that the log learns only from this request."""
         if not script.brings_results:
             return
         if script.answers.unread:

@@ -1,7 +1,7 @@
-"""The recorder for event loops: `agent_eventstore.turn`, with ``await``.
+"""The recorder for event loops: `agent_eventstore.turn` with ``await``.
 
-The same names and the same events; nothing here blocks the loop. A batch of a stalled stream is
-written by a timer of the loop itself. A task that is cancelled still records how its blocks ended.
+It has the same names, writes the same events, and never blocks the event loop. A timer of the loop
+writes the pending batch of a stalled stream. A cancelled task still records how its blocks ended.
 """
 
 from __future__ import annotations
@@ -76,17 +76,17 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
             raise
         self._become_current()
         self._loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        # Weak: the calls of answers that live are kept, and with them this turn; a cancelled task
-        # keeps, by its exception's traceback, the frames that have the answer. Were it kept here,
-        # none of them would ever go, and a generator that a server drops would never be closed.
+        # Weak, to avoid a reference cycle: a live answer refers to its call and this turn, and the
+        # traceback of a cancelled task refers to the frames that hold the answer. A strong
+        # reference would keep a generator that a server drops from ever being closed.
         self._task = None if task is None else weakref.ref(task)
         return self
 
     async def begin(self) -> None:
-        """Write start and input in the connection's transaction; see `Turn.begin`."""
-        events = self._begin_ahead()
+        """Write the start and the input in the connection's transaction; see `Turn.begin`."""
+        self._require_beginnable()
         if not await self._posted_before():
-            await self._journal.write_within(self._connection, events)
+            await self._journal.write_within(self._connection, self._beginning())
             self._begun = True
 
     async def _posted_before(self) -> bool:
@@ -98,7 +98,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
     async def __aexit__(
         self, kind: ErrorType, error: BaseException | None, trace: Trace
     ) -> bool | None:
-        """Write the turn's end; a stop goes no further."""
+        """Write the turn's end; suppress the exception of this turn's own stop."""
         if self.outcome is not None:
             return None
         self._step_back()
@@ -121,14 +121,14 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
             self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
-        """Cancel the task that has the turn, unless it is stopping by itself."""
+        """Cancel the turn's task, unless it has seen the stop already."""
         task = None if self._task is None else self._task()
         if task is not None and self._state == "open" and not self._told_to_stop:
             self._told_to_stop = self._cancelled = True
             task.cancel(self._stop)
 
     def _taken_back(self, error: BaseException | None) -> bool:
-        """Return whether a cancellation was this turn's alone, which has then been answered."""
+        """Undo a cancellation that `_cancel` requested; return whether no other is pending."""
         if not self._cancelled or not isinstance(error, asyncio.CancelledError):
             return False
         self._cancelled = False
@@ -148,7 +148,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
             await asyncio.to_thread(self._session.upkeep.run, self._journal.version)
 
     async def context(self, **options: Unpack[ContextOptions]) -> Request:
-        """Return the messages of the next request; see `Turn.context`."""
+        """Return the next request; see `Turn.context`."""
         require_known(options, ContextOptions)
         self._within("turn.context")
         await self._journal.settle(self._script.begin(self._said))
@@ -166,15 +166,15 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
         return self._script.rendered
 
     async def deny(self, call: Executable, reason: str) -> None:
-        """Record that a call is not executed because it is not allowed."""
+        """Record that a tool call is not executed because it is not allowed; see `Turn.deny`."""
         await self._refuse(call, "denied", reason)
 
     async def skip(self, call: Executable, reason: str) -> None:
-        """Record that a call is not executed, for another reason."""
+        """Record that a tool call is not executed, for any other reason; see `Turn.deny`."""
         await self._refuse(call, "skipped", reason)
 
     async def replace(self, call: RequestedCall, rest: Sequence[RequestedCall] = ()) -> bool:
-        """End the turn in favour of other work, whose outcome is to be the call's result."""
+        """End the turn so that other work can run; see `Turn.replace`."""
         self._within("turn.replace")
         script = self._script.tool(call, self._journal.conversation_id, idempotent=True)
         script.require_open()
@@ -185,7 +185,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
         return True
 
     async def _tell(self, script: CallScript) -> None:
-        """Record results that a request is the first to tell."""
+        """Record the tool results that the log learns only from this request."""
         if not script.brings_results:
             return
         if script.answers.unread:

@@ -1,22 +1,21 @@
-"""What a journal keeps in memory: facts not written yet, and what it wrote should the log lose it.
+"""A journal's memory: facts not written yet, and recent events, in case the log loses them.
 
-What has happened is kept, in order, until it is written. A fact is dropped only where the log will
-never take it: it cannot be stored (`InvalidEvent`), or a newer writer has the conversation
-(`WriterFenced`). After any other error, also one that nobody knows, it stays, and is tried again
-ahead of what is written next. While a server is away or somebody else holds a lock, an append is
-repeated for as long as `policy` says.
+A fact is kept, in order, until it is written. It is dropped only if the log will never accept it:
+it cannot be stored (`InvalidEvent`), or a newer writer has the conversation (`WriterFenced`). After
+any other error it stays, and is retried before the next append. While a server is unreachable or
+another writer holds a lock, an append is retried as `policy` says.
 
-Facts are made to fit, so that they are never lost for their size: a model may answer with a name of
-a megabyte or a count of 30 digits, a tool may return more than a store takes. An append refuses
-such events (see `eventstore.events.bounds`), so the journal has them fitted and tries again. What
-was cut says so, and is logged. The recorder also takes secrets out by itself where products hand
-things over without looking at them: parameters and declarations of requests, configurations, and
-the errors of providers, which echo keys. What people, models and tools say is left alone: for that
-there is ``EventStore.open(redact=...)``.
+Facts are never lost because of their size: a model may answer with a name of a megabyte or a count
+of 30 digits, a tool may return more than a store accepts. An append refuses such events (see
+`eventstore.events.bounds`), so the journal cuts them to fit and retries. A cut text says so, and
+the cut is logged. The recorder also redacts secrets in data that products pass on unread:
+parameters and tool declarations of requests, configurations, and providers' errors, which echo
+keys. Texts of people, models and tools are not changed: use ``EventStore.open(redact=...)`` for
+these.
 
-A database that is replaced or restored to an older state takes acknowledged events away under a
-living process. The journal notices at its next append; then what it still remembers can be written
-again. The memory is bounded in events and in size.
+When a database is replaced or restored to an older state, a running process loses acknowledged
+events. The journal detects this at its next append; the events that it remembers can then be
+written again. The memory is bounded in events and in size.
 """
 
 from __future__ import annotations
@@ -78,19 +77,19 @@ __all__ = [
 
 
 PATIENCE_S = 5.0
-"""How long an append is repeated, in seconds: a restart takes a second or two."""
+"""How long an append is retried, in seconds: a server restart takes a second or two."""
 
 PASSING = (CannotConnect, DatabaseBusy)
-"""Errors that pass by themselves, and are waited for."""
+"""Transient errors, after which an append is retried."""
 
 MOST_EVENTS = 256
-"""Events that a journal remembers."""
+"""The most events that a journal remembers."""
 
 MOST_SIZE = 4_000_000
-"""How large they are together: characters of JSON, and bytes of blobs."""
+"""Their maximum total size: characters of JSON, plus bytes of blobs."""
 
 Told = Callable[[Appended], None]
-"""Told what the store answered, once the events are durable."""
+"""Called with the append's result once the events are durable."""
 
 Entry = tuple[tuple[NewEvent, ...], Told | None]
 
@@ -99,7 +98,7 @@ _log = get_logger("agent_eventstore")
 _NOTE_BYTES = 200
 _ERROR_CHARS = 500
 
-# Where secrets are looked for.
+# The fields to redact, by payload class.
 _FIELDS: dict[type, tuple[str, ...]] = {
     ConversationStart: ("config",),
     SessionStart: ("config",),
@@ -113,7 +112,7 @@ _FIELDS: dict[type, tuple[str, ...]] = {
 
 
 def policy() -> dict[str, Any]:
-    """Return how an append is tried again."""
+    """Return tenacity's options for retrying an append."""
     return {
         "retry": retry_if_exception_type(PASSING),
         "stop": stop_after_delay(PATIENCE_S),
@@ -124,7 +123,7 @@ def policy() -> dict[str, Any]:
 
 
 def in_vain(error: Exception, started: float) -> bool:
-    """Whether a lock was waited for since then, for as long as anything is."""
+    """Whether waiting for a lock has already taken the whole retry time since ``started``."""
     return isinstance(error, DatabaseBusy) and time.monotonic() - started >= PATIENCE_S
 
 
@@ -133,23 +132,23 @@ def _warn(state: RetryCallState) -> None:
 
 
 class Acknowledged:
-    """The last events of one writer, and the anchor that its next append insists on."""
+    """The last events of one writer, and the anchor that its next append requires."""
 
     def __init__(self, anchor: Anchor | None = None) -> None:
         self.anchor = anchor
         self.loss: LogWentBack | None = None
-        """What was found to be gone, until it is written again."""
+        """The detected loss, until the events are written again."""
         self._appends: deque[tuple[int, tuple[NewEvent, ...], int]] = deque()
         self._events = self._size = 0
         self._whole = False
 
     @property
     def since(self) -> int:
-        """The version of the oldest event that is remembered, or one that is older."""
+        """The version of the oldest event that is remembered; 1 if none is."""
         return min((version for version, _, _ in self._appends), default=1)
 
     def add(self, done: Appended, events: Sequence[NewEvent]) -> None:
-        """Remember an append; the oldest are forgotten beyond the bounds."""
+        """Remember an append; forget the oldest ones beyond the bounds."""
         if self.anchor is None or self.anchor.version < done.version:
             self.anchor = done.anchor
         self._appends.append((done.version - len(events) + 1, tuple(events), done.size))
@@ -159,7 +158,7 @@ class Acknowledged:
             self._events, self._size = self._events - len(oldest), self._size - size
 
     def missing(self, error: LogWentBack, left: Iterable[RecordedEvent]) -> LogWentBack:
-        """Return the error with what is known of the loss; ``left`` is the log from `since` on."""
+        """Return the error with the lost events; ``left`` is the log from `since` on."""
         there = {event.event_id for event in left}
         lost = {
             version + place: event
@@ -173,10 +172,10 @@ class Acknowledged:
         return self.loss
 
     def again(self) -> tuple[tuple[NewEvent, ...], int] | None:
-        """Return what is lost, and the version that the log must be at for it; None if nothing is.
+        """Return the lost events and the version at which to append them; None if none is lost.
 
         Raises:
-            LogWentBack: Events of others stood in between, or nothing is remembered.
+            LogWentBack: Events of other writers were in between, or no lost event is remembered.
         """
         if self.loss is None:
             return None
@@ -185,7 +184,7 @@ class Acknowledged:
         return self.loss.lost, self.loss.first - 1
 
     def restored(self, done: Appended, events: Sequence[NewEvent]) -> None:
-        """Take note that the loss has been written again."""
+        """Record that the lost events have been written again."""
         self.loss, self.anchor = None, None
         self._appends.clear()
         self._events = self._size = 0
@@ -193,10 +192,10 @@ class Acknowledged:
 
 
 def fit(events: Sequence[NewEvent], most: int) -> list[NewEvent] | None:
-    """Return the events within all bounds and of ``most`` bytes each; None if that changes nothing.
+    """Return the events cut to all bounds and to ``most`` bytes each; None if nothing changes.
 
-    Texts of what people and models say are never cut: of these, and of what a product declares,
-    an append may still refuse what is too large.
+    Messages of people and models, and a product's declarations, are never cut: an append may still
+    refuse one that is too large.
     """
     told: list[Excess] = []
     kept = [
@@ -222,12 +221,12 @@ def _within(data: EventData, most: int, told: list[Excess]) -> EventData:
 
 
 def _without_raw(data: Payload, size: int, most: int) -> Payload:
-    """Return a payload without what a provider or a tool told beside its content."""
+    """Return a payload without its ``raw`` field: data of a provider or tool beyond the content."""
     return data.model_copy(update={"raw": None}) if getattr(data, "raw", None) else data
 
 
 def _cut(data: Payload, size: int, most: int) -> Payload:
-    """Return a result of which the start is kept, and a line that says how much is not."""
+    """Return a tool result cut to its start, with a line that says how much is missing."""
     if not isinstance(data, ToolResult):
         return data
     whole = result_text(data) or ""
@@ -243,7 +242,7 @@ def _cut(data: Payload, size: int, most: int) -> Payload:
 
 
 def without_secrets(events: Sequence[NewEvent]) -> Sequence[NewEvent]:
-    """Return the events with the secrets marked that the recorder looks for."""
+    """Return the events with secrets in the fields of `_FIELDS` redacted."""
     if not any(type(event.data) in _FIELDS for event in events):
         return events
     return [_without_secrets(event) for event in events]
@@ -258,10 +257,10 @@ def _without_secrets(event: NewEvent) -> NewEvent:
 
 
 def facts(events: Sequence[NewEvent], redact: Redactor | None) -> Sequence[NewEvent]:
-    """Return what has happened as a store with this redactor takes it: facts are never refused.
+    """Return facts that a store with this redactor cannot refuse.
 
-    Where the redactor fails there is a placeholder; where it fails at its own results too, there is
-    one for every text.
+    A text on which the redactor fails is replaced by a placeholder; if it then fails on its own
+    results too, every text is.
     """
     events = without_secrets(events)
     return events if redact is None else [_fact(event, redact) for event in events]
@@ -272,7 +271,7 @@ def _fact(event: NewEvent, redact: Redactor) -> NewEvent:
         try:
             redacted(event.data, redact)
         except RedactionFailed as error:
-            # Not the error's text, in which the redactor may quote what it was to take out.
+            # Not the error's message, which may quote the secret.
             cause = type(error.__cause__).__name__
             _log.warning("placeholder: the redactor failed", type=event.data.type, error=cause)
             event = replace(event, data=hidden(event.data, again))
@@ -287,7 +286,7 @@ def _fact(event: NewEvent, redact: Redactor) -> NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Events that stand in a product's transaction, of which nobody knows what came of it."""
+    """Events appended in a product's transaction whose outcome is not known yet."""
 
     events: tuple[NewEvent, ...]
     done: Appended
@@ -296,7 +295,7 @@ class Begun:
 
 @dataclass(slots=True)
 class KeptFacts:
-    """What both journals know; ``unsaved`` has happened, and could not be written yet."""
+    """The state of a journal; ``unsaved`` holds facts that could not be written yet."""
 
     conversation_id: UUID
     epoch: int | None
@@ -307,10 +306,10 @@ class KeptFacts:
     process: int = field(default_factory=os.getpid)
     begun: Begun | None = None
     lost: tuple[int | None] | None = None
-    """The turn whose beginning was not committed; the conversation itself for None within."""
+    """In a tuple, the turn whose start was not committed; (None,) for the conversation's start."""
 
     def settle(self, there: RecordedEvent | None) -> Begun | None:
-        """Take note of what is in the log where `begun` ends; return it if it was committed."""
+        """Return `begun` if it was committed; ``there`` is the log's event at its last version."""
         begun, self.begun = self.begun, None
         if begun is None:
             return None
@@ -322,10 +321,10 @@ class KeptFacts:
         return begun
 
     def require_begun(self, events: Sequence[NewEvent]) -> None:
-        """Refuse what belongs to something that was not committed.
+        """Refuse events of a turn or conversation whose start was not committed.
 
         Raises:
-            NotCommitted: It does.
+            NotCommitted: It was not committed.
         """
         if self.lost is None:
             return
@@ -334,32 +333,32 @@ class KeptFacts:
             raise NotCommitted(self.conversation_id, turn)
 
     def require_own(self) -> None:
-        """Raise in a forked child: both would write in one writer's name, and keep facts twice.
+        """Raise in a forked child: both processes would write as one writer, and repeat its facts.
 
         Raises:
-            ForkedWriter: The journal is the parent's.
+            ForkedWriter: The journal belongs to the parent process.
         """
         if self.process != os.getpid():
             raise ForkedWriter(self.conversation_id)
 
     def keep(self, events: Sequence[NewEvent], told: Told | None) -> None:
-        """Keep a fact behind those that are kept already."""
+        """Append a fact to those that are kept."""
         if events:
             self.unsaved.append((tuple(events), told))
 
     def pending(self) -> Iterator[Entry]:
-        """Yield what is kept, oldest first, for as long as there is any; see `saved`, `dropped`."""
+        """Yield the oldest kept fact until none is left; `saved` and `dropped` remove it."""
         while self.unsaved:
             yield self.unsaved[0]
 
     def saved(self, told: Told | None, done: Appended) -> None:
-        """Forget the oldest fact, which is durable."""
+        """Remove the oldest fact, which is now durable."""
         self.unsaved.popleft()
         if told is not None:
             told(done)
 
     def done(self, done: Appended, events: Sequence[NewEvent]) -> Appended:
-        """Take note of an append that is durable."""
+        """Record an append that is durable."""
         self.written.add(done, events)
         self.version, self.patient = max(self.version, done.version), True
         return done
@@ -368,7 +367,7 @@ class KeptFacts:
         """Drop the oldest fact, and return the error to raise once the others are written.
 
         Raises:
-            WriterFenced: A newer writer has come; all of them are dropped.
+            WriterFenced: A newer writer has opened the conversation; all facts are dropped.
         """
         if isinstance(error, WriterFenced):
             self.unsaved.clear()
@@ -377,7 +376,7 @@ class KeptFacts:
         return error
 
     def left(self, error: Exception) -> Exception:
-        """Return the error with which a conversation is closed, if facts are still kept."""
+        """Return `FactsNotWritten` if facts are still kept, otherwise the given error."""
         if not self.unsaved or isinstance(error, LogWentBack):
             return error
         events = [event for entry, _ in self.unsaved for event in entry]

@@ -1,4 +1,4 @@
-"""Clients of OpenAI and Anthropic whose calls are recorded; the product's loop stays as it is.
+"""Record the calls of OpenAI's and Anthropic's clients, without changes to the product's loop.
 
 ::
 
@@ -6,7 +6,7 @@
     with conversation.turn("hello") as turn:
         client.chat.completions.create(model="gpt-4o", messages=messages, stream=True)
 
-Neither SDK is imported here: a client is told by its shape.
+Neither SDK is imported here: a client is recognised by its interface.
 """
 
 from agent_eventstore.clients.asked import UnrecordedCall, recorded

@@ -1,16 +1,14 @@
-"""What is recorded of a request and of a raw response, and what is said of a call that is not.
+"""The recorded fields of a request, the parser of a raw response, and reports of unrecorded calls.
 
-A request is recorded without its messages: these are in the log already, as the events they were
-made of, and of them the request keeps a digest. Credentials are marked and stay out: what an
-append-only log has once, it has for good.
+A request is recorded without its messages: the log already has them as events, and the request
+keeps their digest. Credentials are redacted, since an append-only log would keep them for good.
 
-The body of an HTTP response is read along as its bytes pass. An event stream gives its chunks as
-they are complete; anything else is one JSON document, which is there at its end.
+The parser reads the body of an HTTP response as its bytes pass. It returns the chunks of an event
+stream as they complete; any other body is one JSON document, which is complete at its end.
 
-A web framework runs what was one loop in several threads and tasks, and the turn of the first is
-unknown to the others. What is lost then is named once for each place where such a call is made, as
-a warning of Python's (which a test turns into an error) and in the log (which a server's operator
-reads).
+A web framework runs one loop in several threads and tasks, and the turn that is open in one of them
+is unknown in the others. A call that is not recorded for this reason is reported once per call
+site: as a Python warning, which tests can turn into an error, and in the log, for operators.
 """
 
 from __future__ import annotations
@@ -55,15 +53,15 @@ __all__ = [
 _NOT_RECORDED = frozenset({"timeout"})
 
 _LINE_END = re.compile(r"\r\n|\n|\r(?!\Z)")
-"""The three of the standard; `str.splitlines` knows others, which may stand within a chunk.
+"""The three line ends of the SSE standard; `str.splitlines` has more, which a chunk may contain.
 
-After a carriage return that came last, the line feed may still follow.
+A carriage return at the end of the text does not match: its line feed may still follow.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """One API of a provider: what it is called in the log, and which arguments hold the prompt."""
+    """One API of a provider: its name in the log, and the arguments that contain the prompt."""
 
     specification: str
     prompt: tuple[str, ...]
@@ -71,7 +69,7 @@ class Surface:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What `Turn.llm_call` is told of a request."""
+    """The arguments of `Turn.llm_call` for a request."""
 
     provider: str | None
     specification: str
@@ -83,7 +81,7 @@ class Asked:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The same as arguments."""
+        """The fields as keyword arguments."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -94,14 +92,14 @@ def asked_of(
     *,
     tools_from_messages: bool = False,
 ) -> Asked:
-    """Return what is recorded of a request.
+    """Return the recorded fields of a request.
 
     Args:
         surface: The API that is called.
-        arguments: Those of the SDK's method; an iterator among them is replaced by a list, since
-            it can be read only once.
-        provider: Who is asked.
-        tools_from_messages: Whether results of tools are taken from the prompt.
+        arguments: The arguments of the SDK's method. An iterator among them is replaced by a list,
+            since it can be read only once.
+        provider: The provider's name.
+        tools_from_messages: Whether tool results are taken from the prompt.
     """
     for name, value in arguments.items():
         if isinstance(value, Iterator):
@@ -126,22 +124,22 @@ def asked_of(
 
 @cache
 def seller_at(url: str) -> str | None:
-    """Return who serves models at a URL, by the name that the price list has for them."""
-    from genai_prices.data import providers  # takes a while, and only recording clients need it
+    """Return the provider of a URL, by its name in the price list; None if it is unknown."""
+    from genai_prices.data import providers  # slow to import, and only recorded clients need it
 
     return next((found.id for found in providers if re.match(found.api_pattern, url)), None)
 
 
 def _is_given(value: Any) -> bool:
-    # Both SDKs mark what was left out by objects of these classes.
+    # Both SDKs mark an omitted argument with an object of one of these classes.
     return value is not None and type(value).__name__ not in ("NotGiven", "Omit")
 
 
 class Body:
-    """Reads a response's body along.
+    """Parses a response's body as its bytes pass.
 
     Args:
-        content_type: The header of this name.
+        content_type: The ``Content-Type`` header.
     """
 
     def __init__(self, content_type: str) -> None:
@@ -151,7 +149,7 @@ class Body:
         self._data: list[str] = []
 
     def feed(self, passed: bytes) -> list[Any]:
-        """Take what has passed; return the chunks of the stream that it completes."""
+        """Take the next bytes; return the chunks of the stream that they complete."""
         text = self._decoder.decode(passed)
         self._pieces.append(text)
         if not self.streamed or ("\n" not in text and "\r" not in text):
@@ -161,9 +159,9 @@ class Body:
         return [chunk for line in lines for chunk in self._line(line)]
 
     def whole(self) -> Any:
-        """Return the document, as JSON or else as text; None if it was a stream.
+        """Return the document, as parsed JSON or else as text; None for a stream.
 
-        An event that a stream's end has cut off is none, as the SDKs see it.
+        An incomplete event at the end of a stream is ignored, as the SDKs do.
         """
         if self.streamed:
             return None
@@ -191,15 +189,15 @@ Unrecorded = Literal["warn", "raise", "ignore"]
 NO_TURN = "no turn is open in this thread or task"
 ENDED = "its turn has ended, or has not begun"
 GOES_ON = "its turn has ended while the answer was streaming, and what follows is not recorded"
-UNKNOWN = "its answer has a shape that nobody knows"
+UNKNOWN = "its answer has an unknown format"
 NOT_SEEN = "the recorder does not see what this method sends and receives"
 
 _ADVICE = {
     NO_TURN: "call it within `with conversation.turn(...)`, or through `turn.client(client)`, "
-    "which knows its turn in every thread and task",
-    ENDED: "hold the turn open until the last call has been made",
-    GOES_ON: "hold the turn open until the stream has been read or closed",
-    UNKNOWN: "the log has it as an `llm_error` of kind invalid, as it came; record it with "
+    "which is bound to its turn in every thread and task",
+    ENDED: "keep the turn open until the last call has been made",
+    GOES_ON: "keep the turn open until the stream has been read or closed",
+    UNKNOWN: "the log has it unchanged in an `llm_error` of kind invalid; record it with "
     "`turn.llm_call()` and `call.message(text=...)`",
     NOT_SEEN: "use create, parse or stream, or record it with `turn.llm_call()`",
 }
@@ -212,31 +210,31 @@ _calls: dict[int, LlmCall | AsyncLlmCall] = {}
 
 
 class UnrecordedCall(UserWarning):
-    """A recorded client was called, or a stream of it read, and nothing is recorded of that."""
+    """A call of a recorded client, or the rest of its stream, was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What is done about calls of one method that cannot be recorded."""
+    """Reports calls of one method that cannot be recorded."""
 
     method: str
     policy: Unrecorded
 
     def __post_init__(self) -> None:
-        """Refuse a policy that does not exist.
+        """Refuse an unknown policy.
 
         Raises:
-            ValueError: It is not one of the three.
+            ValueError: The policy is not one of the three.
         """
         if self.policy not in get_args(Unrecorded):
             known = ", ".join(repr(name) for name in get_args(Unrecorded))
-            raise ValueError(f"unrecorded={self.policy!r}: it is one of {known}")
+            raise ValueError(f"unrecorded={self.policy!r}: use one of {known}")
 
     def tell(self, why: str) -> None:
-        """Warn once for each place, or raise, or pass over it, as the product wants it.
+        """Warn once per call site, raise, or do nothing, according to the policy.
 
         Raises:
-            CallNotRecorded: The product wants that.
+            CallNotRecorded: The policy is ``raise``.
         """
         if self.policy == "ignore":
             return
@@ -253,7 +251,7 @@ class Guard:
 
 
 def _caller() -> tuple[int, str]:
-    """Return how far up whoever called the client is, and where that is in words."""
+    """Return the stack level of the client's caller, and its file and line."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
         level, frame = level + 1, frame.f_back
@@ -261,19 +259,19 @@ def _caller() -> tuple[int, str]:
 
 
 def recorded(result: object) -> Any:
-    """Return the `LlmCall` of a stream or an answer that a wrapped client returned.
+    """Return the `LlmCall` of a stream or an answer that a recorded client returned.
 
-    For products that make several calls at once; otherwise `Turn.last_call` says the same. None if
-    it was not recorded. The call is known for as long as the result lives.
+    Returns None if it was not recorded. Use it if you make several calls at once; otherwise
+    `Turn.last_call` is the same. The call can be found while the result object lives.
     """
     return _calls.get(id(result))
 
 
 def remember(result: object, call: LlmCall | AsyncLlmCall) -> None:
-    """Have `recorded` know the call of a result."""
+    """Register the call of a result, for `recorded`."""
     try:
         gone = weakref.finalize(result, _calls.pop, id(result), None)
-    except TypeError:  # what cannot be watched cannot be told from its successor at that address
+    except TypeError:  # not weakly referable: a later object may get the same id
         return
     gone.atexit = False
     _calls[id(result)] = call

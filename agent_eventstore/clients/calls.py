@@ -1,4 +1,4 @@
-"""A recorded call of a client, with ``await`` or without: an answer, a stream, an SDK's helper."""
+"""Recorded calls of a client, synchronous or not: an answer, a stream, or an SDK's helper."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ C = TypeVar("C", LlmCall, AsyncLlmCall)
 
 
 class _Recorded(Generic[C]):
-    """What both streams are made of; all that they do not record is the SDK's own."""
+    """The base of both recorded streams; other attributes are those of the SDK's stream."""
 
     def __init__(self, stream: Any, recorded: C, turn: Any, guard: Guard) -> None:
         self._stream = stream
         self._recorded: C = recorded
-        # As long as somebody reads the stream, the turn is not one that was abandoned.
+        # A strong reference: while the stream lives, its turn must not be garbage-collected.
         self._turn = turn
         self._guard = guard
         turn.hold(recorded, self)
@@ -45,7 +45,7 @@ class _Recorded(Generic[C]):
 
 
 class _Managed:
-    """What both context managers are made of."""
+    """The base of both recorded context managers."""
 
     _stream: ClassVar[Callable[..., Any]]
     _tap: ClassVar[Callable[..., Any]]
@@ -58,21 +58,21 @@ class _Managed:
         self._recorded: Any = None
 
     def _watched(self, stream: Any) -> Any:
-        """Return what the SDK gave, with all that passes through it recorded."""
+        """Return the SDK's helper or response, with the chunks that pass through it recorded."""
         told = self._recorded, self._turn, self._guard
         if hasattr(stream, "http_response"):
             self._tap(stream.http_response, *told)
         elif not hasattr(stream, "_raw_stream"):
             return self._stream(stream, *told)
         else:
-            # The helpers' other ways to read (text_stream, get_final_message, ...) all end here.
+            # All other ways to read the helper (text_stream, get_final_message, ...) use this.
             stream._raw_stream = self._stream(stream._raw_stream, *told)
         remember(stream, self._recorded)
         return stream
 
 
 def call(turn: Turn, asked: Asked, send: Callable[[], Any], guard: Guard) -> Any:
-    """Send a request and return what the SDK returns: an answer that is recorded, or a stream."""
+    """Send a request; return the SDK's result: a recorded answer, or a stream to be recorded."""
     recorded = begin(turn, asked)
     try:
         result = send()
@@ -92,7 +92,7 @@ def call(turn: Turn, asked: Asked, send: Callable[[], Any], guard: Guard) -> Any
 
 
 def answered(recorded: LlmCall, chunks: list[Any], answers: list[Any], guard: Guard) -> None:
-    """Record an answer that is there already, and end its call."""
+    """Record an answer that has already arrived, and end its call."""
     try:
         for chunk in chunks:
             recorded.feed(chunk)
@@ -105,17 +105,17 @@ def answered(recorded: LlmCall, chunks: list[Any], answers: list[Any], guard: Gu
 
 
 def begin(turn: Turn, asked: Asked) -> LlmCall:
-    """Record a request, after the end of those whose streams were dropped."""
+    """Record a request, after ending the calls whose streams were garbage-collected."""
     for dropped in turn.dropped():
         dropped.cancel()
     return turn.llm_call(**asked.facts).__enter__()
 
 
 class RecordedStream(_Recorded[LlmCall]):
-    """An SDK's stream whose chunks are recorded as they pass; all else is the SDK's own."""
+    """An SDK's stream whose chunks are recorded as they pass; otherwise it is unchanged."""
 
     def __iter__(self) -> Self:
-        """Return the stream itself: a loop that is left may be taken up by another."""
+        """Return the stream itself: a second loop continues where the first one stopped."""
         return self
 
     def __next__(self) -> Any:
@@ -135,7 +135,7 @@ class RecordedStream(_Recorded[LlmCall]):
         return chunk
 
     def close(self) -> None:
-        """Close the response; an answer that is not whole is recorded as cancelled."""
+        """Close the response; an incomplete answer is recorded as cancelled."""
         try:
             self._stream.close()
         finally:
@@ -155,7 +155,7 @@ class RecordedStream(_Recorded[LlmCall]):
 
 
 class RecordedManager(_Managed):
-    """What an SDK's ``stream()`` or ``with_streaming_response`` returns: a context manager."""
+    """The context manager that ``stream()`` or ``with_streaming_response`` of an SDK returns."""
 
     _stream, _tap = RecordedStream, Tap
 
@@ -176,7 +176,7 @@ class RecordedManager(_Managed):
         return stream
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
-        """Close the response; an answer that is not whole is recorded as cancelled."""
+        """Close the response; an incomplete answer is recorded as cancelled."""
         try:
             self._manager.__exit__(kind, error, trace)
         finally:
@@ -184,7 +184,7 @@ class RecordedManager(_Managed):
 
 
 async def call_async(turn: AsyncTurn, asked: Asked, send: Callable[[], Any], guard: Guard) -> Any:
-    """Send a request and return what the SDK returns: an answer that is recorded, or a stream."""
+    """Send a request; return the SDK's result: a recorded answer, or a stream to be recorded."""
     recorded = await begin_async(turn, asked)
     try:
         result = await send()
@@ -206,7 +206,7 @@ async def call_async(turn: AsyncTurn, asked: Asked, send: Callable[[], Any], gua
 async def answered_async(
     recorded: AsyncLlmCall, chunks: list[Any], answers: list[Any], guard: Guard
 ) -> None:
-    """Record an answer that is there already, and end its call."""
+    """Record an answer that has already arrived, and end its call."""
     try:
         for chunk in chunks:
             await recorded.feed(chunk)
@@ -219,17 +219,17 @@ async def answered_async(
 
 
 async def begin_async(turn: AsyncTurn, asked: Asked) -> AsyncLlmCall:
-    """Record a request, after the end of those whose streams were dropped."""
+    """Record a request, after ending the calls whose streams were garbage-collected."""
     for dropped in turn.dropped():
         await dropped.cancel()
     return await turn.llm_call(**asked.facts).__aenter__()
 
 
 class AsyncRecordedStream(_Recorded[AsyncLlmCall]):
-    """An SDK's stream whose chunks are recorded as they pass; all else is the SDK's own."""
+    """An SDK's stream whose chunks are recorded as they pass; otherwise it is unchanged."""
 
     def __aiter__(self) -> Self:
-        """Return the stream itself: a loop that is left may be taken up by another."""
+        """Return the stream itself: a second loop continues where the first one stopped."""
         return self
 
     async def __anext__(self) -> Any:
@@ -249,14 +249,14 @@ class AsyncRecordedStream(_Recorded[AsyncLlmCall]):
         return chunk
 
     async def close(self) -> None:
-        """Close the response; an answer that is not whole is recorded as cancelled."""
+        """Close the response; an incomplete answer is recorded as cancelled."""
         try:
             await self._stream.close()
         finally:
             await self._recorded.cancel()
 
     async def aclose(self) -> None:
-        """Close the response; another name of `close`."""
+        """Close the response; the same as `close`."""
         await self.close()
 
     async def __aenter__(self) -> Self:
@@ -273,7 +273,7 @@ class AsyncRecordedStream(_Recorded[AsyncLlmCall]):
 
 
 class AsyncRecordedManager(_Managed):
-    """What an SDK's ``stream()`` or ``with_streaming_response`` returns: a context manager."""
+    """The context manager that ``stream()`` or ``with_streaming_response`` of an SDK returns."""
 
     _stream, _tap = AsyncRecordedStream, AsyncTap
 
@@ -294,7 +294,7 @@ class AsyncRecordedManager(_Managed):
         return stream
 
     async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
-        """Close the response; an answer that is not whole is recorded as cancelled."""
+        """Close the response; an incomplete answer is recorded as cancelled."""
         try:
             await self._manager.__aexit__(kind, error, trace)
         finally:

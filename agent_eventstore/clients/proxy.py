@@ -1,8 +1,8 @@
-"""`record`: a client of the same shape, whose model calls go through the recorder.
+"""`record`: wrap a client, so that its model calls are recorded.
 
-The wrapper hands every attribute on to the client, and steps in for a handful of methods. So all
-that the SDK can do stays as it is. It gives itself out for the client's class: frameworks take a
-client of their own, without a word, where ``isinstance`` does not hold.
+The wrapper passes every attribute on to the client, and intercepts only a few methods, so the whole
+SDK remains usable. Its ``__class__`` is the client's class, since some frameworks silently use a
+client of their own if ``isinstance`` fails.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ANTHROPIC: dict[Path, Surface] = {("messages",): _MESSAGES, ("beta", "messages"
 
 _METHODS = frozenset({"create", "parse", "stream"})
 _LOOPS = frozenset({"thread", "tool_runner"})
-"""Helpers of the SDK that call the model by themselves, through the client that they are given."""
+"""Helpers of the SDK that call the model themselves, through the client that they are given."""
 
 _UNSEEN: frozenset[Path] = frozenset(
     {
@@ -61,7 +61,7 @@ _UNSEEN: frozenset[Path] = frozenset(
         ("beta", "realtime", "connect"),
     }
 )
-"""Methods that call the model and that the recorder has no part in."""
+"""Methods that call the model but cannot be recorded."""
 
 _RAW, _STREAMING = "with_raw_response", "with_streaming_response"
 _COPIES = frozenset({"copy", "with_options"})
@@ -74,26 +74,27 @@ def record(
     unrecorded: Unrecorded = "warn",
     tools_from_messages: bool = True,
 ) -> C:
-    """Return a client that records its model calls into the turn that is open where they are made.
+    """Return a client whose model calls are recorded in the open turn of the calling context.
 
-    Recorded are ``chat.completions`` and ``responses`` of OpenAI's clients (and of those of the
-    same shape), ``messages`` of Anthropic's: ``create``, streamed or not, ``parse`` and ``stream``,
-    also through ``with_raw_response`` and ``with_streaming_response``. All else is passed on
-    untouched. Chunks, answers and exceptions reach the caller unchanged.
+    Calls of ``create`` (streamed or not), ``parse`` and ``stream`` are recorded, also through
+    ``with_raw_response`` and ``with_streaming_response``: those of ``chat.completions`` and
+    ``responses`` of OpenAI's clients, and of ``messages`` of Anthropic's, and of clients with the
+    same interfaces. All other methods are passed on unrecorded. Chunks, answers and exceptions
+    reach the caller unchanged.
 
     Args:
-        client: A synchronous client for `Turn`, an asynchronous one for `AsyncTurn`. One that is
-            recorded already is taken anew with these options: no call is recorded twice.
-        provider: Who is asked; by default told from the client's URL.
-        unrecorded: What happens to a call where no turn is open, which is passed on and cannot be
-            recorded: ``warn`` says so once for each place, as an `UnrecordedCall` and in the log;
-            ``raise`` refuses it; ``ignore`` says nothing.
-        tools_from_messages: Results that a request's messages hold, and that `Turn.tool` did not
-            record, are recorded from there, as where a framework runs the tools. False says that
-            all tools are run with `Turn.tool`.
+        client: A synchronous client for `Turn`, an asynchronous one for `AsyncTurn`. A client that
+            is already recorded gets these options; its calls are still recorded only once.
+        provider: The provider's name; by default derived from the client's URL.
+        unrecorded: What to do with a call that cannot be recorded because no turn is open:
+            ``warn`` passes it on and reports it once per call site, as an `UnrecordedCall` and in
+            the log; ``raise`` refuses it; ``ignore`` passes it on silently.
+        tools_from_messages: Whether to record tool results from a request's messages if `Turn.tool`
+            did not record them, for frameworks that run tools themselves. False if all tools run
+            with `Turn.tool`.
 
     Raises:
-        TypeError: The client has none of these methods, or is another library's around a client.
+        TypeError: The client has none of these methods, or is another library's wrapper.
         ValueError: ``unrecorded`` is not one of the three.
     """
     Guard("", unrecorded)
@@ -112,7 +113,7 @@ OpenTurn.bind = staticmethod(_bound)
 
 
 def plain_client(client: C) -> C:
-    """Return the client that a recorded one stands around; any other as it is."""
+    """Return the client that a recorded client wraps; any other client unchanged."""
     return cast(C, cast(Any, client)._wrapping.client) if type(client) is RecordedClient else client
 
 
@@ -121,21 +122,21 @@ def _wrapping(client: Any, provider: str | None) -> _Wrapping:
         known: _Wrapping = client._wrapping
         return replace(known, provider=provider or known.provider)
     if isinstance(client, type):
-        raise TypeError(f"{client.__name__} is a class: hand in a client that was made of it")
+        raise TypeError(f"{client.__name__} is a class: pass an instance of it")
     name = type(client).__name__
-    if getattr(client, "chat", None) is client:  # as instructor's, with parameters of its own
-        raise TypeError(f"{name} stands around a client: record that, and make it of the result")
+    if getattr(client, "chat", None) is client:  # such as instructor's, with its own parameters
+        raise TypeError(f"{name} wraps a client: record that client, and wrap the result")
     surfaces = dict(_ANTHROPIC) if hasattr(client, "messages") else {}
     if hasattr(client, "chat") or hasattr(client, "responses"):
         surfaces |= _OPENAI  # a gateway's client may have both
     if not surfaces:
-        raise TypeError(f"{name} is not a client of OpenAI's or Anthropic's shape")
+        raise TypeError(f"{name} is not a client with OpenAI's or Anthropic's interface")
     return _Wrapping(client, surfaces, provider)
 
 
 @dataclass(frozen=True, slots=True)
 class _Wrapping:
-    """The client, how its calls are recorded, and in which turn, if it is not the current one."""
+    """A client and how its calls are recorded; ``turn`` is None to use the current turn."""
 
     client: Any
     surfaces: dict[Path, Surface]
@@ -145,20 +146,20 @@ class _Wrapping:
     tools_from_messages: bool = True
 
     def seller(self) -> str | None:
-        """Return who is asked, as far as that is known before the answer."""
+        """Return the provider's name, if it is known before the answer."""
         known = self.provider or seller_at(str(getattr(self.client, "base_url", "")))
         return known or ("anthropic" if self.surfaces == _ANTHROPIC else None)
 
     def is_async(self) -> bool:
-        """Whether the client's methods are to be awaited."""
+        """Whether the client is asynchronous."""
         return any(cls.__name__.startswith("Async") for cls in type(self.client).__mro__)
 
     def guard(self, method: Path) -> Guard:
-        """Return what is done about calls of a method that cannot be recorded."""
+        """Return the guard that reports unrecorded calls of a method."""
         return Guard(".".join((type(self.client).__name__, *method)), self.unrecorded)
 
     def added(self, name: str) -> FunctionType | None:
-        """Return a public method that the product's own subclass adds to a client of an SDK."""
+        """Return a method that the product's own subclass adds to an SDK's client, if any."""
         roots, found = {path[0] for path in self.surfaces}, None
         for cls in type(self.client).__mro__:
             if roots & {*vars(cls), *vars(cls).get("__annotations__", ())}:
@@ -167,10 +168,10 @@ class _Wrapping:
         return None
 
     def open_turn(self, guard: Guard) -> OpenTurn[Any, Any, Any] | None:
-        """Return the turn to record in; None if there is none, which has been said then.
+        """Return the turn to record in; if none is open, report that and return None.
 
         Raises:
-            CallNotRecorded: There is none, and the product wants that refused.
+            CallNotRecorded: No turn is open, and the policy is ``raise``.
         """
         turn = current_turn() if self.turn is None else self.turn
         if turn is not None and is_open(turn):
@@ -198,7 +199,7 @@ class RecordedClient:
         return type(self._target)
 
     def __getattr__(self, name: str) -> Any:
-        if name in RecordedClient.__slots__:  # not set yet: only where no one has made it
+        if name in RecordedClient.__slots__:  # not set yet: made without `__init__`, as by copy
             raise AttributeError(name)
         wrapping, path = self._wrapping, (*self._path, name)
         value = getattr(self._target, name)
@@ -254,11 +255,11 @@ class RecordedClient:
         return RecordedClient(replace(self._wrapping, client=copy.copy(self._target)))
 
     def _added(self, name: str, value: Any) -> Any:
-        """Have what a product's own subclass adds call the model through the recorder."""
+        """Bind a method of the product's own subclass to this wrapper, to record its calls."""
         method = None if name.startswith("_") else self._wrapping.added(name)
         if method is None:
             return value
-        if "__class__" in method.__code__.co_freevars:  # super() takes no other self
+        if "__class__" in method.__code__.co_freevars:  # super() does not accept this wrapper
             return _telling(self._wrapping.guard((name,)), value)
         return MethodType(method, self)
 
@@ -277,7 +278,7 @@ def _recording(
     method: Callable[..., Any],
     managed: bool,
 ) -> Callable[..., Any]:
-    """Return the method with the recorder around it; ``managed`` if it gives a context manager."""
+    """Return the recorded method; ``managed`` if it returns a context manager."""
 
     @functools.wraps(method)
     def recording(*args: Any, **arguments: Any) -> Any:
@@ -302,7 +303,7 @@ def _recording(
 
 
 def _telling(guard: Guard, method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that is not recorded, and says so."""
+    """Return an unrecorded method that reports its calls."""
 
     @functools.wraps(method)
     def telling(*args: Any, **arguments: Any) -> Any:
@@ -313,10 +314,10 @@ def _telling(guard: Guard, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _own_kind(turn: OpenTurn[Any, Any, Any], wrapping: _Wrapping) -> Turn | AsyncTurn:
-    """Return the turn if this kind of client can be recorded in it.
+    """Return the turn if the client can be recorded in it.
 
     Raises:
-        TypeError: One of them is for event loops, and the other is not.
+        TypeError: One of them is asynchronous, and the other is not.
     """
     if isinstance(turn, AsyncTurn if wrapping.is_async() else Turn):
         return turn

@@ -1,9 +1,9 @@
-"""A recorded call whose caller asked for the HTTP response itself, as agent SDKs and LangChain do.
+"""Recorded calls whose caller requests the HTTP response itself, as agent SDKs and LangChain do.
 
-Whichever way the response is read (``parse()``, ``iter_lines()``, ``read()``), the SDK takes it
-from ``iter_bytes`` of the HTTP library, or from ``aiter_bytes`` in an event loop. A tap there sees
-all that passes, as it passes: the caller has the SDK's own response, and nothing is read that the
-caller does not read.
+However the caller reads the response (``parse()``, ``iter_lines()``, ``read()``), the SDK reads it
+from ``iter_bytes`` of the HTTP library, or from ``aiter_bytes`` in an event loop. A tap on that
+method sees all bytes as they pass: the caller gets the SDK's own response, and the tap reads
+nothing that the caller does not read.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["AsyncTap", "Tap", "answer_in", "body_of"]
 
 
 class _Tapped(Generic[CallT]):
-    """What both taps know of a body and of its call."""
+    """The base of both taps: a body and its call."""
 
     def __init__(self, http: Any, recorded: CallT, turn: Any, guard: Guard) -> None:
-        # Weakly, since it is the response that holds the tap: who drops it drops both.
+        # Weak, since the response refers to the tap: both are freed together.
         self._http = weakref.ref(http)
         self._body = body_of(http)
         self._recorded = recorded
@@ -37,8 +37,8 @@ class _Tapped(Generic[CallT]):
         turn.hold(recorded, http)
 
     def _chunks(self, passed: bytes) -> Iterator[Any]:
-        """Give what is to be recorded of bytes that pass; the call may end in between."""
-        if self._ended:  # a body that has been kept is read once more
+        """Yield the chunks to record from passing bytes; the call may end in between."""
+        if self._ended:  # a cached body is read again
             return
         for chunk in self._body.feed(passed):
             if is_over(self._recorded):
@@ -54,7 +54,7 @@ class Tap(_Tapped[LlmCall]):
         http: The response of the HTTP library, whose body has not been read.
         recorded: The call that it answers.
         turn: The turn of the call.
-        guard: What is done about that which comes after the turn's end.
+        guard: Reports chunks that arrive after the turn's end.
     """
 
     def __init__(self, http: Any, recorded: LlmCall, turn: Turn, guard: Guard) -> None:
@@ -104,7 +104,7 @@ class Tap(_Tapped[LlmCall]):
         try:
             type(http).close(http)
         finally:
-            # The HTTP library closes by itself at the end of the body, before its last bytes pass.
+            # The HTTP library itself closes at the end of the body, before the last bytes pass.
             if not self._reading:
                 self._cancel()
 
@@ -115,14 +115,14 @@ class Tap(_Tapped[LlmCall]):
 
 
 def body_of(http: Any) -> Body:
-    """Return the reader of a response's body."""
+    """Return the parser of a response's body."""
     return Body(str(http.headers.get("content-type", "")))
 
 
 def answer_in(http: Any) -> tuple[list[Any], list[Any]]:
-    """Return what a body holds that was read before it was handed out: its chunks, or one answer.
+    """Return the chunks of a body that was read before the response was returned, or its answer.
 
-    A hook of the HTTP client that logs bodies reads them, and a transport of a product's tests.
+    An HTTP client's hook that logs bodies does this, as does a transport in a product's tests.
     """
     body = body_of(http)
     chunks = body.feed(http.content)
@@ -179,7 +179,7 @@ class AsyncTap(_Tapped[AsyncLlmCall]):
         try:
             await type(http).aclose(http)
         finally:
-            # The HTTP library closes by itself at the end of the body, before its last bytes pass.
+            # The HTTP library itself closes at the end of the body, before the last bytes pass.
             if not self._reading:
                 await self._cancel()
 

@@ -1,9 +1,9 @@
-"""What is recorded of a turn, a model call and a tool call: pure, without a store.
+"""State machines of turns, model calls and tool calls, which return events but do no I/O.
 
-Each script answers what happens with the events that are to be written before the product's own
-code goes on. The recorders for threads (`agent_eventstore.turn`) and for event loops
-(`agent_eventstore.turn_aio`) write them, and hand back what the store answered. So both record the
-same, and neither holds a rule of its own.
+Each script takes what happens, and returns the events to write before the product's own code
+continues. The recorders for threads (`agent_eventstore.turn`) and for event loops
+(`agent_eventstore.turn_aio`) write them and pass back the store's result. So both record the same
+events, and neither contains rules of its own.
 """
 
 from agent_eventstore.machines.answers import Answers, RequestedCall

@@ -1,11 +1,11 @@
-"""Which tool calls of a session have a result, and which results a request brings.
+"""Which tool calls of a session have a result, and which results a request adds.
 
-A call that a model asked for goes under our own id. Calls are paired with what a request holds by
-their place: providers' ids are not unique, so the last call of an id in the request is the last one
-of that id in the log, and so on backwards. Frameworks send calls back under ids of their own, or
-under another id of the item: an id that no call has stands for a call of that name with the same
-arguments. What is known reaches back `KEPT` calls; a session that was opened reads the older ones
-in the log.
+The store gives each tool call its own id. A request's calls are matched to these by position:
+providers' ids are not unique, so the last call with an id in the request is the last one with that
+id in the log, and so on backwards. Frameworks may send a call back with an id of their own, or
+another id of the item: an id that no call has is matched to a call with the same name and
+arguments. The last `KEPT` calls are kept in memory; after opening, older calls are read from the
+log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OURS = frozenset(
         *("TOOL_RESULT_WITHDRAWN", "TOOL_RESULT_NOT_SHOWN"),
     }
 )
-"""First lines of what messages[] itself says in place of a result that nobody has."""
+"""First lines of the texts that messages[] shows for a missing result."""
 
 _OPEN = frozenset({"requested", "running", *SEALS})
 
@@ -45,11 +45,11 @@ def milliseconds(seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RequestedCall:
-    """A tool call that the model asked for.
+    """A tool call that the model requested.
 
-    ``arguments`` is the parsed object, or None with ``parse_error`` telling why; the model's text
-    is ``arguments_text``. ``call_id`` is our own; the provider's is ``provider_id``. ``asked_in``
-    is the id of the event that holds the answer.
+    ``arguments`` is the parsed object, or None with the reason in ``parse_error``; the model's text
+    is ``arguments_text``. ``call_id`` is the store's own id, ``provider_id`` the provider's.
+    ``asked_in`` is the id of the assistant message's event.
     """
 
     call_id: str
@@ -65,7 +65,7 @@ class RequestedCall:
     def of(
         cls, answer: RecordedEvent, index: int, request: ToolCallRequest, meta: Meta
     ) -> RequestedCall:
-        """Make one of the ``index``-th call of an assistant message."""
+        """Return the ``index``-th call of an assistant message."""
         return cls(
             call_id=call_id(answer.version, index),
             name=request.name,
@@ -90,7 +90,7 @@ class _Known:
 
 @dataclass(slots=True)
 class _Sent:
-    """A call as a request shows it; ``group`` counts the answers that hold calls."""
+    """A call in a request; ``group`` numbers the answers that contain calls."""
 
     group: int
     name: str = ""
@@ -102,7 +102,7 @@ class Answers:
     """The tool calls of a session, and whether they have a result; threads may share it.
 
     Attributes:
-        unread: Whether the log may hold older calls that were never looked at.
+        unread: Whether the log may contain older calls that have not been read.
     """
 
     def __init__(self, *, unread: bool = False) -> None:
@@ -115,11 +115,11 @@ class Answers:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether nothing tells that this session's tools are run by the recorder."""
+        """Whether tools may run elsewhere: the recorder has run none in this session."""
         return not self._by_hand
 
     def asked(self, calls: Iterable[RequestedCall], *, elsewhere: bool) -> None:
-        """Take in the calls that a model has just asked for."""
+        """Add the calls that a model has just requested."""
         with self._lock:
             for call in calls:
                 self._known[call.call_id] = _Known(call, elsewhere)
@@ -128,7 +128,7 @@ class Answers:
                 del self._known[old]
 
     def earlier(self, rows: Sequence[ToolCallRow]) -> None:
-        """Take in calls that stand in the log, newest first, ahead of those that are known."""
+        """Add calls of the log, newest first, before the known ones."""
         with self._lock:
             older = {
                 row.call_id: _Known(_call_of(row), False, row.status not in _OPEN)
@@ -138,20 +138,20 @@ class Answers:
             self.unread = False
 
     def by_hand(self) -> None:
-        """Take note that the recorder runs tools: what it does not run has not run."""
+        """Note that the recorder runs this session's tools: a call it has not run has not run."""
         self._by_hand = True
 
     def begins(self, call_id: str, who: object) -> bool:
-        """Take note of an execution of a call, and return whether another one is under way."""
+        """Note that an execution of a call begins; return whether another one is running."""
         return self._running.setdefault(call_id, who) is not who
 
     def ends(self, call_id: str, who: object) -> None:
-        """Take note that an execution has ended."""
+        """Note that an execution of a call has ended."""
         if self._running.get(call_id) is who:
             del self._running[call_id]
 
     def settled(self, call_id: str, status: str) -> None:
-        """Take note of a result."""
+        """Note that a call has a result with this status."""
         with self._lock:
             known = self._known.get(call_id)
             if status in SEALS:
@@ -163,11 +163,11 @@ class Answers:
                 del self._recorded[old]
 
     def status_of(self, call_id: str) -> str | None:
-        """Return the status of the result that the recorder has of a call; None if it has none."""
+        """Return the status of a call's result that the recorder wrote; None if it wrote none."""
         return self._recorded.get(call_id)
 
     def unseen(self, turn: int | None) -> list[RequestedCall]:
-        """Return a turn's calls that are run elsewhere, and of which no result was seen, once."""
+        """Return a turn's calls that run elsewhere and whose result was not seen, once each."""
         with self._lock:
             found = [
                 known
@@ -179,7 +179,7 @@ class Answers:
             return [] if self._by_hand else [known.call for known in found]
 
     def news(self, sent: Sequence[SentCall | SentResult]) -> list[Answer]:
-        """Return the results of calls that had none, in the order of the calls; each once."""
+        """Return a request's results for calls that had none, in call order, once each."""
         with self._lock:
             if all(known.answered for known in self._known.values()):
                 return []
@@ -202,7 +202,7 @@ class Answers:
 
 
 def _keys_of(call: RequestedCall) -> set[str]:
-    """Return under which keys a request may hold a call; messages[] has ids of its own."""
+    """Return the keys that a request may use for a call; messages[] uses its own ids."""
     own = f"call_{call.call_id.replace('.', '_')}"
     return {call.provider_id or call.name, own}
 
@@ -212,10 +212,10 @@ def _place(call_id: str) -> tuple[int, ...]:
 
 
 def _paired(sent: Sequence[SentCall | SentResult]) -> dict[str, list[_Sent]]:
-    """Return the calls of a request by their key, with their results.
+    """Return the calls of a request by key, with their results.
 
-    A result belongs to the first open call of the latest group; one whose call the request does
-    not hold, as where the provider keeps the conversation, stands for that call.
+    A result belongs to the first call without a result in the latest group. A result without a
+    call, as when the provider stores the conversation, counts as the call too.
     """
     found: dict[str, list[_Sent]] = {}
     repeated: set[str] = set()
@@ -238,7 +238,7 @@ def _paired(sent: Sequence[SentCall | SentResult]) -> dict[str, list[_Sent]]:
 
 
 def _aligned(ours: list[_Known], shown: list[_Sent]) -> list[tuple[_Known, SentResult]]:
-    """Return our calls of an id with the results that a request has, aligned at the end."""
+    """Return known calls with a request's results for them, both lists aligned at the end."""
     pairs: list[tuple[_Known, SentResult]] = []
     end = len(ours)
     for call in reversed(shown):
@@ -256,9 +256,10 @@ def _aligned(ours: list[_Known], shown: list[_Sent]) -> list[tuple[_Known, SentR
 def _renamed(
     ours: dict[str, list[_Known]], shown: dict[str, list[_Sent]], running: Container[str]
 ) -> list[tuple[_Known, SentResult]]:
-    """Return our calls that a request shows under ids that no call has, with their results.
+    """Return known calls that a request shows with ids that no call has, with their results.
 
-    None that is running: a tool that asks a model may tell it of an equal call from before.
+    Running calls are excluded: a running tool may itself call a model, with a history that contains
+    an equal, earlier call.
     """
     foreign: dict[str, list[_Sent]] = {}
     for key, calls in shown.items():

@@ -1,4 +1,4 @@
-"""What a product may ask of a model call, and how it tells the answer by hand."""
+"""The properties of a model call, common to both recorders, and its answer's text."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ __all__ = ["AnswerText", "CallFacts"]
 
 
 class CallFacts:
-    """What a product may ask of a model call; shared by both recorders."""
+    """The properties of a model call; shared by both recorders."""
 
     _script: CallScript
 
     @property
     def script(self) -> CallScript:
-        """What is recorded of the call, and how."""
+        """The script that makes the call's events."""
         return self._script
 
     @property
     def id(self) -> str:
-        """The call's own id, which its events carry."""
+        """The call's id, ``llm_call_id`` in its events."""
         return self._script.llm_call_id
 
     @property
     def meta(self) -> Meta:
-        """Where the call belongs: turn, step, session."""
+        """The metadata of the call's events: turn, step, session."""
         return self._script.meta
 
     def show(self, ui: Ui) -> None:
-        """Say how a user interface shows the answer, while the call is going on."""
+        """Set how a user interface shows the answer; call it before the answer is recorded."""
         self._script.ui = ui
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1."""
+        """The number of this attempt, from 1."""
         return self._script.attempt
 
     @property
     def answer(self) -> AssistantMessage | None:
-        """The message, once the call has ended well."""
+        """The message, once the call has succeeded."""
         return self._script.message
 
     @property
@@ -54,7 +54,7 @@ class CallFacts:
 
     @property
     def tool_calls(self) -> tuple[RequestedCall, ...]:
-        """The tool calls that the model asks for, once the call has ended well."""
+        """The model's tool calls, once the call has succeeded."""
         return self._script.tool_calls
 
     def _said(self) -> str:
@@ -63,12 +63,12 @@ class CallFacts:
 
 
 class AnswerText(str, Generic[T]):
-    """The text of a model's answer; called with a text, it tells the recorder the answer."""
+    """The text of a model's answer; calling it with a text records that text as the answer."""
 
     _tell: Callable[[str], T]
 
     def __new__(cls, text: str, tell: Callable[[str], T]) -> Self:
-        """Make one of what was said, and of what takes what is to be said."""
+        """Make the text; ``tell`` records a whole answer."""
         said = super().__new__(cls, text)
         said._tell = tell
         return said

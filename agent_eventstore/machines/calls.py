@@ -1,4 +1,4 @@
-"""The script of a model call: the request, the chunks as they come, the message or the error."""
+"""The script of a model call: its request, its chunks, and its message or error."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ T = TypeVar("T")
 
 NEVER_SENT = "{}, before the request was sent"
 CLOSED = "the stream was closed before its end"
-"""Of a stream that its reader no longer wants, for reasons of its own."""
+"""The message of a stream that its reader closed early."""
 
 TOLD = "request"
-"""Who results say wrote them that nobody but a later request told of, in ``meta.actor``."""
+"""The ``meta.actor`` of tool results that were read from a later request."""
 
 
 class UnknownChunk(UserWarning):
-    """A model call was fed chunks of a shape that nobody knows: it has no answer so far."""
+    """A model call was fed chunks of an unknown format: it has no answer so far."""
 
 
 @dataclass(slots=True)
 class CallScript:
-    """A model call: the request, the chunks as they come, the message or the error."""
+    """A model call: its request, its chunks, and its message or error."""
 
     meta: Meta
     started_at: float
@@ -81,7 +81,7 @@ class CallScript:
     error: LlmError | None = None
     tool_calls: tuple[RequestedCall, ...] = ()
     in_lines: bool = False
-    """Whether pieces of the answer are cut at the ends of lines, as a redactor is asked of them."""
+    """Whether chunks are split at line ends, since a redactor checks them."""
     _begun: list[NewEvent] | None = None
     _parser: StreamParser | None = None
     _batcher: Batcher | None = None
@@ -100,7 +100,7 @@ class CallScript:
 
     @property
     def unreported(self) -> bool:
-        """Whether there is an answer, and the provider has told no tokens."""
+        """Whether there is a complete answer, but the provider has reported no usage."""
         parser = self._parser
         if parser is None or self.message is not None or self.error is not None:
             return False
@@ -108,7 +108,7 @@ class CallScript:
         return whole and parser.partial().usage is None
 
     def estimate(self) -> None:
-        """Estimate the tokens if the provider has told none; takes a while, the first time."""
+        """Estimate the tokens if the provider has reported none; slow the first time."""
         if self._estimate is None and self.unreported and self._parser is not None:
             counted = self.request.tokens.tokens if self.request else None
             model, said = self.invocation.model, self._parser.partial()
@@ -116,7 +116,7 @@ class CallScript:
 
     @property
     def brings_results(self) -> bool:
-        """Whether the request holds results of tools that the recorder may not know."""
+        """Whether the request contains tool results, which the log may not have."""
         return any(isinstance(each, SentResult) for each in self.sent or ())
 
     @property
@@ -125,11 +125,11 @@ class CallScript:
 
     @property
     def due_at(self) -> float | None:
-        """When the batch that is held must be written; None if none is."""
+        """When the held batch must be written; None if none is held."""
         return None if self._batcher is None else self._batcher.due_at
 
     def brought(self) -> list[NewEvent]:
-        """Return the events of results that the request holds and the log does not, once each."""
+        """Return the events of results that the request contains and the log lacks, once each."""
         return [
             NewEvent(
                 ToolResult(
@@ -147,7 +147,7 @@ class CallScript:
         ]
 
     def begin(self) -> list[NewEvent]:
-        """Return the event of the request, to be durable before it is sent; always the same."""
+        """Return the event of the request, to commit before it is sent; the same at every call."""
         if self._begun is None:
             model = self.invocation.model
             told = {
@@ -160,7 +160,7 @@ class CallScript:
         return self._begun
 
     def begun(self, done: Appended | None, now: float) -> None:
-        """Take note that the request is durable; what follows is timed, not the write."""
+        """Note that the request is durable; durations start now, after the write."""
         self.started_at = now
         if done is not None and self._begun is not None:
             asked = self._begun[0].data
@@ -184,9 +184,9 @@ class CallScript:
         )
 
     def feed(self, chunk: Any, now: float) -> list[NewEvent]:
-        """Take a chunk of the stream; return the batch that is to be written now, if one is.
+        """Add a chunk of the stream; return the batch to write now, if one is due.
 
-        Of a call that has ended, as the end of its turn ends it, nothing more is written.
+        Chunks of a call that has ended, for example with its turn, are ignored.
         """
         if self.message is not None or self.error is not None:
             return []
@@ -197,12 +197,12 @@ class CallScript:
             self._strange = None
         elif delta and self._strange is None:
             self._strange = UnknownResponse(chunk, "chunk")
-            _log.warning("chunk of an unknown shape", seen=self._strange.seen)
+            _log.warning("chunk of an unknown format", seen=self._strange.seen)
             warnings.warn(str(self._strange), UnknownChunk, stacklevel=3)
         return self._streamed(delta, now)
 
     def say(self, text: str, reasoning: str, now: float) -> list[NewEvent]:
-        """Take a piece of an answer that the product tells by hand; see `feed`."""
+        """Add a piece of an answer that the product passes as text; see `feed`."""
         return self._streamed(self._by_hand().say(text, reasoning), now)
 
     def _streamed(self, delta: Delta, now: float) -> list[NewEvent]:
@@ -218,19 +218,19 @@ class CallScript:
         if not isinstance(self._parser, ByHand):
             raise InvalidEvent(
                 "this model call was fed a provider's chunks, which make its message: "
-                "tell it with feed() alone, or with delta(), text() and message() alone"
+                "use either feed(), or delta(), text() and message(), but not both"
             )
         return self._parser
 
     def flush(self, now: float, *, last: bool = False) -> list[NewEvent]:
-        """Return the batch that is held, if any."""
+        """Return the held batch, if any."""
         return [] if self._batcher is None else self._chunks(self._batcher.take(now, last=last))
 
     def respond(self, response: Any, now: float) -> list[NewEvent]:
         """Take a whole response, not streamed; return the event of its message or its error.
 
         Raises:
-            UnknownResponse: Nobody knows its shape, or it holds no answer.
+            UnknownResponse: Its format is unknown, or it contains no answer.
         """
         self._parser = read_response(response)
         if self._parser.unknown or says_nothing(self._parser):
@@ -242,7 +242,7 @@ class CallScript:
         return self._answer(self._parser.message(), now)
 
     def tell(self, now: float, **told: Any) -> list[NewEvent]:
-        """Take an answer that the product tells by hand; return the event of its message."""
+        """Take an answer that the product passes by its parts; return the event of its message."""
         parser = self._by_hand()
         parser.tell(**told)
         if says_nothing(parser):
@@ -252,10 +252,11 @@ class CallScript:
     def end(
         self, now: float, error: BaseException | None = None, *, cancelled: str | None = None
     ) -> list[NewEvent]:
-        """Return what is left to be written: the last batch, and the message or the error.
+        """Return the last events of the call: the last batch, and the message or the error.
 
-        A stream that ends unfinished was cut off, or ``cancelled``, as the words say, by who read
-        it. A connection that breaks once the provider answers is that of the product's own client.
+        A stream that ends unfinished was cut off, or closed by its reader if ``cancelled`` gives a
+        reason. A connection error after the provider has begun to answer may come from the
+        product's own client, and then counts as a stop.
         """
         if self.message is not None or self.error is not None:
             return []
@@ -277,7 +278,7 @@ class CallScript:
         return [*last, *self._received(now, stop or cancelled)]
 
     def abandoned(self, error: BaseException) -> list[NewEvent]:
-        """Return the event of a request that was written, and never sent."""
+        """Return the event that ends a request which was written but never sent."""
         stop = stopped(error) or BY_SOMEBODY
         return [self._fail(self.started_at, kind="cancelled", message=NEVER_SENT.format(stop))]
 
@@ -292,7 +293,7 @@ class CallScript:
         if self._strange is not None:
             raw = parser.message().raw if self._untold is None and parser else self._untold
             return [self._fail(now, kind="invalid", message=str(self._strange), raw=raw)]
-        # What is told by hand has no end but that of its block.
+        # An answer passed as text has no end marker: only the end of its block completes it.
         cut = cancelled is not None and isinstance(parser, ByHand)
         if parser is not None and parser.finished and not cut:
             return self._answer(parser.message(), now)
@@ -302,7 +303,7 @@ class CallScript:
         return [self._fail(now, kind="network", message=reason, retryable=True)]
 
     def recorded(self, done: Appended) -> None:
-        """Learn the versions of what was written; our own call ids are made of them."""
+        """Take the versions of written events; the ids of tool calls are made from them."""
         for event in done.events:
             if isinstance(event.data, AssistantMessage):
                 self.tool_calls = tuple(
@@ -338,7 +339,7 @@ class CallScript:
         partial = None if self._parser is None else self._parser.partial()
         self.error = LlmError(
             llm_call_id=self.llm_call_id,
-            # A refusal has no field of its own here; it is what the user saw of the answer.
+            # `LlmError` has no refusal field; the user saw the refusal as the answer's text.
             partial_text=partial.text + partial.refusal if partial else "",
             partial_reasoning=partial.reasoning if partial else "",
             partial_tool_calls=partial.tool_calls if partial else (),

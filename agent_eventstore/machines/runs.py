@@ -1,4 +1,4 @@
-"""The script of a run and of its steps: pure, without a store."""
+"""The scripts of a run and of its steps, which do no I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["RunScript", "StepScript"]
 
 @dataclass(slots=True)
 class StepScript:
-    """A visit to a node: written before it begins, and what came of it."""
+    """A visit to a node: its start, written before it begins, and its end."""
 
     meta: Meta
     run_id: str
@@ -37,7 +37,7 @@ class StepScript:
     _begun: list[NewEvent] | None = None
 
     def begin(self) -> list[NewEvent]:
-        """Return the event of the step's start; always the same."""
+        """Return the event of the step's start, the same one at every call."""
         if self._begun is None:
             start = RunStepStart(
                 run_id=self.run_id, node_id=self.node_id, brief=self.brief, context=self.context
@@ -46,7 +46,7 @@ class StepScript:
         return self._begun
 
     def end(self, error: BaseException | None = None) -> list[NewEvent]:
-        """Return the event of the step's end, with its artifacts; none if it has ended already."""
+        """Return the event of the step's end, with its artifacts; none if it has already ended."""
         if self.ended:
             return []
         self.ended = True
@@ -76,7 +76,7 @@ class RunScript:
 
     @classmethod
     def of(cls, session: Meta, run_id: str, workflow_id: str | None) -> RunScript:
-        """Make one whose events belong to a session; what a run does is done in Run mode."""
+        """Return a run's script; its events belong to the session and have the mode ``run``."""
         where = {"run_id": run_id, "workflow_id": workflow_id, "mode": "run"}
         return cls(session.model_copy(update=where), run_id, workflow_id)
 
@@ -103,7 +103,7 @@ class RunScript:
         return StepScript(self.meta, self.run_id, node_id, brief, context)
 
     def skip(self, node_id: str, reason: str | None) -> list[NewEvent]:
-        """Return the event of a node that is not done."""
+        """Return the event of a skipped node."""
         return [
             self._event(
                 RunStepEnd(run_id=self.run_id, node_id=node_id, status="skipped", error=reason)
@@ -117,7 +117,7 @@ class RunScript:
         post_run_protocol: str | None = None,
         error: str | None = None,
     ) -> list[NewEvent]:
-        """Return the event of the run's end; none if it has ended already."""
+        """Return the event of the run's end; none if it has already ended."""
         if self.ended:
             return []
         self.ended = True
@@ -133,9 +133,9 @@ class RunScript:
         ]
 
     def leave(self, error: BaseException | None) -> list[NewEvent]:
-        """Return what is to be written when the run's block is left.
+        """Return the events to write when the run's block is left.
 
-        A process that is told to stop leaves the run open, as one that dies does: it goes on later.
+        A stop leaves the run open, as a crash does, so that it can be resumed.
         """
         if error is None:
             return self.end("completed")

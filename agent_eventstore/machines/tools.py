@@ -1,4 +1,4 @@
-"""The script of a tool call: written before the tool runs, and what came of it."""
+"""The script of a tool call: its start, written before the tool runs, and its result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Executable", "ToolScript"]
 _log = get_logger("agent_eventstore")
 
 Executable = RequestedCall | OpenToolCall
-"""A call that the model has just asked for, or one that recovery found and offers again."""
+"""A call that the model has just requested, or one that recovery offers for execution again."""
 
 
 _NEVER_STARTED = (
@@ -33,12 +33,12 @@ _STOPPED = (
     "effect: check before you repeat it."
 )
 _LONGEST_ERROR = 4_000
-"""Characters; the content has the whole."""
+"""Characters of ``error``; the content has the full text."""
 
 
 @dataclass(slots=True)
 class ToolScript:
-    """A tool call: written before the tool runs, and what came of it."""
+    """A tool call: its start, written before the tool runs, and its result."""
 
     call: Executable
     meta: Meta
@@ -53,10 +53,11 @@ class ToolScript:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every execution of this call, and for no other call.
+        """The key of this call: the same for all its executions, and different for other calls.
 
-        A call's own id counts versions, which are given out again when the database goes back to
-        an older state; so the event that asks for it, or the session, makes the key unique.
+        The call's id alone is not unique: it contains a version, and a database restored to an
+        older state assigns versions again. So the key includes the id of the assistant message's
+        event, or of the session.
         """
         if isinstance(self.call, OpenToolCall):
             if self.call.idempotency_key is not None:
@@ -73,16 +74,16 @@ class ToolScript:
 
     @property
     def refusal(self) -> str | None:
-        """Why the tool policy does not let the tool run; None if it may."""
+        """Why the tool policy does not allow the tool; None if it does."""
         return None if self.policy is None else self.policy.refusal(self.call.name)
 
     def tell_again(self) -> None:
-        """Say that a call runs again which has its result, or runs: one result alone is shown."""
+        """Warn if a call runs again that has a result or is running: only one result is shown."""
         status = self.answers.status_of(self.call.call_id)
-        said = "a tool call runs again that has its result; views and requests keep that one"
+        said = "a tool call that has a result runs again; views and requests keep the first result"
         if self.answers.begins(self.call.call_id, self):
             status = status or "running"
-            said = "a tool call runs twice at once; views and requests keep what comes first"
+            said = "a tool call runs twice at once; views and requests keep the first result"
         if status:
             _log.warning(
                 said,
@@ -93,19 +94,19 @@ class ToolScript:
             )
 
     def require_open(self) -> None:
-        """Refuse a call that has its result.
+        """Refuse a call that already has a result.
 
         Raises:
-            CallAnswered: It has; a seal, which a real result replaces, does not count.
+            CallAnswered: It has one; a seal, which a real result replaces, does not count.
         """
         status = self.answers.status_of(self.call.call_id)
         if status is not None:
             raise CallAnswered(self.conversation_id, self.call.call_id, self.call.name, status)
 
     def begin(self) -> list[NewEvent]:
-        """Return the event of the call, to be durable before the tool runs; always the same.
+        """Return the event of the call, to commit before the tool runs; the same at every call.
 
-        None of a call that waits for its result: it was written when its turn was replaced.
+        No event for a call that waits for its result: `TurnScript.replace` returned it.
         """
         if self._awaited:
             return []
@@ -123,7 +124,7 @@ class ToolScript:
         return self._begun
 
     def end(self, now: float, *, ran: bool = True, **result: Any) -> list[NewEvent]:
-        """Return the event of the result; none if there is one already."""
+        """Return the event of the result; none if there is already a result."""
         if self.outcome is not None:
             return []
         if self._begun is None:
@@ -142,10 +143,10 @@ class ToolScript:
         return [self._event(self.outcome)]
 
     def leave(self, now: float, error: BaseException | None) -> list[NewEvent]:
-        """Return what is left to be written when the block is left; an exception is a failure.
+        """Return the events to write when the block is left; an exception is a failure.
 
-        The model gets the tool's own words, whatever they name: they are what the tool has to say
-        of its arguments. Whoever stops the block does not know how far the tool had come.
+        The model gets the exception's full message, paths included: it is the tool's report on its
+        arguments. After a stop the outcome is unknown.
         """
         if error is None:
             return self.end(now, status="success", content="")
@@ -159,7 +160,7 @@ class ToolScript:
         return self.end(now, status="failed", content=words, error=words[:_LONGEST_ERROR])
 
     def abandoned(self, error: BaseException) -> list[NewEvent]:
-        """Return the event of a call that was interrupted before its block ran."""
+        """Return the result of a call that was interrupted before its block ran."""
         stop = stopped(error) or BY_SOMEBODY
         content = _NEVER_STARTED.format(stop)
         return self.end(
@@ -167,11 +168,11 @@ class ToolScript:
         )
 
     def refuse(self, status: str, reason: str) -> list[NewEvent]:
-        """Return the event of a call that is not executed: ``denied`` or ``skipped``."""
+        """Return the result of a call that is not executed: ``denied`` or ``skipped``."""
         return self.end(self.started_at, ran=False, status=status, content=reason, error=reason)
 
     def deny(self, reason: str) -> list[NewEvent]:
-        """Return the event of a call that the policy denies; none if it was denied before."""
+        """Return the result of a call that the policy denies; none if it was denied before."""
         if self.answers.status_of(self.call.call_id) == "denied":
             return []
         self.require_open()

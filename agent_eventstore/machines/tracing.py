@@ -1,7 +1,7 @@
-"""The span of a turn, a model call or a tool, where somebody traces: begun and ended with events.
+"""OpenTelemetry spans of turns, model calls and tool calls, begun and ended with their events.
 
-By OpenTelemetry's conventions for GenAI, without what was said, which the log has. The ids of trace
-and span stand in the metadata of the events, so that log and trace are found from each other.
+Spans follow OpenTelemetry's conventions for GenAI, without message contents, which the log has. The
+events' metadata holds the ids of trace and span, so log and trace can be found from each other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Tracing", "beside"]
 
 
 def beside(meta: Meta, turn: Meta) -> Meta:
-    """Return the metadata of what was asked for in another span, as that of its turn's own."""
+    """Return metadata from another span with the trace and span ids of the turn."""
     if meta.span_id == turn.span_id:
         return meta
     return meta.model_copy(update={"trace_id": turn.trace_id, "span_id": turn.span_id})
@@ -28,12 +28,12 @@ def beside(meta: Meta, turn: Meta) -> Meta:
 
 @dataclass(slots=True)
 class Tracing:
-    """One span; nothing where nobody traces."""
+    """One span; does nothing if tracing is off."""
 
     _open: Activity | None = None
 
     def begin(self, meta: Meta, name: str, attributes: Mapping[str, Any]) -> Meta:
-        """Begin the span, within that of the metadata; return the metadata of what is within."""
+        """Begin a span as a child of the metadata's; return metadata with the new span's ids."""
         trace, span = meta.trace_id, meta.span_id
         parent = None if trace is None or span is None else (trace, span)
         self._open = telemetry.activity(name, parent, attributes)
@@ -44,7 +44,7 @@ class Tracing:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a span to be described, which has not ended."""
+        """Whether the span has begun and not ended."""
         return self._open is not None
 
     def end(self, attributes: Mapping[str, Any], error_type: str | None = None) -> None:

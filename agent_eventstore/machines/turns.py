@@ -1,4 +1,4 @@
-"""The script of a turn: numbered steps, token totals, and how it ends."""
+"""The script of a turn: its start, numbered steps, token totals, and end."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ _REPLACED = (
 
 @dataclass(frozen=True, slots=True)
 class Branching:
-    """What a turn begins with that takes the place of another.
+    """The branch change of a turn that replaces another.
 
     Attributes:
-        switch: What leaves the active branch; None if nothing does.
-        text: What was said, where the turn answers a message that stays.
+        switch: The events that leave the active branch; None if none do.
+        text: The text of the message, if the turn answers a message that stays.
     """
 
     switch: BranchSwitch | None
@@ -60,7 +60,7 @@ class Branching:
 
 @dataclass(slots=True)
 class TurnScript:
-    """A turn: numbered steps, token totals, and how it ends."""
+    """A turn: its start, numbered steps, token totals, and end."""
 
     meta: Meta
     started_at: float
@@ -84,7 +84,7 @@ class TurnScript:
     def begin(
         self, message: UserMessage | None, branching: Branching | None = None
     ) -> list[NewEvent]:
-        """Return the events of the turn's start and of the input; the same ones every time."""
+        """Return the events of the turn's start and the input, the same ones at every call."""
         if self._begun is None:
             told = {
                 "gen_ai.operation.name": "invoke_agent",
@@ -109,7 +109,7 @@ class TurnScript:
         return self._begun
 
     def next_step(self) -> Meta:
-        """Return the metadata of the next step; steps count from 0, one for each answer."""
+        """Return the metadata of the next step; steps count from 0, one per answer."""
         meta = self.meta.model_copy(update={"step": self.steps})
         self.steps += 1
         return meta
@@ -121,9 +121,10 @@ class TurnScript:
     def rendering(
         self, mode: AskedMode, run: bool | str | None, agent: str | None
     ) -> dict[str, Any]:
-        """Return in which mode, of which run, by which agent and policy a request is rendered.
+        """Return the rendering options of a request: mode, run, agent and tool policy.
 
-        The mode of the turn is the active one; whoever wants none is not told of the turn's run.
+        ``active`` is the turn's mode. With the mode None, the run defaults to none, not to the
+        turn's.
         """
         own = None if mode is None else self.meta.run_id
         return {
@@ -136,7 +137,7 @@ class TurnScript:
     def end(
         self, now: float, status: str = "ok", error: BaseException | str | None = None
     ) -> list[NewEvent]:
-        """Return the event of the turn's end; none if it has ended already."""
+        """Return the event of the turn's end; none if it has already ended."""
         if self.ended:
             return []
         self.ended = True
@@ -163,7 +164,7 @@ class TurnScript:
     def replace(
         self, now: float, script: ToolScript, rest: Sequence[RequestedCall]
     ) -> list[NewEvent]:
-        """Return the events by which the turn ends, and one of its calls waits for others."""
+        """Return the events that end the turn while one of its calls waits for its result."""
         skipped = (self.tool(call, script.conversation_id) for call in rest)
         words = _REPLACED.format(script.call.name)
         end = TurnEnd(
@@ -180,7 +181,7 @@ class TurnScript:
         ]
 
     def _unseen(self) -> list[NewEvent]:
-        """Return what is known of tools that are run elsewhere, and whose results nobody sent."""
+        """Return ``outcome_unknown`` results for tools run elsewhere whose result was not seen."""
         return [
             NewEvent(
                 ToolResult(
@@ -199,15 +200,15 @@ class TurnScript:
     def tool(
         self, call: Executable, conversation_id: UUID, *, idempotent: bool = False
     ) -> ToolScript:
-        """Return the script of a tool call, which belongs to the step that asked for it.
+        """Return the script of a tool call, which belongs to the step that requested it.
 
-        One that recovery has found belongs to the turn that executes it again.
+        A call that recovery found belongs to the turn that executes it again.
         """
         if not isinstance(call, Executable):
             raise TypeError(
-                f"{call!r:.80} cannot be recorded as a tool call: a tool call is one of "
-                "call.tool_calls or recovery.re_executable; what the product does of its own "
-                "accord goes into the turn's input or a notebook"
+                f"{call!r:.80} cannot be recorded as a tool call: pass one of "
+                "call.tool_calls or recovery.re_executable; record the product's own actions "
+                "in the turn's input or a notebook"
             )
         meta = self.meta
         if isinstance(call, RequestedCall):
@@ -232,20 +233,20 @@ class TurnScript:
         tools_from_messages: bool = False,
         agent: str | None = None,
     ) -> CallScript:
-        """Return the script of the next model call; see `Turn.llm_call` for what a prompt does."""
+        """Return the script of the next model call; see `Turn.llm_call` for the arguments."""
         if request is not None and not isinstance(request, Request):
             raise TypeError(
-                f"turn.llm_call takes what turn.context() returned, not {type(request).__name__}: "
-                "messages of your own are handed in as prompt=..."
+                f"turn.llm_call takes the result of turn.context(), not {type(request).__name__}: "
+                "pass your own messages as prompt=..."
             )
         try:
             digest = None if prompt is None else digest_of(prompt)
-        except InvalidEvent:  # it holds objects of an SDK's, such as the message that it answers
+        except InvalidEvent:  # it contains objects of an SDK, such as the message that it answers
             prompt = plain(prompt)
             digest = digest_of(prompt)
         if request is None and digest and self.rendered and self.rendered.digest == digest:
             request = self.rendered
-        # Messages that were made of the log tell it nothing new.
+        # Messages that were rendered from the log contain no new results.
         told_by = None if request else prompt
         model = model or (request.model if request else None)
         key = request.digest if request else digest
@@ -273,7 +274,7 @@ class TurnScript:
         return script
 
     def _failure_of(self, digest: str | None) -> CallScript | None:
-        """Return the last call of this prompt, if it has failed; forget those that went well."""
+        """Return the last call of this prompt if it failed; forget calls that succeeded."""
         self._sent = {key: sent for key, sent in self._sent.items() if sent.message is None}
         sent = self._sent.get(digest or "")
         return sent if sent is not None and sent.error is not None else None
@@ -287,7 +288,7 @@ class TurnScript:
 
 
 def add_usage(total: TokenUsage | None, usage: TokenUsage | None) -> TokenUsage | None:
-    """Return the sum of two usages; a number that neither knows stays unknown."""
+    """Return the sum of two usages; a number that neither has stays None."""
     if total is None or usage is None:
         return total or (usage and usage.model_copy(update={"raw": None}))
     names = [name for name in TokenUsage.model_fields if name not in ("raw", "reported")]
@@ -301,6 +302,6 @@ def add_usage(total: TokenUsage | None, usage: TokenUsage | None) -> TokenUsage 
 
 def _number(usage: TokenUsage, name: str) -> int | None:
     value: int | None = getattr(usage, name)
-    if value is None and name == "total_tokens":  # not every provider says it
+    if value is None and name == "total_tokens":  # not every provider reports it
         return usage.prompt_tokens + usage.completion_tokens
     return value

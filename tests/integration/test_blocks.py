@@ -47,7 +47,7 @@ def test_turn_of_a_conversation_that_was_closed(recording: Recorder) -> None:
     conversation = recording.start()
     begun = conversation.turn("one")
     conversation.close()
-    with pytest.raises(BlockNotOpen, match="was closed: begin its turns before, or open it again"):
+    with pytest.raises(BlockNotOpen, match="was closed: begin turns before that, or open it again"):
         conversation.turn("two")
     with begun as turn:  # begun before, and it ends truthfully
         ask(turn)
@@ -138,7 +138,7 @@ def test_second_answer_of_a_call(recording: Recorder) -> None:
     with recording.start() as conversation, conversation.turn("one") as turn:
         with turn.llm_call() as call:
             call.response(response)
-            with pytest.raises(BlockNotOpen, match=r"has its answer already"):
+            with pytest.raises(BlockNotOpen, match=r"already has an answer"):
                 call.response(response)
 
     assert 1 == len(data_of(recording.store, conversation, "assistant_message"))

@@ -233,7 +233,7 @@ class TestRegenerating:
     def test_nothing_was_said(self, recording: Recorder) -> None:
         """Without a message there is nothing to answer."""
         conversation = recording.start()
-        with pytest.raises(BranchRefused, match="nobody has said"), conversation.regenerate():
+        with pytest.raises(BranchRefused, match="no user message"), conversation.regenerate():
             raise AssertionError
 
 

@@ -189,7 +189,7 @@ def test_tools_that_a_framework_runs(
 def test_answer_of_an_unknown_shape(server: ReplayServer, product: Product) -> None:
     """It reaches the product, which is warned; the log has what came, and no empty answer."""
     server.will(Whole({"generations": [{"text": SAID}]}))
-    with pytest.warns(UnrecordedCall, match="a shape that nobody knows"):
+    with pytest.warns(UnrecordedCall, match="its answer has an unknown format"):
         product.whole()
     log = Log(product)
 

@@ -297,7 +297,7 @@ def test_ignored(server: ReplayServer, plain: OpenAI) -> None:
 
 def test_unknown_policy(plain: OpenAI) -> None:
     """A policy that does not exist is refused at once."""
-    with pytest.raises(ValueError, match="unrecorded='never': it is one of 'warn', 'raise', 'ig"):
+    with pytest.raises(ValueError, match="unrecorded='never': use one of 'warn', 'raise', 'ig"):
         record(plain, unrecorded="never")  # type: ignore[arg-type]
 
 

@@ -135,7 +135,7 @@ def test_library_around_a_client() -> None:
     class Instructor:
         chat = completions = messages = responses = property(lambda self: self)
 
-    with pytest.raises(TypeError, match="Instructor stands around a client"):
+    with pytest.raises(TypeError, match="Instructor wraps a client"):
         record(Instructor())
 
 

@@ -178,5 +178,6 @@ def test_what_cannot_be_forked(recording: Recorder, talked: Conversation) -> Non
         recording.fork(UUID(int=7))
     with pytest.raises(OwnerMismatch):
         recording.fork(talked.id, user_id="bob")
-    with pytest.raises(ForkRefused):
-        recording.fork(talked.id, before=1)
+    for before in (1, 0, -1):
+        with pytest.raises(ForkRefused):
+            recording.fork(talked.id, before=before)

@@ -55,7 +55,7 @@ def test_parts_as_a_provider_has_them(recording: Recorder, part: Any, expected: 
 def test_input_that_is_none(recording: Recorder, said: Any) -> None:
     """It is refused where it is handed in, with what is wanted, and uses up no number."""
     conversation = recording.start()
-    with pytest.raises(InvalidEvent, match="hand in text, a UserMessage, or a list of parts"):
+    with pytest.raises(InvalidEvent, match="pass text, a UserMessage, or a list of parts"):
         conversation.turn(said)
 
     assert 1 == conversation.turn("hi").number
@@ -101,7 +101,7 @@ def test_tool_that_the_model_did_not_ask_for(recording: Recorder, call: Any) -> 
     """A name is not a call; what is one is said."""
     with recording.start() as conversation, conversation.turn("hello") as turn:
         for use in (turn.tool, lambda each: turn.skip(each, "no")):
-            with pytest.raises(TypeError, match=r"a tool call is one of call\.tool_calls"):
+            with pytest.raises(TypeError, match=r"tool call: pass one of call\.tool_calls"):
                 use(call)
 
 
@@ -109,7 +109,7 @@ def test_messages_in_place_of_a_request(recording: Recorder) -> None:
     """They are told from what `context` returns, and where they go is said."""
     with recording.start() as conversation, conversation.turn("hello") as turn:
         messages: Any = [{"role": "user", "content": "hi"}]
-        with pytest.raises(TypeError, match="handed in as prompt="):
+        with pytest.raises(TypeError, match="pass your own messages as prompt="):
             turn.llm_call(messages)
 
 

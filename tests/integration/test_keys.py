@@ -72,7 +72,7 @@ def test_opening_what_is_there_asks_whose_it_is(recording: Recorder, key: str) -
     ("named", "said"),
     [
         ({"key": str(new_id())}, "is a UUID"),
-        ({"key": "a", "conversation_id": new_id()}, "hand in one"),
+        ({"key": "a", "conversation_id": new_id()}, "pass one of them"),
         ({"key": ""}, "is not a conversation"),
         ({"key": "k" * 1_025}, "1,024 bytes"),
         ({"user_id": 42}, "user_id must be text"),

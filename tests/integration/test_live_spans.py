@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
@@ -57,6 +58,18 @@ def sent(tracers: TracerProvider) -> InMemorySpanExporter:
     exporter = InMemorySpanExporter()
     tracers.add_span_processor(SimpleSpanProcessor(exporter))
     return exporter
+
+
+class _Starts(SpanProcessor):
+    """Takes the names of recorders' spans as they begin."""
+
+    def __init__(self, begun: list[str]) -> None:
+        self._begun = begun
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Take a span's name, but not that of a database call."""
+        if span.name == "invoke_agent":
+            self._begun.append(span.name)
 
 
 def _live(sent: InMemorySpanExporter) -> list[ReadableSpan]:
@@ -154,6 +167,19 @@ def test_the_same_for_an_event_loop(store: EventStore, sent: InMemorySpanExporte
         (_told(span)[0], f"{span.parent.span_id:016x}") for span in spans if span.parent is not None
     }
     assert (2, agents) == (len(agents), within)
+
+
+def test_repeated_message_begins_no_span(store: EventStore, tracers: TracerProvider) -> None:
+    """A turn that begins ahead of its block, and was recorded before, has nothing to trace."""
+    with Conversation.start(store) as conversation:
+        with conversation.turn("hi", message_id="m1"):
+            pass
+        begun: list[str] = []
+        tracers.add_span_processor(_Starts(begun))
+        with store.transaction() as connection:
+            turn = conversation.turn("hi", message_id="m1", connection=connection)
+            turn.begin()
+        assert (1, []) == (turn.outcome and turn.outcome.turn, begun)
 
 
 def test_nothing_is_told_of_a_call_where_nobody_traces(

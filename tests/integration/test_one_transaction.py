@@ -135,7 +135,7 @@ def test_begin_is_for_turns_with_a_connection(store: EventStore) -> None:
         with store.transaction() as connection:
             turn = conversation.turn("hi", connection=connection)
             turn.begin()
-            with pytest.raises(BlockNotOpen, match="has begun already"):
+            with pytest.raises(BlockNotOpen, match="has already begun"):
                 turn.begin()
         with turn:
             pass

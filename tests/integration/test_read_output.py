@@ -148,7 +148,7 @@ def test_a_product_may_choose_the_path(recording: Recorder) -> None:
         ask(turn)
         assert {path} == set(told(request_of(turn, tools=reader)))
         for wrong in ("@project/artifacts/../x", "/etc/passwd", "@project/x", "@state/logs/x"):
-            with pytest.raises(ValueError, match="is not an alias: it reads"):
+            with pytest.raises(ValueError, match="is not an alias: write"):
                 use_tool(turn, "x", alias=wrong)
     assert TALE == conversation.resolve(path)
 
@@ -213,5 +213,5 @@ def test_it_is_declared_in_each_format(recording: Recorder, format: str) -> None
 
     assert told(request)
     assert request.tools
-    with pytest.raises(ValueError, match="no declaration for 'neutral'"):
+    with pytest.raises(ValueError, match="no declaration for the format 'neutral'"):
         reader.declaration("neutral")

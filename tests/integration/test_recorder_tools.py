@@ -123,7 +123,7 @@ def test_call_that_runs_again_is_told(
         settle(turn, wanted, "success")
         shown = turn.context(mode=None).messages
 
-    assert "a tool call runs again that has its result" in caplog.text
+    assert "a tool call that has a result runs again" in caplog.text
     assert f"call_id='{wanted.call_id}' tool='{wanted.name}' status='{first}'" in caplog.text
     assert first != "failed" or "no hits" in shown[-1]["content"]
     results = data_of(recording.store, conversation, "tool_result")
