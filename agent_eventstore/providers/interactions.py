@@ -1,7 +1,7 @@
 """Answers of Gemini's Interactions API, whole or streamed.
 
-An interaction is a list of steps: thoughts, what the model says, calls of functions; any other step
-is kept as it came. An interaction that goes on in the background is no answer yet. Gemini's API
+An interaction is a list of steps: thoughts, model output, function calls. Other steps are kept as
+received. An interaction that continues in the background is not an answer yet. Source: Gemini's API
 reference, "Interactions" (2026).
 """
 
@@ -24,7 +24,7 @@ _SILENT = ("interaction.status_update", "step.stop")
 
 
 class InteractionsParser(ChunkParser):
-    """Takes the events of one answer."""
+    """Parses the events of one answer."""
 
     specification: ClassVar[str] = "gemini_interactions"
     server: ClassVar[str | None] = "google"
@@ -55,7 +55,7 @@ class InteractionsParser(ChunkParser):
         self._end(response)
 
     def _step(self, place: Any, step: JsonObject) -> None:
-        """Take a step that is whole, or that begins."""
+        """Add a complete step, or one that begins."""
         kind = self._kinds[place] = text(step.get("type"))
         content = step.get("content", step.get("summary"))
         match kind:
