@@ -226,7 +226,7 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
         is_flag=True,
         expose_value=False,
         callback=_take_verbose,
-        help="Show on stderr what is going on.",
+        help="Show log messages on stderr.",
     )(command)
     # Errors name it, and it is tried where the command was typed.
     command = click.option(

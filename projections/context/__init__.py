@@ -1,10 +1,10 @@
-"""The messages[] view: rows that a fold keeps, and requests that a builder makes of them.
+"""The messages[] view: a fold stores rows, and a builder makes requests from them.
 
 ``fold`` turns events into ``rows``, and ``source`` reads these. ``plans`` groups them, newest
-first, and says what a budget allows; ``planning`` chooses what fits, at which level of ``detail``.
-``formats`` writes it for a provider, ``view`` accounts for it, ``system_part`` composes what stands
-in front, ``settings`` has the limits, ``builder`` puts all of that together, and ``requests`` gives
-back what was sent. Every text that stands for something missing is in ``prompts``.
+first, and defines budgets; ``planning`` chooses what fits, at which level of ``detail``.
+``formats`` writes the plan for a provider, ``view`` accounts for it, ``system_part`` composes the
+messages in front, ``settings`` has the limits, ``builder`` combines all of these, and ``requests``
+restores sent requests. ``prompts`` has every text that replaces missing content.
 """
 
 from projections.context.builder import build

@@ -1,10 +1,10 @@
-"""What a request asks of its provider beside the messages: where its cache keeps the prompt.
+"""Cache parameters of a request, in addition to its messages.
 
-Anthropic, guide "Prompt caching" (2025): at most four breakpoints a request; none on thinking, nor
-on an empty text. A prompt is read again from the longest prefix that ends at one, so they stand
-behind what changes least: tools, system part, what the last step froze, and all that is sent.
-OpenAI, guide "Prompt caching" (2025): prefixes are found without marks, and requests with the same
-``prompt_cache_key`` go to the same machine.
+Anthropic, guide "Prompt caching" (2025): at most four breakpoints per request; none on thinking or
+on an empty text. A prompt is read from the longest cached prefix that ends at a breakpoint, so they
+are placed after the parts that change least: tools, system part, the part frozen by the last step,
+and the whole request. OpenAI, guide "Prompt caching" (2025): prefixes are found without marks, and
+requests with the same ``prompt_cache_key`` are routed to the same machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Json = dict[str, Any]
 def with_parameters(
     view: ContextView, settings: ContextSettings, write: Callable[[Plan], Wire]
 ) -> ContextView:
-    """Return a view with what its settings ask of the provider beside the messages.
+    """Return a view with the request parameters that its settings add to the messages.
 
     Args:
         view: A view.
@@ -70,13 +70,13 @@ def _blocks(messages: Sequence[_Json]) -> list[tuple[str, _Json]]:
 
 
 def _shared(messages: Sequence[_Json], front: Sequence[_Json]) -> int:
-    """Return how many blocks at the beginning are the same."""
+    """Return the number of equal blocks at the beginning."""
     pairs = zip(_blocks(messages), _blocks(front), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def with_marks(messages: Sequence[_Json], ends: Collection[int]) -> tuple[_Json, ...]:
-    """Return messages with a mark on the last block before each end that may have one."""
+    """Return messages with a mark on the last block before each end that allows one."""
     able = [block["type"] in _MARKED for _, block in _blocks(messages)]
     places = {max((n for n in range(end) if able[n]), default=-1) for end in ends}
     number, marked = 0, list[_Json]()

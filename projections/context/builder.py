@@ -1,8 +1,8 @@
-"""The messages of one request: reads the rows that it needs, plans, and writes them in a format.
+"""Builds the messages of one request: reads the rows it needs, plans, and writes a format.
 
-Pure but for the row source: the same rows, injections, tools, settings and model give the same
-bytes, now and in a year. What is sent is the system part, what is told besides, and of the history
-what `projections.context.planning` chose.
+Pure except for the row source: the same rows, injections, tools, settings and model give the same
+bytes, now and in a year. A request consists of the system part, notes to the model, and the part of
+the history chosen by `projections.context.planning`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from projections.tokens import counts as token_counts
 __all__ = ["build"]
 
 _PAGE = 64
-_NATIVE_MARGIN = 0.3  # much of what only its maker can read is encrypted
+_NATIVE_MARGIN = 0.3  # content for its own provider is mostly encrypted
 
 
 def build(
@@ -69,30 +69,30 @@ def build(
     memo: PlanMemo | None = None,
     look_for_levels: LookForLevels = lambda rows: None,
 ) -> ContextView:
-    """Build the messages of a request; costs what the window costs, however long the history.
+    """Build the messages of a request; the cost depends on the window, not on the history.
 
     Args:
         source: The rows of the conversation.
         max_tokens: Upper limit for the prompt's tokens, by this project's own count; by default
             that of the settings.
-        max_messages: Upper limit for the messages, those of the system part included.
+        max_messages: Upper limit for the messages, including those of the system part.
         model: Decides how tokens are counted; stored counts serve all models of their encoding.
-        injections: What stands before the conversation's own system part, or behind it if it was
-            made of events; in this order, and mandatory as that is.
-        tools: The tool declarations that are sent along.
+        injections: Texts before the conversation's own system part, or after it if they come from
+            events; in this order, and mandatory like the system part.
+        tools: The tool declarations sent with the request.
         settings: All other choices.
-        strategy: What loses detail first, instead of the strategy that the settings name.
+        strategy: Chooses what loses detail first, instead of the strategy named in the settings.
         format: The provider's format.
-        provider: Who will be asked: gets back what it made for itself.
-        paths: Whether the paths of outputs that are not shown whole are told.
-        memo: Where the plans of steps are remembered between two reads.
+        provider: The provider that will be called: it gets back the content meant for it only.
+        paths: Whether to give the paths of outputs that are not shown in full.
+        memo: Remembers the plans of steps between two reads.
         look_for_levels: See `projections.context.planning.plan`.
 
     Raises:
-        BudgetInfeasible: What must be sent is over a limit; it names the items and their sizes.
-        EncodingNotBundled: The model needs an encoding that is not carried along.
+        BudgetInfeasible: The mandatory items exceed a limit; the error has the items and sizes.
+        EncodingNotBundled: The model needs an encoding that is not bundled.
         UnknownStrategy: No strategy of that name is registered.
-        ValueError: There is no such format.
+        ValueError: The format does not exist.
     """
     settings = settings or DEFAULTS
     limit = settings.budget() if max_tokens is None else max_tokens
@@ -126,7 +126,7 @@ def build(
 
 
 class _Builder:
-    """One request in the making; see `build` for what it is made of."""
+    """Builds one request; `build` documents the arguments."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class _Builder:
         memo: PlanMemo | None,
         look_for_levels: LookForLevels,
     ) -> None:
-        self._paths, self._pathless = paths, False  # whether that has left one out
+        self._paths, self._pathless = paths, False  # whether any path was left out
         self._lit = dimmer(strategy, source)
         remembers = isinstance(strategy, Hashable) and self._lit is as_it_is
         self._memo = memo if remembers else None
@@ -156,7 +156,7 @@ class _Builder:
             tokenizer, format, provider, added.notes, added.note, tables=settings.tool_tables
         )
         self._reserved = sum(tokens_of(text, tokenizer.name) for text in added.once)
-        # With the limits, all that a plan of the same rows depends on.
+        # Together with the limits, everything that a plan of the same rows depends on.
         chosen = (settings.include_tool_results, settings.tool_tables, settings.system_notes)
         self._memo_key = (strategy, tokenizer.name, format, provider, *chosen)
         self._recall = recall_for(strategy, source, self._recalled)
@@ -177,8 +177,8 @@ class _Builder:
         overhead = count_messages((), self._tokenizer) + declared
         standing = (*front, *mandatory[:1], *summaries)
         fixed = overhead.tokens + self._reserved + sum(group.tokens for group in standing)
-        # What a request without any message is told is known only once it is written: then it is
-        # planned again with that much less.
+        # Notes added to a request without any message are known only after it is written; in that
+        # case, plan again with the budget reduced by their size.
         extra, limit = self._reserved, self._budget.max_tokens
         while True:
             try:
@@ -241,7 +241,7 @@ class _Builder:
             "format": None if self._format == "openai_chat" else self._format,
             "provider": self._provider,
             "without_paths": self._pathless,
-            # What was composed from files is nowhere else in the log.
+            # Texts composed from files are nowhere else in the log.
             "system": [[each.label, each.text] for each in injections if not each.versions],
         }
         return policy | {name: value for name, value in optional.items() if value}
@@ -253,9 +253,9 @@ class _Builder:
         summaries: Sequence[Group],
         overhead: int,
     ) -> tuple[Plan, list[str], Block | None]:
-        """Return the plan, with a block of what is recalled where the strategy retrieves in steps.
+        """Return the plan, with a block of recalled groups if the strategy retrieves in steps.
 
-        There is none while everything fits, nor once the turn itself takes the room of the rest.
+        There is no block while the whole history fits, or when the turn itself needs all the room.
         """
         budget, recall = self._budget, self._recall
         limit, limited = budget.max_tokens, budget.max_messages or budget.max_chars
@@ -276,12 +276,12 @@ class _Builder:
         except BudgetInfeasible:
             block = None
         if block is None:
-            # Room that nothing takes would be given back within the turn, once that needs it.
+            # Unused reserved room would have to be given back later, in the middle of the turn.
             return (*self._plan(front, mandatory, summaries, overhead, budget), None)
         return chosen, ended, block
 
     def _is_divided(self, latest: Group, room: int, rest: int) -> bool:
-        """Whether the history is over its room, and the turn is not over what a block leaves it."""
+        """Whether the history exceeds its room, but the turn fits in what a block leaves."""
         size = 0
         for rows in groups_of(self._source.newest(_PAGE)):
             size += self._grouping.group(rows).tokens
@@ -300,7 +300,7 @@ class _Builder:
         budget: Budget,
         until: tuple[int, int] | None = None,
     ) -> tuple[Plan, list[str]]:
-        """Return the plan within a budget, with ``until`` as if nothing stood after that place."""
+        """Return the plan within a budget; with ``until``, as if nothing came after that place."""
         row, rows = self._source.latest_error(), self._source.newest(_PAGE)
         error = None if row is None else replace(self._grouping.group((row,), ERROR), yields=True)
         rows = since_compaction(rows, self._grouping.compacts, _PAGE, tables=self._grouping.tables)
@@ -313,7 +313,7 @@ class _Builder:
         if self._tokenizer.name != ENCODING:
             rows = detail.ahead(rows, self._tokenizer, _PAGE)
         fixed = overhead + sum(group.tokens for group in front)
-        # Whether the task is whole, and a compaction held, follows from what is said later too.
+        # Later rows also decide whether the task is whole, and whether a compaction is included.
         task = tuple((group.tokens, group.rows[0].full_alias) for group in mandatory[:1])
         window = within(
             (self._grouping.group(each) for each in groups_of(rows)),
@@ -344,7 +344,7 @@ class _Builder:
             )
         except BudgetInfeasible as error:
             if any(label.startswith(COMPACTED) for label in error.mandatory):
-                self._grouping.let_compaction_go()  # sooner without it than not at all
+                self._grouping.let_compaction_go()  # better without it than no request at all
                 return self._plan(front, mandatory, summaries, overhead, budget, until)
             sizes = {f"{group.label} (version {group.key[0]})": group.tokens for group in front}
             held = {name: size for name, size in error.mandatory.items() if name != "fixed part"}
@@ -355,7 +355,7 @@ class _Builder:
         return self._in_chars(front, chosen), ended
 
     def _in_chars(self, front: Sequence[Group], chosen: Plan) -> Plan:
-        """Return a plan without a digest that has more characters than what it stands for."""
+        """Return the plan without its digest if that has more characters than fit."""
         most = self._budget.max_chars
         if most is None or all(each.level != "facts" for each in chosen.groups):
             return chosen
@@ -386,7 +386,7 @@ class _Builder:
         return bare
 
     def written(self, front: Sequence[Group], chosen: Plan) -> Wire:
-        """Return a plan behind a system part in the format of the request."""
+        """Return the system part and a plan, in the format of the request."""
         return self._write(self._rows(front, chosen), provider=self._provider)
 
     def _count(self, rows: Sequence[ContextRow], wire: Wire, overhead: Count) -> Count:

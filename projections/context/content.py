@@ -1,8 +1,8 @@
 """Payloads as messages of OpenAI's chat format: pure functions, one message for each payload.
 
-Rules of the format are those of OpenAI's API reference, "Create chat completion" (2025): users may
-send text, images, audio and files; everybody else sends text only. Strings come out as UTF-8 can
-carry them: half a surrogate pair, which no HTTP client can send, becomes U+FFFD.
+The format's rules are those of OpenAI's API reference, "Create chat completion" (2025): users may
+send text, images, audio and files; all other roles send only text. Strings are made encodable as
+UTF-8: half a surrogate pair, which no HTTP client can send, becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 Message = dict[str, Any]
 
-# Tuples, since a union would be made anew for every message.
+# Tuples, because a union would be created anew for every message.
 _WITH_TEXT = (TextPart, RefusalPart, ReasoningPart)
 _NOT_CONTENT = (ReasoningPart, RefusalPart)
 
@@ -66,7 +66,7 @@ def system(text: str, *, role: str = "system", name: str | None = None) -> Messa
 
 
 def user(payload: UserMessage) -> Message:
-    """Return a user message; a single text is a plain string, anything else a list of parts."""
+    """Return a user message; a single text is a plain string, otherwise a list of parts."""
     parts = [part for part in payload.parts if not isinstance(part, ReasoningPart)]
     content: str | list[Message]
     if not parts:
@@ -81,7 +81,7 @@ def user(payload: UserMessage) -> Message:
 
 
 def assistant(payload: AssistantMessage) -> Message:
-    """Return an assistant message with the provider's own call ids; empty where there is none."""
+    """Return an assistant message with the provider's own call ids; an id may be empty."""
     refusals = [part.text for part in payload.parts if isinstance(part, RefusalPart)]
     spoken = [part for part in payload.parts if not isinstance(part, _NOT_CONTENT)]
     said = scrub(_as_text(spoken, _spoken))
@@ -96,10 +96,10 @@ def assistant(payload: AssistantMessage) -> Message:
 
 
 def tool(payload: ToolResult, name: str | None = None) -> Message:
-    """Return a tool message, without the id of its call: only a request settles that.
+    """Return a tool message, without the id of its call, which is assigned in a request.
 
-    What the status means is said in words, unless the content already says it; and of which tool a
-    preview is, ``name``.
+    The status is explained in words unless it is a success with content; a preview names its tool,
+    ``name``.
     """
     if isinstance(payload.content, str):
         content = payload.content
@@ -124,7 +124,7 @@ def _told(payload: ToolResult, content: str) -> Message:
 
 
 def screen_of(sections: Sections | None) -> str:
-    """Return what stands behind a message for the screen that its sections have; else empty."""
+    """Return the text that follows a message for the screen in its sections; empty without one."""
     screen = without_live_screen(sections.live)[1] if sections else None
     return f"\n\n{scrub(screen)}" if screen else ""
 
@@ -139,7 +139,7 @@ def _with_screen(content: Any, sections: Sections | None) -> Any:
 
 
 def error(payload: LlmError) -> Message:
-    """Return a failed model call as an assistant message: what had arrived, and what went wrong."""
+    """Return a failed model call as an assistant message, with the partial answer and the error."""
     content = prompts.llm_error(
         payload.kind,
         payload.message,
@@ -151,7 +151,7 @@ def error(payload: LlmError) -> Message:
 
 
 def shorter_error(payload: LlmError) -> Message | None:
-    """Return a failed model call with the end of what had arrived; None if that is not shorter."""
+    """Return a failed call with only the end of its partial answer; None if not shorter."""
     partial, said = prompts.end_of(payload.partial_text), prompts.start_of(payload.message)
     if (partial, said) == (payload.partial_text, payload.message):
         return None
@@ -159,17 +159,17 @@ def shorter_error(payload: LlmError) -> Message | None:
 
 
 def user_parts(parts: Sequence[ContentPart]) -> list[Message]:
-    """Return the parts as those of a user message, which alone may hold images and files."""
+    """Return parts as those of a user message; only user messages may hold images and files."""
     return [scrub(_user_part(p)) for p in parts if not isinstance(p, ReasoningPart)]
 
 
 def wire_name(name: str) -> str:
-    """Return the nearest name that the format accepts; empty if nothing is left."""
+    """Return the nearest name that the format accepts; empty if no character remains."""
     return _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME]
 
 
 def scrub(value: Any) -> Any:
-    """Return a JSON value whose strings UTF-8 can carry."""
+    """Return a JSON value whose strings can be encoded as UTF-8."""
     if isinstance(value, str):
         if value.isascii():
             return value
@@ -215,7 +215,7 @@ def _user_part(part: ContentPart) -> Message:
 
 
 def _is_openai_part(raw: object) -> bool:
-    """Whether a part of another maker is one that OpenAI takes, as far as its fields tell."""
+    """Whether another provider's part is valid for OpenAI, judged by its fields."""
     if not isinstance(raw, dict):
         return False
     kind = raw.get("type")
@@ -233,7 +233,7 @@ def _is_openai_part(raw: object) -> bool:
 
 
 def _as_text(parts: Sequence[ContentPart], tell: Callable[[ContentPart], str] | None = None) -> str:
-    """Return parts as one text; pieces of text follow each other as they were streamed."""
+    """Return parts as one text; adjacent text parts are joined without a separator."""
     tell = tell or _part_text
     texts: list[str] = []
     before = False
@@ -250,7 +250,7 @@ def _as_text(parts: Sequence[ContentPart], tell: Callable[[ContentPart], str] | 
 
 
 def _spoken(part: ContentPart) -> str:
-    """Return the text of a part of an answer; what its provider's tools did is told in words."""
+    """Return the text of a part of an answer; the work of a provider's tools is described."""
     return mention(part.raw) if isinstance(part, OtherPart) else _part_text(part)
 
 

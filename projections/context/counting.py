@@ -1,4 +1,4 @@
-"""The counts of tokens in a row of the context: a fold gives the message, the engine counts it."""
+"""Token counts in the rows of the context: a fold gives the message, the engine counts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from projections.tokens import tokenizer_for
 __all__ = ["ENCODING", "CountedMessages"]
 
 ENCODING = "o200k_base"
-"""What the tokens of rows are counted with."""
+"""The encoding in which the tokens of rows are counted."""
 
 _TOKENIZER = tokenizer_for(ENCODING)
 _ENCRYPTED = frozenset({"data", "encrypted_content", "encrypted_stdout"})
@@ -20,15 +20,15 @@ _COUNTED_IN_MESSAGE = frozenset(
     {"text", "tool_use", "message", "words", "function_call", "custom_tool_call"}
 )
 _WEIGHTLESS = frozenset({"call", "id", "signature", "status", "type"})
-_IMAGE = ("result", "image_generation_call")  # bytes, which nobody counts by their length
+_IMAGE = ("result", "image_generation_call")  # image bytes, whose length is not their token count
 
 
 @dataclass(frozen=True, slots=True)
 class CountedMessages:
-    """Fills the tokens of a row's message, and those that its ``native`` adds to a request."""
+    """Fills in the tokens of a row's message, and those that its ``native`` adds to a request."""
 
     def fill(self, values: dict[str, Any], counter: Counter) -> None:
-        """Set the counts of what these columns hold."""
+        """Set the counts for the row's columns."""
         message = values.get("message")
         if message is None:
             return
@@ -42,10 +42,10 @@ class CountedMessages:
 
 
 def _native_tokens(native: Mapping[str, Any], counter: Counter) -> int:
-    """Return the tokens that it adds to a request.
+    """Return the tokens that a row's ``native`` adds to a request.
 
-    Plain text is counted, images as the message of a user would be. What is encrypted is estimated
-    at four bytes a token; nobody but its maker can count it.
+    Plain text is counted, and images as in a user message. Encrypted content, which only its
+    provider can count, is estimated from its bytes.
     """
     blocks = native.get("content", ())
     if "specification" not in native:
@@ -62,7 +62,7 @@ def _native_tokens(native: Mapping[str, Any], counter: Counter) -> int:
 
 
 def _weigh(value: Any, texts: list[str], opaque: list[int], key: str = "") -> None:
-    """Add the texts of a block to those that are counted, and the size of what is encrypted."""
+    """Collect the texts of a block, and add up the size of its encrypted content."""
     if isinstance(value, dict):
         for name, inner in value.items():
             if name not in _WEIGHTLESS and (name, value.get("type")) != _IMAGE:

@@ -1,18 +1,18 @@
-"""Which summary stands for which rows, so that each costs what it newly covers.
+"""The summary that covers each row, stored so that a summary costs only its newly covered rows.
 
-A row that a summary covers names it in ``summarised_by``. When a later summary covers all that an
-earlier one stands for, those rows go on naming the earlier one: the later takes its *label*, and
-only what had not been covered is written. So a thousand summaries of one range, or of all that was
-said so far, write each row once. What is withdrawn with a summary are the rows with its label.
+A row that a summary covers names it in ``summarised_by``. When a later summary covers everything
+that an earlier one covers, those rows keep naming the earlier one: the later one takes over its
+*label*, and only rows not covered before are written. So a thousand summaries of one range, or of
+everything so far, write each row once. Withdrawing a summary uncovers the rows with its label.
 
-The state's ``summaries`` holds, by version, the place of a summary, its label, the ranges of
-versions that are its own (None if they are too many; its label is then its own version), and
-whether it stands: what was covered by its event alone keeps its rows, and what was kept out of the
-context has none. Whichever is forgotten gives its rows its own version, which needs no memory.
+The state's ``summaries`` holds for each summary, by version: its place, its label, its own ranges
+of versions (None if there are too many; its label is then its own version), and whether it stands.
+A summary covered only through its event keeps its rows; one kept out of the context has none. When
+a summary is forgotten, its rows get its own version as label, which needs no memory.
 
-A label may be taken only while every older summary that stands at its places names it too. One that
-is covered by its event alone may not: ``reaching`` tells of a summary that there may be such, and
-``loose`` that a label is not taken any more.
+A label may be taken over only while every older summary that stands at its places names it too. A
+summary covered only through its event does not: ``reaching`` marks a summary that may cover such
+ones, and ``loose`` a label that can no longer be taken over.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from projections.engine.projection import Change, Patch, Put, State
 __all__ = ["cover", "initial", "keep_out", "placed", "reveal"]
 
 Range = tuple[int, int]
-"""Versions from the first to the second, both included."""
+"""An inclusive range of versions."""
 
 MOST_SUMMARIES = 64
 MOST_RANGES = 16
@@ -36,14 +36,14 @@ _Entry = dict[str, Any]
 
 
 def initial() -> State:
-    """Return what is remembered of summaries before the first event."""
+    """Return the state before the first event."""
     return {"summaries": {}, "summarised": 0, "lowest": 0, "forgotten": 0}
 
 
 def cover(state: State, version: int, place: int, ranges: Sequence[Range]) -> list[Change]:
-    """Make the summary at a version stand for what stands in the ranges, or was made there.
+    """Make the summary at a version cover everything at, or written in, the ranges.
 
-    Replaces what `initial` returns. The summary's own row is not among the changes.
+    Replaces the entries that `initial` returns. The summary's own row is not among the changes.
     """
     wanted = joined(ranges)
     entries, changes = _replaced(state, wanted)
@@ -70,24 +70,24 @@ def cover(state: State, version: int, place: int, ranges: Sequence[Range]) -> li
     changes += _hold(entry, version, wanted)
     kept = {key: each for key, each in entries.items() if key in left}
     if entry["reaching"] and (len(wanted) > 1 or place > state["lowest"]):
-        # Those that it covers by their event may stand in what others stand for.
+        # A summary that it covers through its event may stand in the range of another one.
         kept = _loosened(kept)
     return [*changes, *_remember(state, kept, version, entry)]
 
 
 def keep_out(state: State, version: int, place: int) -> list[Change]:
-    """Note a summary that is out of the context, and covers nothing."""
+    """Remember a summary that is out of the context, and covers nothing."""
     entry = _entry(place, label=version, stands=False)
     return _remember(state, state["summaries"], version, entry)
 
 
 def reveal(state: State, new: Sequence[Range], ranges: Sequence[Range]) -> list[Change]:
-    """Show again what the summaries of withdrawn versions stood for; these are forgotten.
+    """Uncover the rows of the summaries at withdrawn versions, and forget these summaries.
 
     Args:
         state: Its entry ``summaries`` is replaced.
-        new: Those of the ranges that had not been withdrawn before.
-        ranges: What is withdrawn.
+        new: The parts of the ranges that had not been withdrawn before.
+        ranges: The withdrawn versions.
     """
     entries = state["summaries"]
     gone = {key: each for key, each in entries.items() if within(ranges, int(key))}
@@ -124,9 +124,9 @@ def _entry(place: int, *, label: int, stands: bool) -> _Entry:
 
 
 def _replaced(state: State, wanted: Sequence[Range]) -> tuple[dict[str, _Entry], list[Change]]:
-    """Return the entries after those that are replaced with their place have let go, and how.
+    """Return the entries after releasing the ranges of summaries covered at their place, and how.
 
-    What else such a summary stood for shows again.
+    The other rows that such a summary covered become visible again.
     """
     entries = dict(state["summaries"])
     changes: list[Change] = []
@@ -148,7 +148,7 @@ def _replaced(state: State, wanted: Sequence[Range]) -> tuple[dict[str, _Entry],
 def _divided(
     entries: dict[str, _Entry], wanted: Sequence[Range]
 ) -> tuple[list[_Entry], dict[str, list[Range] | None]]:
-    """Return whose rows are all covered, and by key what the others keep."""
+    """Return the entries whose rows are all covered, and by key what the others keep."""
     taken: list[_Entry] = []
     left: dict[str, list[Range] | None] = {}
     for key, entry in entries.items():
@@ -165,12 +165,12 @@ def _divided(
 
 
 def _loosened(entries: dict[str, _Entry]) -> dict[str, _Entry]:
-    """Note that a summary may show again whose place lies in what others stand for."""
+    """Mark all labels as not to be taken over: a summary within another's range may reappear."""
     return {key: {**each, "loose": True} for key, each in entries.items()}
 
 
 def _hold(entry: _Entry, version: int, ranges: Sequence[Range] | None) -> list[Change]:
-    """Set what a summary's own ranges are; beyond a number it has its own label instead."""
+    """Set a summary's own ranges; if there are too many, give it its own label instead."""
     if ranges is not None and len(ranges) <= MOST_RANGES:
         entry["ranges"] = [list(each) for each in ranges]
         return []
@@ -193,7 +193,7 @@ def _remember(
         if gone["label"] != oldest:
             changes.append(_labelled(gone["label"], oldest))
         if not gone["ranges"]:
-            # It was known by its place alone, which may lie in what another one stands for.
+            # It had only a place, which may lie in the range of another summary.
             left = _loosened(left)
     state["summaries"] = left
     return changes

@@ -1,11 +1,11 @@
-"""A row's lower levels of detail, and its tokens for a model.
+"""The lower levels of detail of a row, and its tokens for a model.
 
-Rows carry the count of one encoding. For another one the counts are kept beside the rows, in the
-table ``token_counts``: what is active there (see `projections.tokens.counts`) answers for many rows
-in one query, and what it does not know is counted once.
+Rows store the count in one encoding. Counts in other encodings are stored next to the rows, in the
+table ``token_counts``: while that is active (see `projections.tokens.counts`), one query returns
+the counts for many rows, and unknown texts are counted once.
 
-The fold writes a message's columns alone; lower levels are made when a request needs them, see
-`projections.context.levels`.
+The fold writes only the columns of the full message; `projections.context.levels` makes lower
+levels when a request needs them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PLAIN: dict[str, Any] = dict.fromkeys(("given", "result"))
 
 
 def of(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> list[Count]:
-    """Return the tokens of each row's message within a request, in the same order."""
+    """Return the tokens of each row's message within a request, in order."""
     others = [row.message for row in rows if row.encoding != tokenizer.name]
     counted = iter(counts.count_all(others, tokenizer))
     return [
@@ -65,7 +65,7 @@ def of(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> list[Count]:
 
 
 def added(rows: Sequence[ContextRow], tokenizer: Tokenizer, start: Count) -> Count:
-    """Return ``start`` and the tokens of the rows' messages together."""
+    """Return ``start`` plus the tokens of the rows' messages."""
     name = tokenizer.name if tokenizer.exact else None
     others, exact, counted = [], 0, True
     for row in rows:
@@ -83,7 +83,7 @@ def added(rows: Sequence[ContextRow], tokenizer: Tokenizer, start: Count) -> Cou
 
 
 def total(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> int:
-    """Return the tokens of the rows' messages together."""
+    """Return the sum of the tokens of the rows' messages."""
     tokens = 0
     for row in rows:
         if row.encoding != tokenizer.name:
@@ -93,9 +93,9 @@ def total(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> int:
 
 
 def composed(text: str, tokenizer: Tokenizer) -> Count:
-    """Return the tokens of a system message that is made for requests; remembered, not stored.
+    """Return the tokens of a system message composed for requests; cached, not stored.
 
-    The same text goes into request after request: the system part, what was recalled in a turn.
+    The same text is in many requests: the system part, or the groups recalled in a turn.
     """
     return tokenizer.widen(_composed(text, tokenizer.plain))
 
@@ -108,7 +108,7 @@ def _composed(text: str, tokenizer: Tokenizer) -> Count:
 def made_row(
     text: str, count: Count, tokenizer: Tokenizer, place: tuple[int, int], versions: Iterable[int]
 ) -> ContextRow:
-    """Return the row of a system message that a request makes of events, and where it stands."""
+    """Return the row of a system message that a request composes from events, at a place."""
     version, part = place
     return ContextRow(
         version=version,
@@ -121,9 +121,9 @@ def made_row(
 
 
 def digest(text: str, tokenizer: Tokenizer) -> Count:
-    """Return the tokens of a system message of which most lines stood in another one before.
+    """Return the tokens of a system message that shares most of its lines with an earlier one.
 
-    Each line is tokenized once: no token reaches over a line end that a digit follows.
+    Each line is tokenized once: no token spans a line end followed by a digit.
     """
     return tokenizer.widen(_digest(text, tokenizer.plain))
 
@@ -133,7 +133,7 @@ def _digest(text: str, tokenizer: Tokenizer) -> Count:
     lines = _BEFORE_A_NUMBER.split(text)
     ends = [_line(f"{line}\n", tokenizer) for line in lines[:-1]]
     said = sum((*ends, _line(lines[-1], tokenizer)), Count(0))
-    # What is long is cut elsewhere too, and halves of characters are counted together.
+    # Long lines are also split elsewhere, and halves of characters are counted together.
     if not said.exact or max(map(len, lines)) >= WINDOW:
         return _composed(text, tokenizer)
     return count_message({"role": "system", "content": ""}, tokenizer) + said
@@ -145,9 +145,9 @@ def _line(line: str, tokenizer: Tokenizer) -> Count:
 
 
 def ahead(rows: Iterable[ContextRow], tokenizer: Tokenizer, page: int) -> Iterator[ContextRow]:
-    """Yield the rows, having looked for the counts of a page of them in one query.
+    """Yield the rows, after loading the counts of a page of them in one query.
 
-    Counts nothing: a row that nobody asks about costs no tokenizing.
+    Counts nothing: a row that is not used costs no tokenizing.
     """
     source = iter(rows)
     while some := list(islice(source, page)):
@@ -157,19 +157,19 @@ def ahead(rows: Iterable[ContextRow], tokenizer: Tokenizer, page: int) -> Iterat
 
 
 def plain(message: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of a message that is sent as it is, or not at all."""
+    """Return the columns of a message that is only ever sent in full."""
     return {"message": message, **_PLAIN}
 
 
 def detailed(
     message: dict[str, Any], sections: Sections | None = None, preview: Preview | None = None
 ) -> dict[str, Any]:
-    """Return the columns of a message of which a request may need a lower level of detail.
+    """Return the columns of a message that has lower levels of detail.
 
     Args:
         message: The message.
-        sections: What the product wrote for each level.
-        preview: Of a tool's output, what stands with its shorter form.
+        sections: The product's own texts for the levels.
+        preview: The origin of a tool's output, for its shorter form.
     """
     given = {}
     if sections is not None and sections.summary is not None:
@@ -185,9 +185,9 @@ def detailed(
 
 
 def shortened(row: ContextRow) -> ContextRow:
-    """Return a row at less detail; the same one if it has no shorter form.
+    """Return a row in its shorter form; the same row if it has none.
 
-    What is returned has no shorter form itself: it would be one of what is shortened already.
+    The returned row has no shorter form of its own.
     """
     if row.short is None:
         row.note("short", _shortened(row, lower(row)))
@@ -204,7 +204,7 @@ def _shortened(row: ContextRow, shorter: Lower) -> ContextRow:
 
 
 def without_result(row: ContextRow) -> ContextRow:
-    """Return a row that says of a tool's result only that it is not shown; others as they are."""
+    """Return a tool row with a note that its result is not shown; other rows unchanged."""
     if row.kind != "tool":
         return row
     message = {**row.message, "content": EXCLUDED_RESULT}
@@ -213,12 +213,12 @@ def without_result(row: ContextRow) -> ContextRow:
 
 
 class GroupItem(Item):
-    """A group as a strategy sees it; its texts are looked at when a strategy asks for them."""
+    """A group as an item for strategies; its texts are computed on demand."""
 
     __slots__ = ("_rows", "_text")
 
     def __init__(self, group: Group, tokenizer: Tokenizer, relevance: float = 0.0) -> None:
-        """Take the sizes of a group, and how well it answers the intent."""
+        """Take the group's sizes and its relevance to the intent."""
         rows = group.rows
         tokens = group.tokens
         lowers = [lower(row) for row in rows]
@@ -242,12 +242,12 @@ class GroupItem(Item):
 
     @property
     def text(self) -> str:
-        """All that the messages in full say, put together once."""
+        """The text of the full messages, computed once."""
         text: str = self._text
         return text
 
     def __getattr__(self, name: str) -> Any:
-        """Make what was not asked for yet."""
+        """Compute an attribute on first use."""
         make = _MADE.get(name)
         if make is None:
             raise AttributeError(name)
@@ -257,7 +257,7 @@ class GroupItem(Item):
 
 
 def item_of(group: Group, tokenizer: Tokenizer, relevance: float = 0.0) -> Item:
-    """Return a group as a strategy sees it; made once, as groups are held for one tokenizer."""
+    """Return a group as an item, cached because a group is only used with one tokenizer."""
     if relevance:
         return GroupItem(group, tokenizer, relevance)
     if group.item is None:

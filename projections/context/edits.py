@@ -1,8 +1,8 @@
-"""What providers are asked to do with a prompt themselves: compact it, or clear parts of it.
+"""Providers' own context management: requests to compact a prompt, or to clear parts of it.
 
 OpenAI, API reference "Create a model response" (2026): entries of ``context_management``.
-Anthropic, guides "Context editing" (2025) and "Compaction" (2026): edits, each in a beta; of
-several, the clearing of thinking stands first.
+Anthropic, guides "Context editing" (2025) and "Compaction" (2026): edits, each in a beta; the
+clearing of thinking must come first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS = (_COMPACTION, *_BETAS)
 
 
 def managed(format: str, entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the parameters of a call in a format for these entries; other providers' are left."""
+    """Return the call's parameters for these entries in a format; other providers' are ignored."""
     if format == "openai_responses":
         own = [dict(each) for each in entries if each["type"] == _COMPACTION]
         return {"context_management": own} if own else {}

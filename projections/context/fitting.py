@@ -1,8 +1,8 @@
-"""How the groups before a place come down to a size: the planning of one moment.
+"""Planning of one step: reduces the groups from a place back to a size.
 
-Detail is lowered within the newest 128 groups only: what lies beyond is whole if everything up to
-it fits whole, and dropped otherwise; so the cost does not grow with the conversation. What a
-strategy retrieves from beyond joins these.
+Detail is lowered only within the newest 128 groups, so that the cost does not grow with the
+conversation. Older groups are included in full while they fit, and dropped otherwise. Groups that a
+strategy retrieves from beyond are added to the newest ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from projections.tokens import Tokenizer
 __all__ = ["HORIZON", "Fitting", "LookForLevels"]
 
 HORIZON = 128
-"""Groups, from the newest, within which detail is lowered."""
+"""The number of newest groups within which detail is lowered."""
 
 LookForLevels = Callable[[Iterable[ContextRow]], None]
 _Key = tuple[int, int]
@@ -45,15 +45,15 @@ class Fitting:
 
     Attributes:
         past: The history.
-        limit: Tokens of the request.
-        fixed: Tokens of what is sent besides.
-        strategy: What loses detail first.
-        tokenizer: Counts.
-        recall: What the strategy retrieves with, if it does.
-        form: Returns a group that is retrieved in the form in which it can be sent.
-        look_for_levels: Called with the rows that may lose detail, before their levels are asked.
-        teller: Tells of what is older than all that is looked at, if anything is told.
-        sections: Upper limits for the tokens of sections.
+        limit: The most tokens of the request.
+        fixed: The tokens of everything sent in addition to the history.
+        strategy: Decides what loses detail first.
+        tokenizer: Counts tokens.
+        recall: Retrieves groups for the strategy, if it retrieves.
+        form: Converts a retrieved group to the form in which it can be sent.
+        look_for_levels: Called with the rows that may lose detail, before their levels are used.
+        teller: Describes what is older than all groups considered, if enabled.
+        sections: The most tokens of each section.
     """
 
     past: Past
@@ -74,7 +74,7 @@ class Fitting:
         return self.at(0, room)
 
     def size(self, plan: Plan) -> int:
-        """Return the tokens of a request that holds a plan, and nothing since."""
+        """Return the tokens of a request with a plan, and nothing after it."""
         digests = len(plan.told) * header_tokens(DIGEST_HEADER, self.tokenizer)
         older = 0 if plan.older is None else plan.older.tokens
         return self.fixed + plan.tokens + older + digests
@@ -82,15 +82,15 @@ class Fitting:
     def since(
         self, front: Plan, covered: _Key, start: int, aim: Room, *, asked: bool = False
     ) -> Plan | None:
-        """Return a plan as it is, and the groups after it such that they fit.
+        """Return a plan unchanged, followed by the groups after it, reduced until they fit.
 
-        None if they do not, or if there are none, or too many.
+        None if they do not fit, or if there are none, or too many.
 
         Args:
             front: The plan.
-            covered: The place of the newest group that it covers.
-            start: The place from the end of the newest group to be planned.
-            aim: How large a request may be.
+            covered: The place of the newest group in the plan.
+            start: The index, from the end, of the newest group to plan.
+            aim: The permitted size of the request.
             asked: See `Past.with_standing`.
         """
         newer = takewhile(lambda group: group.key > covered, self.past.groups[start:])
@@ -110,7 +110,7 @@ class Fitting:
         )
 
     def at(self, start: int, aim: Room, *, asked: bool = False) -> Plan:
-        """Return the groups from a place on such that they fit."""
+        """Return a plan of the groups from an index back that fits."""
         past = self.past
         past.at(start + HORIZON)
         near = past.with_standing(past.groups[start : start + HORIZON], start, asked=asked)
@@ -123,7 +123,7 @@ class Fitting:
         return self._chosen(near, start, aim, asked=asked)
 
     def _kept_for_older(self, near: Sequence[Group], start: int, aim: Room) -> int:
-        """Return the tokens for what is told of the history before the near groups."""
+        """Return the tokens reserved for the description of the history before the near groups."""
         if self.teller is None or self.past.at(start + HORIZON) is None:
             return 0
         found = {group.key: group for group in near}
@@ -135,7 +135,7 @@ class Fitting:
         return max(min(kept, aim.sections.get("digest", kept)), 0)
 
     def _with_older(self, plan: Plan, start: int, kept: int) -> Plan:
-        assert self.teller is not None  # noqa: S101 - it has said how much is kept
+        assert self.teller is not None  # noqa: S101 - it determined the reserved tokens
         standing = {group.key for group in self.past.standing} | plan.recalled
         sent = (each.group for each in plan.groups if each.level != "dropped")
         keys = [group.key for group in sent if group.key not in standing and not group.label]
@@ -161,7 +161,7 @@ class Fitting:
         return self._reaching(plan, start, aim, asked=asked)
 
     def _whole_within(self, found: Mapping[_Key, Group], start: int, aim: Room) -> bool:
-        """Whether everything from a place on fits; of what does not, no more is read than that."""
+        """Whether all groups from an index back fit; reads no further than needed to decide."""
         room = aim.limit - self.fixed
         size, index, more = sum(map(_tokens, found.values())), start + HORIZON, list[Group]()
         while size <= room and (group := self.past.at(index)) is not None:
@@ -172,10 +172,10 @@ class Fitting:
         return bool(size <= room) and not aim.passed(chain(found.values(), more))
 
     def _reaching(self, plan: Plan, start: int, aim: Room, *, asked: bool) -> Plan:
-        """Return a plan of the near groups with those beyond them, as far as they fit.
+        """Return a plan of the near groups, extended by older groups as far as they fit.
 
-        Where that is far less than the budget, groups that do not fit are passed over, and those
-        for which their section has no room in any case.
+        While the plan is far below the budget, groups that do not fit are skipped; groups for which
+        their section has no room are skipped in any case.
         """
         past, dropped = self.past, set[_Key]()
         found = {each.group.key: each for each in plan.groups}
@@ -212,7 +212,7 @@ class Fitting:
     def _retrieve(
         self, near: Sequence[Group], start: int
     ) -> tuple[list[Group], Mapping[tuple[int, int], float]]:
-        """Return what answers the latest user message from beyond these groups, and all scores."""
+        """Return older groups that answer the latest user message, and the scores of all groups."""
         said = [group for group in near if group.kind == "user"]
         if self.recall is None or not said:
             return [], {}
@@ -237,7 +237,7 @@ class Fitting:
         fixed: int,
         known: Collection[str] = (),
     ) -> tuple[list[Item], Reduced]:
-        """Return groups as items, and what they come to beside what is fixed."""
+        """Return groups as items, and their reduction next to the fixed part."""
         self.look_for_levels(row for group in groups for row in group.rows)
         items: list[Item] = [
             item_of(group, self.tokenizer, scores.get(group.key, 0.0)) for group in groups
@@ -245,9 +245,9 @@ class Fitting:
         said = [item.text for item in items if item.kind == "user"]
         reductions = self.strategy.reductions(items, said[-1] if said else "")
         if not aim.strict and any(item.kind == "summary" for item in items):
-            # A target that cannot be reached is no reason to lose what stands for the rest.
+            # An unreachable target is no reason to lose the summaries of the rest.
             reductions = (each for each in reductions if items[each.item].kind != "summary")
-        # Of what is left out in any case, the facts may be told.
+        # Groups that are left out in any case may still contribute facts.
         left_out = (
             Reduction(n, "facts", why=group.why) for n, group in enumerate(groups) if group.left_out
         )
@@ -269,9 +269,9 @@ class Fitting:
     def _kept(
         self, groups: Sequence[Group], items: Sequence[Item], fixed: int, *, newest: bool
     ) -> set[int]:
-        """Return what is shortened at most: an error that must be sent, and the newest that can be.
+        """Return the groups that are at most shortened: a mandatory error, and the newest group.
 
-        That is the newest group for which there is room beside all that must be sent.
+        That is the newest group for which there is room next to everything mandatory.
         """
         kept = {index for index, group in enumerate(groups) if group.yields}
         room = self.limit - fixed - sum(item.tokens for item in items if item.mandatory)
@@ -290,7 +290,7 @@ class Fitting:
         index: int,
         room: int,
     ) -> int:
-        """Return what is left for a group of a room, and of its section, by what must be sent."""
+        """Return the tokens left for a group, in the room and its section, after mandatory items."""
         name = groups[index].section
         if name not in self.sections:
             return room
@@ -300,7 +300,7 @@ class Fitting:
 
 
 def _told_by(front: Plan) -> set[str]:
-    """Return the facts that a plan sends, as far as they have been looked for."""
+    """Return the facts in a plan's request, as far as they are already computed."""
     told: set[str] = set()
     for each in front.groups:
         if each.item is None or each.level == "dropped":
@@ -316,7 +316,7 @@ def _told_by(front: Plan) -> set[str]:
 def _planned(groups: Sequence[Group], items: Sequence[Item], reduced: Reduced) -> Iterator[Planned]:
     account = (reduced.levels, reduced.sizes, items, reduced.facts, reduced.reasons)
     for group, level, *rest in zip(groups, *account, strict=True):
-        # What is left out in any case is not sent for that the rest has room.
+        # A group that is left out in any case is not sent just because there is room.
         left_out = group.left_out and level == "full"
         yield Planned.whole(group) if left_out else Planned(group, level, *rest)
 

@@ -1,27 +1,26 @@
-"""The projection ``context``: the events of a conversation become the rows of its messages[] view.
+"""The projection ``context``: folds a conversation's events into the rows of its messages[] view.
 
-Every prefix of a log gives rows that make a valid request: an assistant message brings a
-placeholder for each of its tool calls at once, and what is learnt later replaces it. Where facts
-contradict each other:
+The rows of every prefix of a log make a valid request: an assistant message immediately adds a
+placeholder for each of its tool calls, which later events replace. Rules for contradicting events:
 
-- The first ``success`` or ``failed``, ``denied`` or ``skipped`` result of a call stays; it
-  replaces ``not_started`` and ``outcome_unknown``, which replace nothing but placeholders.
-- A result whose call is unknown has no row. A streamed call without an end has none either, until
-  recovery records how it ended.
-- A failed model call is hidden once its retry has failed, unless it had streamed text that the
-  model should go on from. Once its retry has answered, or the call itself, it is hidden in any
-  case, with all that it repeats in turn.
-- A summary hides what it covers through ``summarised_by``, so that withdrawing the summary shows
-  it again (both an older summary and its sources, where one range covered both). An older summary
-  is covered with its event or with its place; in the latter case, what else it stood for shows
-  again. System part, notebook, first and latest user message outlive a summary; readers see to it.
-  See `projections.context.covering`.
-- A system instruction that is out of the context is not an instruction, but what was said at its
-  place: it replaces none, and a request that asks for what was kept out has it there.
-- What is on a branch that is not the active one is hidden as ``inactive``, and shows again when it
-  is gone back to; so do its system part and notebook. A summary that was made there does not: what
-  it stood for shows instead. A result of a call stays with the call, whichever branch it came on.
-- A retraction is final: retracting a retraction changes nothing. Retracting only a tool's result
+- The first ``success``, ``failed``, ``denied`` or ``skipped`` result of a call is final. It
+  replaces ``not_started`` and ``outcome_unknown``, which replace only placeholders.
+- A result of an unknown call has no row. A streamed call that never ended has no row either, until
+  recovery records its end.
+- A failed model call is hidden once its retry has failed, unless it had streamed text from which
+  the model should continue. Once its retry, or the call itself, has answered, it is hidden in any
+  case, with all failures that it retried.
+- A summary hides the rows it covers through ``summarised_by``, so that withdrawing the summary
+  shows them again (including an older summary together with its sources, if one range covered
+  both). An older summary is covered by its event or by its place; in the latter case, the other
+  rows that it covered are shown again. System part, notebook, first and latest user message are
+  always read, even if covered. See `projections.context.covering`.
+- A system instruction outside the context is not an instruction but a message at its place: it
+  replaces no other instruction, and is included in requests that ask for excluded rows.
+- Rows on an inactive branch are hidden as ``inactive`` and shown again when it becomes active, as
+  are its system part and notebook. A summary made on the branch stays hidden: the rows it covered
+  are shown instead. A result stays with its call, whichever branch it was recorded on.
+- A retraction is final: retracting a retraction has no effect. Retracting only a tool's result
   leaves the call with a placeholder, and the call may be answered again.
 """
 
@@ -70,15 +69,15 @@ from projections.engine.projection import Change, Patch, Put, State
 
 __all__ = ["CONTEXT", "ContextProjection"]
 
-_SAID = (None, "text", "error")  # part types of what is said to the user, folded or not
+_SAID = (None, "text", "error")  # part types shown to the user, collapsed or not
 _UNCERTAIN = ("not_started", "outcome_unknown")
-_MOST_EARLIER = 32  # failed calls with a text that one retry may make up for
+_MOST_EARLIER = 32  # failed calls with a text that one retry may replace
 
 
 class ContextProjection:
-    """One row a message of the messages[] view, with its tokens; see the module for the rules.
+    """One row for each message of the messages[] view, with its tokens; see the module for rules.
 
-    Beside them stands what requests take from the conversation: see `projections.context.state`.
+    `projections.context.state` describes what else requests need from the conversation.
     """
 
     name = "context"
@@ -98,7 +97,7 @@ class ContextProjection:
             changes = folded(state, event, event.data)
             oldest = _oldest(changes, event.version)
         else:
-            # What was erased is no longer what was folded.
+            # After an erasure, folded rows may no longer match their events.
             oldest = 1 if event.type == Erasure.type else event.version
         if oldest < event.version:
             state = {**state, "touched": touch(state["touched"], event.version, oldest)}
@@ -107,7 +106,7 @@ class ContextProjection:
 
 
 def _oldest(changes: list[Change], version: int) -> int:
-    """Return the place of the oldest row that the changes of an event reach."""
+    """Return the place of the oldest row that an event's changes affect."""
     oldest = version
     for change in changes:
         oldest = min(oldest, change.key[0]) if isinstance(change, Put) else 1
@@ -145,7 +144,7 @@ def _assistant(state: State, event: RecordedEvent, data: AssistantMessage) -> li
 
 
 def _only_shown(data: AssistantMessage) -> bool:
-    """Whether a message is an event of the user interface, folded away, and nothing more."""
+    """Whether a message is only a collapsed event of the user interface."""
     ui = data.ui
     folded = ui is not None and ui.collapsed is True and ui.part_type not in _SAID
     return folded and not data.tool_calls
@@ -191,7 +190,7 @@ def _call(state: State, event: RecordedEvent, data: ToolCall) -> list[Change]:
         return []
     if known["started"] is not None and known["result"] is None:
         return []
-    # After a stand-in, such as ``not_started``, the call is executed after all: it counts no more.
+    # After a substitute result such as ``not_started``, the call is executed after all.
     memory.update_call(state, data.call_id, started=event.version, result=None)
     held = placeholder(prompts.STARTED)
     return [result_row(data.call_id, held, (event.version,), sealed=True)]
@@ -210,7 +209,7 @@ def _result(state: State, event: RecordedEvent, data: ToolResult) -> list[Change
         text = data.content if isinstance(data.content, str) else ""
         path = data.alias
         if path is None and (data.status != "success" or not text):
-            path = alias_of(data.call_id, text)  # Otherwise the message tells it.
+            path = alias_of(data.call_id, text)  # Otherwise the message has the path.
         held = detailed(message, data.sections, Preview(name, data.status, path))
         held["native"] = chat.of_tool(data)
         held |= place_of(event, message)
@@ -285,7 +284,7 @@ def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Ch
     }
     ranges = up_to(data.versions, event.version)
     changes: list[Change] = []
-    # What was withdrawn before stays so: thousands of retractions of everything are cheap.
+    # Skip versions withdrawn before: thousands of retractions of everything stay cheap.
     new, state["withdrawn"] = not_yet_within(ranges, state["withdrawn"])
     for first, last in new:
         changes += [
@@ -293,7 +292,7 @@ def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Ch
             Patch(TABLE, "summary_version", first, last, withdrawn),
             Patch(TABLE, "result_version", first, last, unanswered),
         ]
-    # A summary stands at a place that it covers, which may be withdrawn without the summary.
+    # A summary's place is within its range, which may be withdrawn without the summary itself.
     for version, place in covering.placed(state, ranges):
         changes.append(Put(TABLE, (place, -version), {"hidden": None}))
     changes += covering.reveal(state, new, ranges)
@@ -326,7 +325,7 @@ def _switch(state: State, event: RecordedEvent, data: BranchSwitch) -> list[Chan
     return changes
 
 
-# Each is given a copy of the state, whose entries it replaces.
+# Each function gets a copy of the state and may replace its entries.
 _FOLDS: dict[type[Any], Callable[[State, RecordedEvent, Any], list[Change]]] = {
     AssistantMessage: _assistant,
     ConversationStart: _start,

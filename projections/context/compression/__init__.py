@@ -1,7 +1,7 @@
-"""Making a conversation smaller: strategies behind one interface, usable without a store.
+"""Compression of conversations: strategies with a common interface, usable without a store.
 
-``compress`` takes plain messages of OpenAI's chat format and returns some that fit, with an
-account of what became of each group:
+``compress`` takes plain messages in OpenAI's chat format and returns messages that fit, with an
+account of each group:
 
 >>> from projections.context.compression import compress
 >>> history = [{"role": "user", "content": "Where is order #W2378156?"}]
@@ -13,9 +13,9 @@ account of what became of each group:
 >>> [(entry.level, entry.why) for entry in done.entries][1]
 ('dropped', 'outside the window, 2 from the end')
 
-A strategy is an ordered list of what goes first (`projections.context.compression.strategy`);
-products register their own under the entry point group ``eventstore.compression``.
-`projections.context` builds on these parts, and nothing here knows of it.
+A strategy is an ordered list of reductions (`projections.context.compression.strategy`); products
+register their own under the entry point group ``eventstore.compression``. `projections.context`
+builds on this package, which does not depend on it.
 """
 
 from projections.context.compression.items import Item, Level, Message, items_of

@@ -1,13 +1,12 @@
-"""Facts that a message states: names, numbers, paths; each found by a plain rule.
+"""Facts that a message states, such as names, numbers and paths, found by simple rules.
 
-A fact is a short literal that a later tool call may need again, letter for letter: an order
-number, a date, a path, a person's name. It must survive before the prose around it does. Numbers
-that only say how much (prices, counts) are none. The rules are plain patterns, so that the same
-text gives the same facts for ever; whoever changes them raises the version of the projection that
-stores their answers.
+A fact is a short literal that a later tool call may need verbatim: an order number, a date, a path,
+a person's name. It must be kept longer than the prose around it. Plain quantities (prices, counts)
+are not facts. The rules are regular expressions, so the same text always gives the same facts.
+When you change a rule, raise the version of the projection that stores the facts.
 
-Messages are in OpenAI's chat format, but nobody has checked them: what is odd in them is skipped.
-Tool calls may be of functions, of custom tools, or in the older single form.
+Messages are in OpenAI's chat format but unvalidated: malformed parts are skipped. Tool calls may be
+of functions, of custom tools, or in the older form with a single call.
 """
 
 from __future__ import annotations
@@ -34,23 +33,23 @@ __all__ = [
 
 FactKind = Literal["identifier", "name", "phrase", "term"]
 """``identifier``: an id, date, path, address; ``name``: a proper noun; ``phrase``: a short value
-of several words; ``term``: a word of some fixed vocabulary, such as a status."""
+of several words; ``term``: a word of a fixed vocabulary, such as a status."""
 
 MOST_FACTS = 64
-"""Of one message; beyond, those in front stay."""
+"""The most facts of one message; the first ones are kept."""
 
 _DEEPEST = 100
 _BRACKET = re.compile(r"[\[\]{}]")
 
-_READ = 100_000  # characters of a text that are looked at
+_READ = 100_000  # characters of a text that are scanned
 _LONGEST_TERM = 48
 _LONGEST_PHRASE = 64
 _LEAST_DIGITS = 5
 _LEAST_NUMBER = 10**_LEAST_DIGITS
 
-# ASCII on purpose: in a text without blanks between words, an identifier ends where they begin.
-# What stands before, and how long it may be, keep the time linear on runs without an end. Plain
-# words hold no fact, and a literal no blank: the second line passes over most of a prose at once.
+# ASCII on purpose: in a text without spaces between words, an identifier ends where they begin.
+# Lookbehinds and length limits keep the time linear on endless runs. Plain words hold no fact, and
+# a literal contains no space: the second line skips most of a prose text at once.
 _LITERAL = re.compile(
     r"(?=[\w~.@/#-])(?:"
     r"(?<!\S)(?:[a-z]++[.,;:!?]?(?:\s++|\Z))+"
@@ -69,7 +68,7 @@ _CJK = re.compile(r"[\u3041-\u30fa\u4e00-\u9fa5\uac00-\ud7a3]")
 
 
 def texts_of(message: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the texts of a message's content, without those of its tool calls."""
+    """Yield the texts of a message's content, excluding its tool calls."""
     content = message.get("content")
     if isinstance(content, str):
         yield content
@@ -81,7 +80,7 @@ def texts_of(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def calls_of(message: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return name and arguments of each tool call, in their order."""
+    """Return name and arguments of each tool call, in order."""
     calls = message.get("tool_calls")
     older = message.get("function_call")
     if calls is None and older is None:
@@ -94,9 +93,9 @@ def calls_of(message: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def json_of(text: str) -> Any:
-    """Return the JSON object or list that a text is; None if it is something else.
+    """Return the JSON object or list in a text, or None.
 
-    None also where it is nested so deep that how much of the stack is left would decide.
+    Also None if it is nested so deeply that the result would depend on the remaining stack.
     """
     if not may_be_json(text):
         return None
@@ -107,7 +106,7 @@ def json_of(text: str) -> Any:
 
 
 def may_be_json(text: str) -> bool:
-    """Whether a text begins as a JSON object or list does, and nests no deeper than is looked."""
+    """Whether a text begins like a JSON object or list, and is not nested too deeply."""
     if text[:1] not in ("{", "["):
         return False
     if text.count("{") + text.count("[") <= _DEEPEST:
@@ -130,14 +129,14 @@ def _name_and_arguments(call: Mapping[str, Any]) -> tuple[str, str]:
 
 
 class Fact(NamedTuple):
-    """A literal, and what kind of one."""
+    """A literal and its kind."""
 
     text: str
     kind: FactKind
 
 
 def facts_of_text(text: str) -> Iterator[Fact]:
-    """Yield the facts of prose, as they come; some more than once."""
+    """Yield the facts of prose in order, possibly with repetitions."""
     for found in _LITERAL.finditer(text, 0, _READ):
         literal = found[1]
         if literal is None:
@@ -147,13 +146,13 @@ def facts_of_text(text: str) -> Iterator[Fact]:
         elif literal[0].isupper() and len(literal) > 2 and not _begins_sentence(text, found):
             yield Fact(literal, "name")
     if text.isascii():
-        return  # No quotation mark of these is.
+        return  # None of the quotation marks is ASCII.
     for quoted in _QUOTED.finditer(text, 0, _READ):
         yield Fact(quoted.group(1), "phrase")
 
 
 def names_identifier(text: str) -> bool:
-    """Whether there is an identifier among the facts of prose: told by the first."""
+    """Whether prose contains an identifier; stops at the first."""
     for found in _LITERAL.finditer(text, 0, _READ):
         literal = found[1]
         if literal is not None and not literal.isalpha() and _is_identifier(literal):
@@ -162,7 +161,7 @@ def names_identifier(text: str) -> bool:
 
 
 def facts_of_json(value: Any) -> Iterator[Fact]:
-    """Yield the facts of a JSON value, in its order; keys only where they are identifiers."""
+    """Yield the facts of a JSON value in order; keys only if they are identifiers."""
     if isinstance(value, dict):
         if value.keys() == {"columns", "rows"}:
             value = {"rows": value["rows"]}  # A table's columns are keys.
@@ -180,7 +179,7 @@ def facts_of_json(value: Any) -> Iterator[Fact]:
 
 
 def facts_of_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[Fact, ...]:
-    """Return the distinct facts of messages in OpenAI's chat format, in their order."""
+    """Return the distinct facts of messages in OpenAI's chat format, in order."""
     found: dict[str, Fact] = {}
     for message in messages:
         here: dict[str, Fact] = {}
@@ -196,9 +195,9 @@ def facts_of_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[Fact, ...]
 def lasting_facts(
     messages: Iterable[Mapping[str, Any]], shorter: Iterable[Mapping[str, Any]]
 ) -> tuple[Fact, ...]:
-    """Return the facts of messages that their shorter form holds too.
+    """Return the facts of messages that their shorter form contains too.
 
-    So no level of detail holds a fact that a higher one lacks.
+    So no level of detail holds a fact that a higher level lacks.
     """
     facts = facts_of_messages(messages)
     if not facts:
@@ -234,12 +233,12 @@ def _facts_of_value(value: str) -> Iterable[Fact]:
 
 
 def _is_whole(text: str) -> bool:
-    """Whether the text holds no half of a surrogate pair."""
+    """Whether a text contains no half of a surrogate pair."""
     return _SURROGATE.search(text) is None
 
 
 def _is_identifier(literal: str) -> bool:
-    """Whether a literal, which has not letters alone, is an identifier."""
+    """Whether a literal, which does not consist of letters only, is an identifier."""
     if "@" in literal or "/" in literal or "_" in literal or _DATE.fullmatch(literal):
         return True
     if not any(map(str.isalpha, literal)):

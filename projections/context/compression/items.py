@@ -1,8 +1,8 @@
-"""What a strategy chooses from: the groups of a conversation, each at several levels of detail.
+"""The items that a strategy reduces: groups of messages, each available at several levels.
 
-An item is what must stay together: an assistant message with the results of its calls, or any
-other message alone. It can be sent in ``full`` (as it is), ``shortened`` (the same messages,
-shorter), as its ``facts`` (in one line of a digest), or not at all (``dropped``).
+An item is a group of messages that must stay together: an assistant message with the results of its
+calls, or any other message by itself. It can be sent in ``full`` (unchanged), ``shortened`` (the
+same messages, shorter), as its ``facts`` (in one line of a digest), or not at all (``dropped``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["LEVELS", "SUMMARIES", "Item", "Level", "Message", "items_of", "secti
 Message = Mapping[str, Any]
 Level = Literal["full", "shortened", "facts", "dropped"]
 SUMMARIES = ("CONVERSATION_SUMMARY", "CONVERSATION_DIGEST", "SUMMARY")
-"""What a system message begins with that stands for earlier messages."""
+"""The first word of a system message that stands for earlier messages."""
 
 _SECTIONS = {"user": "user", "summary": "summaries"}
 LEVELS: tuple[Level, ...] = ("full", "shortened", "facts", "dropped")
@@ -28,21 +28,21 @@ LEVELS: tuple[Level, ...] = ("full", "shortened", "facts", "dropped")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One group of messages, oldest first in every sequence of them.
+    """One group of messages; all sequences are ordered oldest first.
 
     Attributes:
-        key: Its place in the conversation, ascending: version and part of its first message.
-        kind: ``user``, ``assistant``, ``error``, ``summary``, or another that a product has.
-        messages: As they are, in OpenAI's chat format.
-        tokens: Of these.
-        shorter: The same messages at less detail; None if there is no shorter form.
-        shorter_tokens: Of those; equal to ``tokens`` without a shorter form.
-        facts: What a digest may tell, in the order of the messages.
-        told: What a digest tells instead, if the product wrote one.
-        label: What stands before them there.
-        mandatory: Why it must be sent in full, for errors and the ledger; empty for others.
+        key: Its position in the conversation, ascending: version and part of its first message.
+        kind: ``user``, ``assistant``, ``error``, ``summary``, or a product's own kind.
+        messages: The full messages, in OpenAI's chat format.
+        tokens: The tokens of the full messages.
+        shorter: The same messages with less detail; None if there is no shorter form.
+        shorter_tokens: The tokens of ``shorter``; equal to ``tokens`` without a shorter form.
+        facts: The facts for a digest, in the order of the messages.
+        told: The digest's text instead of the facts, if the product wrote one.
+        label: The prefix of its line in the digest.
+        mandatory: The reason why it must be sent in full, for errors and the ledger; else empty.
         relevance: How well it answers the intent, from 0.0; set for strategies that retrieve.
-        worth: What it scores at any age, once it was asked for; see `scoring`.
+        worth: The parts of its score that do not depend on age, once computed; see `scoring`.
     """
 
     key: tuple[int, int]
@@ -59,32 +59,32 @@ class Item:
     worth: tuple[tuple[str, int], ...] | None = field(default=None, compare=False, repr=False)
 
     def note_worth(self, worth: tuple[tuple[str, int], ...]) -> None:
-        """Hold what it scores at any age; it is not part of its value."""
+        """Store the age-independent score parts; they are not part of the item's value."""
         object.__setattr__(self, "worth", worth)
 
     @property
     def has_shorter(self) -> bool:
-        """Whether there is a shorter form; tells it without making one."""
+        """Whether there is a shorter form; does not create it."""
         return self.shorter_tokens < self.tokens
 
     @property
     def section(self) -> str:
-        """The section that it belongs to, as long as it is no line of the digest."""
+        """The section to which it belongs, unless it is a line of the digest."""
         return section_of(self.kind, len(self.messages))
 
     @property
     def text(self) -> str:
-        """All that the messages in full say, for scoring."""
+        """The text of the full messages, for scoring."""
         return text_of(self.messages)
 
 
 def text_of(messages: Iterable[Message]) -> str:
-    """Return all that messages say: contents, names and arguments of tool calls."""
+    """Return the text of messages: contents, and names and arguments of tool calls."""
     return "\n".join(_texts(messages))
 
 
 def section_of(kind: str, messages: int) -> str:
-    """Return the section of a group that begins with a message of a kind and has so many."""
+    """Return the section of a group with this first kind and number of messages."""
     if kind in _SECTIONS:
         return _SECTIONS[kind]
     return "tools" if messages > 1 else "assistant"
@@ -93,8 +93,8 @@ def section_of(kind: str, messages: int) -> str:
 def items_of(messages: Iterable[Message], tokenizer: Tokenizer) -> list[Item]:
     """Return the items of plain messages, for use without a store.
 
-    The key of an item is the place of its first message, from 1. The system messages that are no
-    summaries, the first and the latest user message are mandatory.
+    The key of an item is the position of its first message, from 1. Mandatory are the system
+    messages that are not summaries, and the first and the latest user message.
     """
     groups = list(_groups(list(messages)))
     users = [place for place, group in groups if group[0].get("role") == "user"]

@@ -1,23 +1,23 @@
 """Document 000's first strategy: key messages by rules and scores, without a model.
 
-Its selection and its fallbacks are one list here, in the order that costs an agent least:
+The document's selection and fallbacks form one list here, ordered by what costs an agent least:
 
-1. Talk that no rule keeps (intermediate prose, errors) goes, lowest score first: it can be said
-   again, and nothing refers to it.
-2. Tool results shrink to a preview, lowest score first, so that old and large ones lead. They come
-   before any user text, as a whole result can be read again and what a user said cannot.
+1. Messages that no rule keeps (intermediate prose, errors) go, lowest score first: they can be
+   repeated, and nothing refers to them.
+2. Tool results shrink to a preview, lowest score first, so old and large ones come first. They
+   precede any user text, because a full result can be read again, but a user's words cannot.
 3. Long texts of assistants, then of users, are shortened, oldest first.
-4. Whole groups from before the last four rounds go: talk, tool groups, decisions, user messages,
-   then summaries, each lowest score first. The document drops all of these at once; one after the
-   other keeps as many as fit.
-5. What has gone has left its facts in the digest until now. These go: terms, phrases, names, then
-   identifiers, each lowest score first.
-6. The last four rounds go, oldest round first, and of each the user message last, so that no
-   answer outlives its question; then their facts. At the end only what is mandatory is left.
+4. Whole groups before the last four rounds go: other messages, tool groups, decisions, user
+   messages, then summaries, each lowest score first. The document drops all of these at once;
+   dropping them one by one keeps as many as fit.
+5. Until now, removed messages have left their facts in the digest. These go: terms, phrases,
+   names, then identifiers, each lowest score first.
+6. The last four rounds go, oldest round first, and in each the user message last, so that no
+   answer outlives its question; then their facts. In the end only mandatory messages are left.
 
-Kept by rule up to step 4 are user messages, decisions and completions, complete tool groups,
-summaries and the newest groups. On real agent transcripts cut to half, leaving the facts behind
-keeps twice as many calls possible as dropping at once.
+Up to step 4, rules keep user messages, decisions and completions, complete tool groups, summaries
+and the newest groups. On real agent transcripts cut to half, keeping the facts makes twice as many
+later calls possible as dropping messages at once.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _TOOLS, _DECISIONS, _USERS, _SUMMARIES, _TALK = "tool group", "decision", "user"
 
 @dataclass(frozen=True, slots=True)
 class KeyMessages:
-    """Keeps key messages: rules first, then scores, by whole groups.
+    """Keeps key messages: first by rules, then by scores, in whole groups.
 
     Attributes:
-        recent: How many of the newest groups are kept by rule.
-        rounds: How many of the last rounds are the last to go.
+        recent: The number of newest groups kept by rule.
+        rounds: The number of last rounds that are reduced last.
     """
 
     recent: int = 8
@@ -60,16 +60,16 @@ class KeyMessages:
     version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of rounds or groups."""
+        """Reject invalid numbers of rounds or groups."""
         require_counts(rounds=self.rounds, recent=self.recent)
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
-        """Return the reductions in the order above; ``intent`` does not matter."""
+        """Return the reductions in the order above; ``intent`` is ignored."""
         return _Ranked(items, self.recent, self.rounds).reductions()
 
 
 class _Ranked:
-    """The items that may lose detail, each with its score and with the rule that keeps it."""
+    """The reducible items, each with its score and the rule that keeps it."""
 
     def __init__(self, items: Sequence[Item], recent: int, rounds: int) -> None:
         self._items = items
@@ -83,7 +83,7 @@ class _Ranked:
         }
 
     def _why(self, index: int) -> str:
-        """Return the score of an item in words, which are put together once."""
+        """Return an item's score in words, cached."""
         told = self._told.get(index)
         if told is None:
             told = self._told[index] = str(self._scores[index])

@@ -1,9 +1,9 @@
-"""What a user's words leave behind however old they are: rules to the letter, and identifiers.
+"""The parts of user messages that are kept however old they are: rules verbatim, and identifiers.
 
 A rule is a sentence of obligation ("A must never be charged in euro"), which no list of facts can
-stand for. Of the other sentences that name an identifier, that and the names around it stay. Plain
-patterns, so that the same text leaves the same for ever; whoever changes them raises the version
-of the projection `context`, which notes whose words leave anything.
+replace. From other sentences with an identifier, the identifier and the names next to it are kept.
+The patterns are regular expressions, so the same text always gives the same result. When you change
+them, raise the version of the projection `context`, which marks the messages with such parts.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from projections.context.compression.facts import facts_of_text, names_identifie
 
 __all__ = ["MOST_READ", "Lasting", "lasting_of", "leaves_anything"]
 
-MOST_READ = 8_000  # characters of a message that are looked at
+MOST_READ = 8_000  # characters of a message that are scanned
 _LONGEST_RULE = 240
 _MOST_RULES = 4  # of one message
 _MOST_FACTS = 12
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
-_IDENTIFIES = re.compile("[0-9@/_]")  # what no identifier is without
+_IDENTIFIES = re.compile("[0-9@/_]")  # every identifier contains one of these
 _OBLIGING = (
     "must",
     "never",
@@ -39,11 +39,11 @@ _OBLIGES = re.compile(
 
 
 class Lasting(NamedTuple):
-    """What is left of a message.
+    """The lasting parts of a message.
 
     Attributes:
-        rules: Sentences of obligation, as they were said.
-        facts: Identifiers of other sentences, with the names that stand in these.
+        rules: Sentences of obligation, verbatim.
+        facts: Identifiers in other sentences, with the names in the same sentences.
     """
 
     rules: tuple[str, ...]
@@ -54,7 +54,7 @@ _NOTHING = Lasting((), ())
 
 
 def lasting_of(text: str) -> Lasting:
-    """Return what a user's text leaves behind; often nothing."""
+    """Return the lasting parts of a user's text; often none."""
     rules: list[str] = []
     facts: dict[str, None] = {}
     for said, obliges in _left(text):
@@ -69,12 +69,12 @@ def lasting_of(text: str) -> Lasting:
 
 
 def leaves_anything(text: str) -> bool:
-    """Whether `lasting_of` finds anything in a text: told by the first that there is."""
+    """Whether `lasting_of` finds anything in a text; stops at the first find."""
     return next(_left(text), None) is not None
 
 
 def _left(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield each sentence that leaves something, and whether it is a rule."""
+    """Yield each sentence with a lasting part, and whether it is a rule."""
     obliges = _may_oblige(text)
     if not (obliges or _IDENTIFIES.search(text)):
         return
@@ -89,11 +89,11 @@ def _left(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _may_oblige(text: str) -> bool:
-    """Whether a text may hold a word of obligation; plain searches take a tenth of the time."""
+    """Whether a text may contain a word of obligation; plain searches are ten times as fast."""
     if not text.isascii():
         return _OBLIGES.search(text) is not None
     lowered = text.lower()
-    for word in _OBLIGING:  # A loop, since every message of a user comes through.
+    for word in _OBLIGING:  # A loop, because every user message passes here.
         if word in lowered:
             return True
     return False

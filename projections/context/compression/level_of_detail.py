@@ -1,12 +1,12 @@
-"""Strategies by age: what is old loses detail first, or drops out of a window.
+"""Strategies by age: old messages lose detail first, or drop out of a window.
 
-`LevelOfDetail` lets the history fade: an item of age ``a`` (the newest is 1) is shortened under the
-pressure under which one sixteen times as old becomes its facts, and one sixty-four times as old
-loses its identifiers. Facts go one by one. No single age is a border, and the newest messages are
-the last to be touched.
+`LevelOfDetail` fades the history: at the pressure at which an item of age ``a`` (the newest is 1)
+is shortened, an item sixteen times as old becomes its facts, and one sixty-four times as old loses
+its identifiers. Facts are dropped one by one. There is no fixed age limit, and the newest messages
+are reduced last.
 
-`LiveSummary` leaves the newest input or tool result as it is, and sends summaries of all others.
-`SlidingWindow` is the plainest strategy: the newest groups as they are, nothing of what is older.
+`LiveSummary` keeps the newest input or tool result unchanged, and sends summaries of all others.
+`SlidingWindow` is the simplest strategy: it keeps the newest groups unchanged and drops older ones.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ __all__ = ["LevelOfDetail", "LiveSummary", "SlidingWindow"]
 
 _SUMMARY = 64
 _TO_FACTS = 4
-_UNIT = 8  # by how much the age of any other group counts for more than that of the newest
-# Weights below that of the facts, as a fact can leave only what has become one.
+_UNIT = 8  # the factor by which age counts more for all groups except the newest
+# Weights below that of the facts, because only an item at ``facts`` can lose facts.
 _FACTS: dict[FactKind, int] = {"term": 4, "phrase": 3, "name": 2, "identifier": 1}
 _NO_ROOM = "no room for all of its facts"
 
 
 @dataclass(frozen=True, slots=True)
 class LevelOfDetail:
-    """Lowers detail with age: full, shortened, facts, and of these one by one."""
+    """Lowers detail with age: from full to shortened to facts, which are dropped one by one."""
 
     name: ClassVar[str] = "level_of_detail"
     version: ClassVar[int] = 1
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterator[Reduction]:
-        """Yield the reductions in the order of weight times age; ``intent`` does not matter."""
-        # A summary stands for all that is older than it, and to the newest group nobody has
-        # answered yet: they are the last to go.
+        """Yield the reductions in the order of weight times age; ``intent`` is ignored."""
+        # A summary replaces everything older than it, and the newest group has not been answered
+        # yet: they are reduced last.
         newest = len(items) - 1
         ages = {
             index: 1 if item.kind == "summary" or index == newest else _UNIT * (len(items) - index)
@@ -64,9 +64,9 @@ class LevelOfDetail:
 
 
 class LiveSummary(LevelOfDetail):
-    """The newest input or tool result as it is, all others as their summaries (document 004).
+    """Sends the newest input or tool result unchanged, all others as summaries (document 004).
 
-    Beyond the budget, detail is lowered with age.
+    Over the budget, detail is lowered with age.
     """
 
     __slots__ = ()
@@ -100,13 +100,13 @@ def _facts(items: Sequence[Item], order: Sequence[int], kind: FactKind) -> Itera
 
 
 class SlidingWindow:
-    """Drops whole groups, oldest first; nothing is ever shortened."""
+    """Drops whole groups, oldest first; never shortens."""
 
     name = "sliding_window"
     version = 1
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
-        """Return a drop for each item that is not mandatory; ``intent`` does not matter."""
+        """Return a drop for each item that is not mandatory; ``intent`` is ignored."""
         return [
             Reduction(
                 index, "dropped", why=f"outside the window, {len(items) - index} from the end"

@@ -1,9 +1,9 @@
-"""A summary by a model of what a history has lost: when one is due, of what, and how it is asked.
+"""Summaries by a model of the reduced part of a history: when one is due, of what, and the prompt.
 
-Pure but for the product's callable. Until there is a summary, and whenever the model fails, the
-base strategy's plan stands as it is, so a request never waits for a summary. Whoever stores the
-text records it as a ``summary`` event for the versions of the request; from then on it is an item
-like others, and the next summary takes it in.
+Pure except for the product's callable. The base strategy's plan is used until there is a summary,
+and whenever the model fails, so a request never waits for a summary. The caller stores the text as
+a ``summary`` event for the versions in the request; from then on it is an item like others, and the
+next summary includes it.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class SummaryRequest:
     """A summary that is due.
 
     Attributes:
-        versions: What it will stand for, ascending: of each group the version of its first
-            message, of an earlier summary the version of its event.
+        versions: The versions to cover, ascending: for each group the version of its first message,
+            for an earlier summary the version of its event.
         messages: The prompt, in OpenAI's chat format.
-        indexes: The same groups, by their place among the items.
+        indexes: The same groups, by their index among the items.
     """
 
     versions: tuple[int, ...]
@@ -61,7 +61,7 @@ class SummaryRequest:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What came of a request: a text, or in words why there is none."""
+    """The result of a request: a text, or the reason why there is none."""
 
     text: str = ""
     failure: str = ""
@@ -69,11 +69,11 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class LlmSummary:
-    """Reduces as its base strategy does, and has what went lost summarised by a model.
+    """Reduces like its base strategy, and has a model summarise the reduced messages.
 
     Attributes:
-        summarize: The product's callable; None: never, the base strategy alone.
-        base: Name of the strategy that decides what goes, or the strategy.
+        summarize: The product's callable; with None, no summary is ever due.
+        base: The strategy that decides what is reduced, or its name.
         least_tokens: See `summary_due`.
     """
 
@@ -85,12 +85,12 @@ class LlmSummary:
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of tokens."""
+        """Reject an invalid number of tokens."""
         require_counts(least_tokens=self.least_tokens)
 
     @property
     def retrieves(self) -> bool:
-        """Whether the base strategy looks at relevance."""
+        """Whether the base strategy uses relevance."""
         return bool(getattr(strategy_of(self.base), "retrieves", False))
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
@@ -98,13 +98,13 @@ class LlmSummary:
         return strategy_of(self.base).reductions(items, intent)
 
     def due(self, items: Sequence[Item], levels: Sequence[Level]) -> SummaryRequest | None:
-        """Return the summary that is due, None if none is or nobody could write it."""
+        """Return the summary that is due, or None if none is, or without a callable."""
         if self.summarize is None:
             return None
         return summary_due(items, levels, least_tokens=self.least_tokens)
 
     def write(self, request: SummaryRequest) -> Written:
-        """Ask the model; whatever it raises, and an empty answer, becomes a failure in words."""
+        """Call the model; an exception or an empty answer becomes a failure in words."""
         if self.summarize is None:
             return Written(failure="no callable to summarise with")
         try:
@@ -124,18 +124,20 @@ def summary_due(
     least_tokens: int = _LEAST_TOKENS,
     most_tokens: int = _MOST_TOKENS,
 ) -> SummaryRequest | None:
-    """Return the summary that is due: of the oldest groups that lost their texts.
+    """Return the summary that is due, of the oldest groups that lost their texts, or None.
 
-    These are the groups that were dropped or left only facts, from the oldest up to the first that
-    is still sent. Mandatory groups stay out, and so does what an earlier summary covers: it is no
-    item any more. The earlier summaries themselves are taken in, so that one replaces them.
+    These are the groups that were dropped or reduced to facts, from the oldest up to the first that
+    is still sent. Mandatory groups are excluded, as are rows covered by an earlier summary, which
+    are no longer items. Earlier summaries themselves are included, so that one summary replaces
+    them.
 
     Args:
         items: Oldest first.
-        levels: What each of them came to.
-        least_tokens: None is due for less, so there is a new one only after that much was lost.
-        most_tokens: Of what one request holds, by the groups' own counts; beyond, shorter forms
-            stand for groups, and what still exceeds it waits for the next summary.
+        levels: The level of each item.
+        least_tokens: No summary is due for fewer lost tokens, so a new one is only due after that
+            many have been lost since the last.
+        most_tokens: The limit of one request, by the groups' own counts; over it, groups are given
+            in their shorter form, and the excess waits for the next summary.
     """
     lost = list(_lost(items, levels))
     if sum(items[index].tokens for index in lost if not is_summary(items[index])) < least_tokens:
@@ -174,7 +176,7 @@ def _lost(items: Sequence[Item], levels: Sequence[Level]) -> Iterator[int]:
 
 
 def _version(item: Item) -> int:
-    """Return the version that covers an item; a summary's is kept in its part, below zero."""
+    """Return the version that covers an item; a summary's is its negated part."""
     version, part = item.key
     return -part if part < 0 else version
 

@@ -1,7 +1,7 @@
-"""How full a request is, and from what point on a history is made smaller.
+"""How full a request is, and when a history is compressed.
 
-The two shares are those of document 000 (4.3): compression sets in above the trigger and goes down
-to the target, so that there is room again for some turns. Pure functions of sizes.
+The two shares are those of document 000 (4.3): above the trigger, compression reduces the history
+to the target, which leaves room for the next turns. Pure functions of sizes.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _QUARTER = Fraction(1, 4)
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From what share of the budget on a history is made smaller, and to what share.
+    """The share of the budget above which a history is compressed, and the share to reach.
 
-    Where the fixed part of a request (system part, tools, task) takes more than a quarter of the
-    budget, the shares apply as if it took a quarter: what is left for the history is divided as it
-    would be then. Otherwise a large system part would leave no room between the two.
+    If the fixed part of a request (system part, tools, task) takes more than a quarter of the
+    budget, the shares apply as if it took a quarter: the room left for the history is divided in
+    the same proportions. Otherwise a large system part would leave no room between the two.
 
     Attributes:
-        trigger: Above it, the history is made smaller.
-        target: To it, where all of the history is planned anew.
-        frozen: Share of the history's room that may be taken by what stands from earlier steps: up
-            to it, only what came since is made smaller; 0 for never.
+        trigger: The share above which the history is compressed.
+        target: The share to which it is compressed when all of it is planned anew.
+        frozen: The share of the history's room up to which the result of earlier steps is kept, and
+            only what came since is compressed; 0 to plan everything anew each time.
 
     Raises:
-        InvalidSettings: Not ``0 < target < trigger <= 1``, or ``frozen`` is no share.
+        InvalidSettings: Not ``0 < target < trigger <= 1``, or ``frozen`` is not a share.
     """
 
     trigger: float = 1.0
@@ -56,16 +56,16 @@ class Thresholds:
             raise InvalidSettings(tuple(problems))
 
     def trigger_tokens(self, fixed: int, budget: int) -> int:
-        """Return above how many tokens a request is made smaller; never more than the budget.
+        """Return the tokens above which a request is compressed, never more than the budget.
 
         Args:
-            fixed: Tokens of what every request holds.
-            budget: Tokens that a request may have.
+            fixed: The tokens that every request contains.
+            budget: The most tokens of a request.
         """
         return _share_of(self.trigger, fixed, budget)
 
     def target_tokens(self, fixed: int, budget: int) -> int:
-        """Return to how many tokens it is made smaller: at least the fixed part, if that fits."""
+        """Return the tokens to reach by compression: at least the fixed part, if it fits."""
         return _share_of(self.target, fixed, budget)
 
 
@@ -74,12 +74,12 @@ class ContextUsage:
     """How much of its budget a request takes.
 
     Attributes:
-        used: Tokens of the request.
-        budget: Tokens that it may have.
-        percent: Used of the budget, to one decimal; above 100 where it does not fit.
-        remaining: Tokens left; 0 where it does not fit.
-        status: ``normal``; ``warning``: compression is near; ``compressing``: the history is too
-            large for its budget or its trigger, and is sent with less detail.
+        used: The tokens of the request.
+        budget: The most tokens of a request.
+        percent: The used share of the budget, to one decimal; above 100 if it does not fit.
+        remaining: The tokens left; 0 if it does not fit.
+        status: ``normal``; ``warning``: compression is near; ``compressing``: the history exceeds
+            its budget or its trigger, and is sent with less detail.
     """
 
     used: int
@@ -101,13 +101,13 @@ def usage_of(
     """Return how much of its budget a request takes.
 
     Args:
-        used: Tokens of the request.
-        budget: Tokens that it may have.
-        fixed: Of the used, those of what every request holds.
-        thresholds: When compression sets in; None: the defaults.
-        warn_tokens: From how many tokens on it is a warning; None: from seven eighths of the
-            trigger on.
-        compressed: Whether the request has already been made smaller.
+        used: The tokens of the request.
+        budget: The most tokens of a request.
+        fixed: The part of ``used`` that every request contains.
+        thresholds: When to compress; None for the defaults.
+        warn_tokens: The tokens from which the status is a warning; None for seven eighths of the
+            trigger.
+        compressed: Whether the request has already been compressed.
     """
     trigger = (thresholds or Thresholds()).trigger_tokens(fixed, budget)
     warning = trigger * 7 // 8 if warn_tokens is None else warn_tokens
@@ -118,7 +118,7 @@ def usage_of(
     return ContextUsage(used, budget, percent, max(budget - used, 0), status)
 
 
-@lru_cache(maxsize=1024)  # The same at every request whose fixed part is.
+@lru_cache(maxsize=1024)  # Equal for requests with the same fixed part.
 def _share_of(share: float, fixed: int, budget: int) -> int:
     exact = exactly(share)
     as_if = fixed + (exact - _QUARTER) / (1 - _QUARTER) * (budget - fixed)
@@ -128,5 +128,5 @@ def _share_of(share: float, fixed: int, budget: int) -> int:
 
 @lru_cache(maxsize=64)
 def exactly(share: float) -> Fraction:
-    """Return a share as it is written: of 0.8, the float is a little more or less."""
+    """Return the exact decimal fraction of a share: the float 0.8 is slightly off."""
     return Fraction(str(share))

@@ -1,8 +1,8 @@
-"""`compress`: a list of messages made smaller by a strategy, without a store.
+"""`compress`: reduces a list of messages with a strategy, without a store.
 
-Plain messages go in; messages that fit come out, in the order of the conversation, with an account
-of each. No state is kept: whoever goes on with the compressed messages, instead of compressing the
-whole history at each turn, keeps the prefix the same until the trigger is passed again.
+Returns the messages that fit, in the order of the conversation, with an account of each group. It
+keeps no state. A caller that continues from the compressed messages, instead of compressing the
+whole history at each turn, keeps the prefix unchanged until the trigger is passed again.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from projections.tokens import Tokenizer, count_messages, count_tools, tokenizer
 __all__ = ["Compressed", "Entry", "MakeSearch", "Placed", "assemble", "compress"]
 
 MakeSearch = Callable[[Sequence[Item]], Search]
-"""Makes a search over items, such as `MemorySearch` itself."""
+"""Creates a search over items, for example `MemorySearch` itself."""
 
 
 class Placed(NamedTuple):
-    """Messages that stand together, and the item that they are; None for the digest."""
+    """Adjacent messages and their item; the item is None for the digest."""
 
     messages: tuple[Message, ...]
     item: Item | None
 
 
 def assemble(items: Sequence[Item], reduced: Reduced, header: str = DIGEST_HEADER) -> list[Placed]:
-    """Return what is left of items, oldest first.
+    """Return the messages left of the items, oldest first.
 
-    The facts are one system message, the digest, which stands where the oldest of them stood.
+    The facts form one system message, the digest, at the position of the oldest item at ``facts``.
 
     Args:
-        items: As they were reduced.
-        reduced: What each has come to.
-        header: What the digest begins with; the one that it was counted with.
+        items: The items that were reduced.
+        reduced: The result of the reduction.
+        header: The start of the digest, the same one that was counted.
     """
     digest = digest_text(items, reduced, header)
     placed: list[Placed] = []
@@ -60,13 +60,13 @@ class Entry:
     """What became of one group of messages.
 
     Attributes:
-        first: Place of its first message, from 1.
-        count: How many messages it has.
-        kind: Role of its first message, or ``summary``.
-        level: At which it is sent.
-        tokens_before: As it was.
-        tokens_after: As it is sent; of facts, those of its line in the digest.
-        why: Why it lost detail, or why it could not; empty if nothing asked for it.
+        first: The position of its first message, from 1.
+        count: The number of its messages.
+        kind: The role of its first message, or ``summary``.
+        level: The level at which it is sent.
+        tokens_before: Its tokens in full.
+        tokens_after: Its tokens as sent; for facts, those of its line in the digest.
+        why: Why it lost detail, or why it could not; empty if no reduction concerned it.
     """
 
     first: int
@@ -83,10 +83,11 @@ class Compressed:
     """Messages that fit, and how they came about.
 
     Attributes:
-        messages: To be sent, in OpenAI's chat format; those that are whole are the ones given.
-        tokens: Of the request, tools and the start of the reply included.
-        usage: The same, beside the budget.
-        entries: The account: one entry a group, oldest first.
+        messages: The messages to send, in OpenAI's chat format; unreduced ones are the given
+            objects.
+        tokens: The tokens of the request, including tools and the start of the reply.
+        usage: The same, in relation to the budget.
+        entries: The account, one entry per group, oldest first.
     """
 
     messages: tuple[Message, ...]
@@ -107,24 +108,24 @@ def compress(
 ) -> Compressed:
     """Return messages that fit into a budget.
 
-    System messages, the first and the latest user message are sent as they are; groups of a call
-    and its results stay together.
+    System messages and the first and the latest user message are sent unchanged. A call and its
+    results stay together.
 
     Args:
         messages: A history in OpenAI's chat format, oldest first.
-        max_tokens: What the request may have, tools and the start of the reply included.
-        strategy: Its name, or itself.
-        model: Whose tokens are counted; see `projections.tokens.tokenizer_for`.
-        tools: Declarations that go with the request.
-        thresholds: None: whatever exceeds ``max_tokens`` is reduced until it just fits. Otherwise
-            nothing happens up to the trigger, and above it the request is reduced to the target.
-        search: For strategies that retrieve: over the items of these messages, or what makes one;
-            None is `MemorySearch`.
+        max_tokens: The limit of the request, including tools and the start of the reply.
+        strategy: A strategy or its name.
+        model: The model for which to count tokens; see `projections.tokens.tokenizer_for`.
+        tools: The tool declarations of the request.
+        thresholds: With None, a history over ``max_tokens`` is reduced until it just fits.
+            Otherwise it is unchanged up to the trigger, and above it is reduced to the target.
+        search: For strategies that retrieve: a search over the items of these messages, or a
+            callable that creates one; by default `MemorySearch`.
 
     Raises:
-        BudgetInfeasible: What must be sent exceeds ``max_tokens``.
+        BudgetInfeasible: The mandatory messages exceed ``max_tokens``.
         UnknownStrategy: No strategy has this name.
-        EncodingNotBundled: The model's tokenizer is not carried along.
+        EncodingNotBundled: The model's encoding is not bundled.
     """
     chosen = strategy_of(strategy)
     tokenizer = tokenizer_for(model)
@@ -165,7 +166,7 @@ def _reduced(
 def _search(items: Sequence[Item], search: Search | MakeSearch | None) -> Search:
     if search is None:
         return MemorySearch(items)
-    # A class of searches has their methods too, so it is not told by these alone.
+    # A search class has the methods too, so the methods do not identify an instance.
     if isinstance(search, type) or not isinstance(search, Search):
         return search(items)
     return search

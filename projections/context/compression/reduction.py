@@ -1,7 +1,7 @@
-"""Carrying out reductions until a request fits: the one place where a budget is held.
+"""Carries out reductions until a request fits: the only place that enforces a budget.
 
-The tokens of a digest line are the sum of those of its words: a text can be cut before a blank
-and behind a line end without a change of its tokens, so nothing is tokenized twice.
+The tokens of a digest line are the sum of those of its words: cutting a text before a space or
+after a line end does not change its tokens, so nothing is tokenized twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from projections.tokens import Tokenizer, tokenizer_for
 __all__ = ["DIGEST_HEADER", "Reduced", "digest_line", "digest_text", "header_tokens", "reduce"]
 
 DIGEST_HEADER = "CONVERSATION_DIGEST\nWhat earlier messages named:"
-"""What the message that holds the facts begins with."""
+"""The first lines of the message that holds the facts."""
 
 _RANK = {level: rank for rank, level in enumerate(LEVELS)}
 _MESSAGE = 5  # tokens of a system message without its content, and the line end of its header
@@ -28,14 +28,14 @@ _LINE_END = 1
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What every item has come to.
+    """The result of a reduction.
 
     Attributes:
-        levels: Of each item; ``facts`` only where a line of the digest is left.
-        facts: Of each item at ``facts``, the facts that its line holds.
-        reasons: Of each item, why it lost detail; empty for those that did not.
-        sizes: Tokens of each item as it is now; of facts, those of its line.
-        tokens: Of everything, with what is fixed; an upper bound where there is a digest.
+        levels: The level of each item; ``facts`` only if its line of the digest is not empty.
+        facts: For each item at ``facts``, the facts in its line.
+        reasons: For each item, why it lost detail; empty if it did not.
+        sizes: The tokens of each item as it is now; for facts, those of its line.
+        tokens: The total including the fixed part; an upper bound if there is a digest.
     """
 
     levels: tuple[Level, ...]
@@ -60,29 +60,29 @@ def reduce(
     known: Collection[str] = (),
     sections: Mapping[str, int] | None = None,
 ) -> Reduced:
-    """Carry out reductions in their order, up to the first moment when the request fits.
+    """Carry out reductions in order until the request fits.
 
-    First those of sections that are over their limits, each up to the moment when it fits. Where
-    the last of them takes it far below that, the newest items get their detail back.
+    Reductions for sections over their limits come first, each section until it fits. If the last
+    reduction frees far more than needed, the newest items get their detail back.
 
     Args:
         items: Oldest first.
-        reductions: As a strategy gives them.
-        fixed: Tokens of all that is sent besides the items.
-        max_tokens: Upper limit for all tokens.
+        reductions: A strategy's reductions.
+        fixed: The tokens of everything sent in addition to the items.
+        max_tokens: The limit for all tokens.
         tokenizer: Counts the digest.
-        header: What the digest begins with.
-        strict: Whether what does not fit in the end is refused.
-        kept: Indexes of items that come down to their shorter form, and no further.
-        least: Tokens that the request should have at least, if there are items for it.
-        most: Upper limits for all tokens when items get their detail back, tried in turn.
-        known: Facts that the request tells besides, so that the digest need not.
-        sections: Upper limits for the tokens of sections, ``digest`` among them; see `section_of`.
+        header: The start of the digest.
+        strict: Whether to raise if the request does not fit in the end.
+        kept: Indexes of items that may be shortened, but not reduced further.
+        least: The tokens that the request should reach if there are items for it.
+        most: Limits for all tokens when items get their detail back, tried in turn.
+        known: Facts elsewhere in the request, which the digest need not repeat.
+        sections: Limits for the tokens of sections, including ``digest``; see `section_of`.
 
     Raises:
-        BudgetInfeasible: All reductions are carried out and it still does not fit; it names the
-            mandatory items and their sizes.
-        ValueError: A reduction is of no item, or to no level.
+        BudgetInfeasible: The request does not fit after all reductions; the error has the remaining
+            items and their sizes.
+        ValueError: A reduction has an invalid item or level.
     """
     state = _State(items, fixed, tokenizer, header, kept, known)
     limits = dict(sections or {})
@@ -97,7 +97,7 @@ def reduce(
         state.carry_out(reduction)
         done.append(reduction)
     if state.tokens < least and before <= max(most[:1], default=0):
-        # The last one was too much, and what was there before it is little more than it should be.
+        # The last reduction was too much, and undoing it exceeds the limit only slightly.
         state = _State(items, fixed, tokenizer, header, kept, known)
         for reduction in (*first, *done[:-1]):
             state.carry_out(reduction)
@@ -121,7 +121,7 @@ def _within(
         if name == "digest" or state.held(name) <= most:
             continue
         for reduction in reductions:
-            # What is no index is refused in its turn.
+            # An invalid index is rejected when its reduction is carried out.
             if 0 <= reduction.item < len(items) and items[reduction.item].section == name:
                 told = reduction._replace(why=f"over section_budgets.{name}: {reduction.why}")
                 state.carry_out(told)
@@ -131,7 +131,7 @@ def _within(
 
 
 def digest_text(items: Sequence[Item], reduced: Reduced, header: str = DIGEST_HEADER) -> str | None:
-    """Return the text that holds the facts, a line an item; None if there is none."""
+    """Return the text of the digest, one line per item; None if there is none."""
     lines = [
         digest_line(item, facts)
         for item, level, facts in zip(items, reduced.levels, reduced.facts, strict=True)
@@ -141,7 +141,7 @@ def digest_text(items: Sequence[Item], reduced: Reduced, header: str = DIGEST_HE
 
 
 def digest_line(item: Item, facts: Iterable[str]) -> str:
-    """Return the line of one item."""
+    """Return one item's line of the digest."""
     said = " ".join(facts) if item.told is None else item.told
     return f"{item.label}: {said}"
 
@@ -152,7 +152,7 @@ def header_tokens(header: str, tokenizer: Tokenizer) -> int:
 
 
 class _State:
-    """The levels as they are now, and the tokens of a request that has them."""
+    """The current levels, and the tokens of the request with these levels."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class _State:
             raise ValueError(f"a strategy gave {reduction} for {len(self._items)} items")
         level = self._level[index]
         if self._items[index].mandatory:
-            return  # What must be sent is sent, whatever a strategy says.
+            return  # Mandatory items are sent, whatever the strategy says.
         if index in self._kept and reduction.to != "full":
             if reduction.fact is not None or not self._items[index].has_shorter:
                 return
@@ -202,7 +202,7 @@ class _State:
         return sum(size for item, size, n in sizes if n != "facts" and item.section == section)
 
     def shorten_digest(self, reductions: Iterable[Reduction], most: int) -> None:
-        """Let the digest forget, in the order of the reductions, until it is within a limit."""
+        """Drop facts from the digest, in the order of the reductions, until it is in its limit."""
         tokens = self.held("digest")
         for reduction in reductions:
             if tokens <= most:
@@ -218,7 +218,7 @@ class _State:
                 tokens -= before - self.tokens
 
     def raise_newest(self, least: int, most: int, sections: Mapping[str, int]) -> None:
-        """Give items their detail back, newest first, until there are enough tokens."""
+        """Restore the detail of items, newest first, until there are enough tokens."""
         for index in range(len(self._items) - 1, -1, -1):
             item = self._items[index]
             if self.tokens < least and not item.mandatory and item.tokens:
@@ -229,7 +229,7 @@ class _State:
                     self._raise(index, "shortened", item.shorter_tokens, most)
 
     def _left(self, index: int, sections: Mapping[str, int]) -> float:
-        """Return the tokens that the section of an item leaves it."""
+        """Return the tokens that the item's section leaves for it."""
         name = self._items[index].section if sections else ""
         if name not in sections:
             return inf
@@ -298,7 +298,7 @@ class _State:
         return _count(text, self._encoding)
 
     def sizes(self, fixed: int) -> dict[str, int]:
-        """Return the tokens of what could not be left out."""
+        """Return the tokens of the items that could not be left out."""
         named = {
             f"{item.mandatory or item.kind} (version {item.key[0]})": size
             for item, size in zip(self._items, self._size, strict=True)
@@ -317,10 +317,10 @@ class _State:
 
 
 def _owners(items: Sequence[Item], known: Collection[str]) -> dict[int, tuple[int, ...]]:
-    """Return of each item the indexes of the facts that no later item holds.
+    """Return for each item the indexes of the facts that no later item holds.
 
-    What is said again later is kept there; what is told besides is always there, as is what a
-    mandatory message says.
+    A fact repeated later is kept there. Known facts, and those in a mandatory message, are always
+    in the request.
     """
     later = set(known)
     owned: dict[int, tuple[int, ...]] = {}
@@ -335,7 +335,7 @@ def _owners(items: Sequence[Item], known: Collection[str]) -> dict[int, tuple[in
     return owned
 
 
-# Not for speed: what a request is planned with is tokenized once (promise 7 of docs/context.md).
+# Not for speed: a request's planning tokenizes each text once (promise 7 of docs/context.md).
 @lru_cache(maxsize=1 << 16)
 def _count(text: str, encoding: str) -> int:
     return tokenizer_for(encoding).count(text).tokens

@@ -1,13 +1,13 @@
-"""Strategies that keep what answers the current intent, however old it is.
+"""Strategies that keep the groups relevant to the current intent, however old they are.
 
-`Retrieval` goes by relevance, which comes from a `Search` through `with_relevance`; without one,
-all groups are alike and the older go first. What matters least loses detail first, as by level of
-detail: shortened, then its facts only, then nothing.
+`Retrieval` orders by relevance, which `with_relevance` sets from a `Search`; without a search all
+groups are equal and older ones go first. The least relevant group loses detail first, as in level
+of detail: it is shortened, then reduced to its facts, then dropped.
 
-`Hybrid` keeps what is key and what is relevant. A group's value is the sum of the reciprocals of
-its two ranks (Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion", 2009, with their constant
-60): by the score of the key messages, and by relevance to the intent. Reciprocals are exact whole
-numbers of billionths.
+`Hybrid` keeps key and relevant groups. A group's value is the sum of the reciprocals of its two
+ranks (Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion", 2009, with their constant 60): by
+the score of the key messages, and by relevance to the intent. Reciprocals are whole numbers of
+billionths.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ONE = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """Fades by relevance to the intent; the last rounds go last of all.
+    """Reduces by relevance to the intent; the last rounds are reduced last.
 
     Attributes:
-        rounds: How many of the last rounds go last.
-        recent: How many groups these are at most.
-        embedding: Finds by meaning too, not by words alone.
+        rounds: The number of last rounds that are reduced last.
+        recent: The most groups in these rounds.
+        embedding: Searches by meaning as well as by words.
     """
 
     rounds: int = 4
@@ -49,11 +49,11 @@ class Retrieval:
     retrieves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of rounds or groups."""
+        """Reject invalid numbers of rounds or groups."""
         require_counts(rounds=self.rounds, recent=self.recent)
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
-        """Return the reductions by ``Item.relevance``, in which the intent already is."""
+        """Return the reductions by ``Item.relevance``, which already reflects the intent."""
         recent = protected(items, self.rounds, self.recent)
         order = sorted(range(recent), key=lambda index: (items[index].relevance, index))
         reasons = {
@@ -66,13 +66,13 @@ class Retrieval:
 def with_relevance(
     items: Sequence[Item], search: Search, intent: str, limit: int = _MOST_FOUND
 ) -> list[Item]:
-    """Return the items with their relevance set: what a search found, 0.0 for all others.
+    """Return the items with their relevance set from a search, 0.0 if not found.
 
     Args:
-        items: Of one conversation.
-        search: Over the items of the same conversation.
-        intent: What is looked for: the text of the latest user message.
-        limit: How many items may be relevant.
+        items: The items of one conversation.
+        search: A search over the same conversation.
+        intent: The query: the text of the latest user message.
+        limit: The most items found.
     """
     scores = search.scores(intent, limit)
     return [replace(item, relevance=max(scores.get(item.key, 0.0), 0.0)) for item in items]
@@ -80,16 +80,16 @@ def with_relevance(
 
 @dataclass(frozen=True, slots=True)
 class Hybrid(Retrieval):
-    """Fades by score and relevance together; the last rounds go last of all.
+    """Reduces by score and relevance together; the last rounds are reduced last.
 
-    Attributes as of `Retrieval`.
+    The attributes are those of `Retrieval`.
     """
 
     name: ClassVar[str] = "hybrid"
     version: ClassVar[int] = 1
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
-        """Return the reductions by both ranks; the intent is in ``Item.relevance`` already."""
+        """Return the reductions by both ranks; ``Item.relevance`` already reflects the intent."""
         recent = protected(items, self.rounds, self.recent)
         scores = [score_of(item, len(items) - index) for index, item in enumerate(items[:recent])]
         by_score = sorted(range(recent), key=lambda index: (-scores[index].points, -index))

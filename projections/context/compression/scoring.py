@@ -1,12 +1,11 @@
-"""How much a group is worth keeping, by rules that a person can follow.
+"""Scores that say how much a group is worth keeping, by simple rules.
 
-Points are whole hundredths and every rule is a plain pattern: the same group at the same age has
-the same score everywhere and for ever. Whoever changes a rule raises the version of the strategies
-that score (`projections.context.compression.key_messages`,
-`projections.context.compression.retrieval`).
+Points are whole hundredths and rules are regular expressions: the same group at the same age always
+has the same score. When you change a rule, raise the version of the strategies that use scores
+(`projections.context.compression.key_messages`, `projections.context.compression.retrieval`).
 
-`fading` makes a history fade by rank as the default strategy makes it fade by age: the least valued
-group stands where the oldest would, the most valued where the newest would.
+`fading` reduces a history by rank as the default strategy does by age: the least valued group takes
+the position of the oldest, the most valued one that of the newest.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ __all__ = [
 ]
 
 
-_SCANNED = 2_000  # characters of a group that are looked at
-_HALF_LIFE = 16  # groups back at which recency is worth half
+_SCANNED = 2_000  # characters of a group that are scanned
+_HALF_LIFE = 16  # the age in groups at which recency has half its points
 _RECENCY, _USER, _SUMMARY, _DECISION, _ERROR = 100, 100, 100, 80, 40
 _PATHS, _CODE, _NUMBERS = 50, 50, 30
 _KEYWORD, _MOST_KEYWORDS = 20, 3
@@ -49,7 +48,7 @@ _DECIDES = frozenset(
 )
 _DECIDES_CHINESE = ("决定", "结论", "总结", "完成", "已修复", "已解决", "已确认", "交付", "产出")
 _WORD = re.compile("[a-z]+")
-# A blank or a foreign letter stands before, so that a long run is tried from its start only.
+# Requires a space or foreign letter before the path, so that a long run is tried only once.
 _PATH = re.compile(
     r"(?<![\w./~@-])"
     r"(?:[~.@]{0,2}/[\w.-]+|@?[\w.-]+(?:/[\w.-]+){2,}|(?:[\w-]+/)+[\w.-]*\.\w+"
@@ -63,7 +62,7 @@ _SAID: Mapping[Level, str] = {"shortened": "shortened", "facts": "facts only", "
 
 
 class Score(NamedTuple):
-    """Points in hundredths, and what they are made of.
+    """Points in hundredths, and their parts.
 
     >>> str(Score(150, (("recency", 100), ("paths", 50))))
     'score 1.50: recency 1.00, paths 0.50'
@@ -78,7 +77,7 @@ class Score(NamedTuple):
 
 
 def score_of(item: Item, age: int) -> Score:
-    """Return how much an item is worth keeping; the newest of a conversation has age 1."""
+    """Return an item's score; the newest item of a conversation has age 1."""
     recency = _RECENCY * _HALF_LIFE // (_HALF_LIFE + age - 1)
     worth = _worth(item)
     parts = (("recency", recency), *worth) if recency else worth
@@ -86,20 +85,20 @@ def score_of(item: Item, age: int) -> Score:
 
 
 def has_results(item: Item) -> bool:
-    """Whether the item holds the result of a tool."""
-    for message in item.messages:  # A loop, since every step asks of every item.
+    """Whether the item contains a tool's result."""
+    for message in item.messages:  # A loop, because every step checks every item.
         if message.get("role") == "tool":
             return True
     return False
 
 
 def is_summary(item: Item) -> bool:
-    """Whether the item stands for earlier ones."""
+    """Whether the item summarises earlier ones."""
     return item.kind == "summary"
 
 
 def is_decision(item: Item) -> bool:
-    """Whether an assistant says in prose that something is decided or done."""
+    """Whether an assistant states in prose that something is decided or done."""
     for name, _ in _worth(item):  # A loop here too.
         if name == "decision":
             return True
@@ -109,14 +108,15 @@ def is_decision(item: Item) -> bool:
 def last_rounds(items: Sequence[Item], rounds: int) -> int:
     """Return the index at which the last rounds begin; 0 if there are fewer.
 
-    A round goes from a user message up to the next; what stands before the first is none.
+    A round extends from a user message to the next; items before the first user message belong to
+    no round.
     """
     users = [index for index, item in enumerate(items) if item.kind == "user"]
     return users[-rounds] if 0 < rounds <= len(users) else 0
 
 
 def _worth(item: Item) -> tuple[tuple[str, int], ...]:
-    """Return the parts of an item's score but for that of its age: every step asks again."""
+    """Return the parts of an item's score except recency; cached, because every step asks."""
     worth = item.worth
     if worth is None:
         worth = tuple((name, points) for name, points in _parts(item) if points)
@@ -176,9 +176,9 @@ def _decimal(points: int) -> str:
 
 
 def protected(items: Sequence[Item], rounds: int, most: int) -> int:
-    """Return the index from which on items are recent: the last rounds, at most ``most`` items.
+    """Return the index of the first recent item: of the last rounds, but at most ``most`` items.
 
-    A single round of an agent can be the whole history, so rounds alone would protect it all.
+    Rounds alone could protect the whole history, because an agent's history can be a single round.
     """
     return max(last_rounds(items, rounds), len(items) - most)
 
@@ -186,13 +186,13 @@ def protected(items: Sequence[Item], rounds: int, most: int) -> int:
 def fading(
     items: Sequence[Item], order: Sequence[int], reasons: Mapping[int, str], recent: int
 ) -> list[Reduction]:
-    """Return reductions that take items in an order, those from ``recent`` on last of all.
+    """Return reductions for items in an order, and last for those from ``recent``.
 
     Args:
         items: Oldest first.
-        order: Indexes of the items before ``recent``, the least valued first.
-        reasons: Of each of these, why it stands where it stands.
-        recent: Index from which on items go by age, after all others.
+        order: The indexes of the items before ``recent``, the least valued first.
+        reasons: The reason for the rank of each of these.
+        recent: The index from which items are reduced by age, after all others.
     """
     history = [index for index in order if not items[index].mandatory]
     newest = [index for index in range(recent, len(items)) if not items[index].mandatory]

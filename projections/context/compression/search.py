@@ -1,15 +1,15 @@
-"""Finding the items that answer an intent: by words, by vectors, or by both.
+"""Search for the items that answer an intent: by words, by vectors, or by both.
 
-A strategy that retrieves is given items whose ``relevance`` is set. Where it comes from is a
-`Search`: in memory over the items of one conversation, as here, or in the database over the whole
-conversation (`projections.context.search`).
+A strategy that retrieves uses the items' ``relevance``, which comes from a `Search`: in memory over
+the items of one conversation, as here, or in the database over the whole conversation
+(`projections.context.search`).
 
-`MemorySearch` is exact BM25 (k1 = 1.2, b = 0.75). Latin and other words are lower-cased;
-identifiers and paths count whole and by their words; scripts without blanks between words count by
-pairs of characters.
+`MemorySearch` is exact BM25 (k1 = 1.2, b = 0.75). Words are lower-cased; identifiers and paths are
+indexed whole and by their words; scripts without spaces between words are indexed by pairs of
+characters.
 
-`VectorSearch` goes by meaning. Nothing here knows a model or a network: the product's embedding
-callable turns texts into vectors. `FusedSearch` makes several searches one.
+`VectorSearch` goes by meaning. It knows no model and no network: the product's embedding callable
+turns texts into vectors. `FusedSearch` combines several searches.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ __all__ = [
 ]
 
 Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
-"""Returns a vector for each text, in their order, all of one length."""
+"""Returns a vector for each text, in order, all of the same length."""
 
 DECIMALS = 6
-"""Of a score: logarithms differ in their last digits between platforms."""
+"""The precision of a score: logarithms differ in their last digits between platforms."""
 
 LONGEST_TEXT = 8_000
-"""Characters of an item that are embedded."""
+"""The characters of an item that are embedded."""
 
 _K1 = 1.2
 _B = 0.75
@@ -76,12 +76,12 @@ class Search(Protocol):
     def scores(self, intent: str, limit: int) -> Mapping[tuple[int, int], float]:
         """Return the keys of the best items with their scores above 0.0, at most ``limit``.
 
-        Deterministic, and of this conversation alone: no other conversation moves a score.
+        Deterministic, and independent of other conversations.
         """
 
 
 class MemorySearch:
-    """A `Search` over items: an index of their words, made once, in time linear in their texts."""
+    """A `Search` over items with a word index, built once in time linear in their texts."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self._keys = [item.key for item in items]
@@ -95,7 +95,7 @@ class MemorySearch:
         self._mean = sum(self._lengths) / len(items) if items else 0.0
 
     def scores(self, intent: str, limit: int) -> Mapping[tuple[int, int], float]:
-        """Return the best items with their scores, best first; of equal ones the newer first."""
+        """Return the best items with their scores, best first; equal scores newest first."""
         points: dict[int, float] = {}
         for term in wanted(terms(intent)):
             found = self._found.get(term, ())
@@ -107,7 +107,7 @@ class MemorySearch:
 
 
 def terms(text: str) -> Iterator[str]:
-    """Yield what of a text is indexed, in its order.
+    """Yield the index terms of a text, in order.
 
     >>> list(terms("Open src/app.py, 退款状态"))
     ['open', 'src/app.py', 'src', 'app', 'py', '退款', '款状', '状态']
@@ -125,7 +125,7 @@ def terms(text: str) -> Iterator[str]:
 
 
 def wanted(terms: Iterable[str]) -> list[str]:
-    """Return the distinct terms that are searched for: the first, of an intent of very many.
+    """Return the distinct search terms; of a very long intent, the first.
 
     Words that only frame a question are left out, unless there are no others.
     """
@@ -134,7 +134,7 @@ def wanted(terms: Iterable[str]) -> list[str]:
 
 
 def stem(word: str) -> str:
-    """Return an English word without its ending, the same for most of its forms; others as is.
+    """Return an English word without its ending, equal for most of its forms; others unchanged.
 
     >>> [stem(word) for word in ("moves", "moving", "planned", "studies", "bus", "W2378156")]
     ['mov', 'mov', 'plan', 'study', 'bus', 'W2378156']
@@ -151,22 +151,22 @@ def stem(word: str) -> str:
 
 
 def weight(items: int, found: int) -> float:
-    """Return what a term is worth that stands in ``found`` of the items."""
+    """Return the weight of a term that occurs in ``found`` of the items."""
     return math.log(1 + (items - found + 0.5) / (found + 0.5))
 
 
 def share(count: int, length: float) -> float:
-    """Return how much of a term's worth an item gets.
+    """Return the factor of a term's weight for an item.
 
     Args:
-        count: How often the term stands in it.
+        count: How often the term occurs in it.
         length: Its length, as a multiple of the mean length.
     """
     return count * (_K1 + 1) / (count + _K1 * (1 - _B + _B * length))
 
 
 def best(scores: Mapping[tuple[int, int], float], limit: int) -> dict[tuple[int, int], float]:
-    """Return the highest scores above 0.0, rounded, best first; of equal ones the newer first."""
+    """Return the highest scores above 0.0, rounded, best first; equal scores newest first."""
     rounded = {key: round(value, DECIMALS) for key, value in scores.items()}
     above = [key for key, value in rounded.items() if value > 0]
     above.sort(key=lambda key: (rounded[key], key), reverse=True)
@@ -189,13 +189,13 @@ _FRAMING = frozenset(
         " where which while who whom why will with would yes you your".split(),
     )
 )
-"""What only frames a question, as `terms` gives it."""
+"""Words that only frame a question, in the form of `terms`."""
 
 
 class Embedding(NamedTuple):
-    """An embedding callable, and the name that its vectors are kept under.
+    """An embedding callable, and the name under which its vectors are stored.
 
-    A product that changes the model behind the callable changes the name.
+    A product that changes the model behind the callable must change the name.
     """
 
     name: str
@@ -205,14 +205,14 @@ class Embedding(NamedTuple):
 class VectorSearch:
     """A `Search` by the cosine of embeddings.
 
-    The items are embedded together at the first search and never again; an intent at each search.
+    The items are embedded together, once, at the first search; an intent at each search.
 
     Args:
-        items: Of one conversation; those without a word are never found.
+        items: The items of one conversation; those without a word are never found.
         embed: Gets texts without lone surrogates, each of at most ``LONGEST_TEXT`` characters.
 
     Raises:
-        EmbeddingFailed: By ``scores``; see `embedded`.
+        EmbeddingFailed: Raised by ``scores``; see `embedded`.
     """
 
     def __init__(self, items: Sequence[Item], embed: Embed) -> None:
@@ -232,7 +232,7 @@ class VectorSearch:
 
 
 class FusedSearch:
-    """A `Search` that joins others by reciprocal rank: no scale of scores matters."""
+    """A `Search` that combines others by reciprocal rank, so the scale of scores is irrelevant."""
 
     def __init__(self, *searches: Search) -> None:
         self._searches = searches
@@ -249,11 +249,11 @@ class FusedSearch:
 
 
 def embedded(texts: Sequence[str], embed: Embed) -> list[array[float]]:
-    """Return the vectors of texts, of length 1 (or 0.0 throughout), in single precision.
+    """Return the vectors of texts, normalised to length 1 (or all 0.0), in single precision.
 
     Raises:
-        EmbeddingFailed: The callable raised, returned another number of vectors than it got texts,
-            or vectors of several lengths.
+        EmbeddingFailed: The callable raised an exception, or returned vectors of different lengths
+            or not one for each text.
     """
     try:
         vectors = [_normal(vector) for vector in embed([_cleaned(text) for text in texts])]
@@ -267,7 +267,7 @@ def embedded(texts: Sequence[str], embed: Embed) -> list[array[float]]:
 
 
 def without_embedding(strategy: Any) -> Any:
-    """Return a strategy that finds by words alone; the same one if it has no embedding."""
+    """Return the strategy without its embedding, which searches by words only."""
     if isinstance(getattr(strategy, "embedding", None), Embedding):
         return replace(strategy, embedding=None)
     base = getattr(strategy, "base", None)
@@ -279,7 +279,7 @@ def cosine(left: Sequence[float], right: Sequence[float]) -> float:
     """Return the cosine of vectors of length 1.
 
     Raises:
-        EmbeddingFailed: One has more dimensions than the other.
+        EmbeddingFailed: The vectors have different dimensions.
     """
     if len(left) != len(right):
         raise EmbeddingFailed(f"its vectors have {len(left)} and {len(right)} dimensions")

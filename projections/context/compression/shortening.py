@@ -1,10 +1,10 @@
-"""A message at less detail: the same message, shorter, in the same format.
+"""A message with less detail: the same message, shorter, in the same format.
 
-JSON stays JSON. What repeats itself goes first (blanks, the keys of like objects: a list of those
-becomes one table), then long prose within values, then the rows in the middle of long tables. Of
-prose, the first sentence stays, and those that hold facts, numbers or words of obligation. Of long
-prose (document 000) also: of a user the first paragraph and the bullets, of an assistant the
-conclusion, of a tool its name, its status, the first and the last lines.
+JSON stays JSON. Repetition is removed first (whitespace, the keys of similar objects, whose list
+becomes one table), then long prose within values, then the middle rows of long tables. Of prose,
+the first sentence is kept, and sentences with facts, numbers or words of obligation. Of long prose
+(document 000), also the first paragraph and bullets of a user, the conclusion of an assistant, and
+the name, status, and first and last lines of a tool.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from projections.context.compression.tables import tabled
 __all__ = ["LONGEST", "Preview", "is_short", "shorten", "shorten_json", "shorten_text"]
 
 LONGEST = 8_000
-"""Characters that a shortened content has at most."""
+"""The most characters of a shortened content."""
 
 _ELLIPSIS = "…"
 _LONGEST_VALUE = 160  # characters of a text within JSON
 _LEAST_ROWS = 2
-_LONG = 600  # characters from which on prose is long; of a first paragraph, those that stay
-_ENDS = 2  # first and last lines of a long output
+_LONG = 600  # the least characters of long prose, and the most that are kept of a first paragraph
+_ENDS = 2  # the first and last lines kept of a long output
 _PREVIEW = "TOOL_RESULT_PREVIEW"
-_READ = 100_000  # characters of prose that are looked at: both ends
+_READ = 100_000  # characters of prose that are scanned, half at each end
 _MOST_CUTS = 24
 _CUT = re.compile(rf"{_ELLIPSIS} (\d{{1,9}}) more")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
-# Quicker than the above, and found wherever that is.
+# Faster than the pattern above, and matches wherever that does.
 _MAY_END = re.compile(r"[.!?\n\u3002\uff01\uff1f](?!\Z)")
 _OBLIGES = re.compile(
-    r"\b(?=[acdmnost])"  # Most words begin otherwise.
+    r"\b(?=[acdmnost])"  # Skips most words.
     r"(?:must|should|need|needs|never|always|not|don't|only|todo|conclusion|summary|decided)\b"
     r"|必须|需要|不要|不能|应该|结论|总结|决定",
     re.IGNORECASE,
@@ -51,12 +51,12 @@ _MAY_BE_DIGIT = re.compile(r"[0-9\x80-\U0010ffff]")
 
 
 class Preview(NamedTuple):
-    """What stands with the shortened output of a tool.
+    """The origin of a tool's shortened output.
 
     Attributes:
         tool: The tool's name.
-        status: How the call went.
-        path: Under which the whole output can be had; None if nobody has said.
+        status: The status of the call.
+        path: The path of the full output, if known.
     """
 
     tool: str | None
@@ -65,13 +65,13 @@ class Preview(NamedTuple):
 
 
 def shorten(message: Mapping[str, Any], preview: Preview | None = None) -> dict[str, Any] | None:
-    """Return a message of OpenAI's chat format at less detail; None if it has no shorter form.
+    """Return a message in OpenAI's chat format with less detail; None if it has no shorter form.
 
-    Role, name and tool calls stay as they are; contents of several parts are left alone.
+    Role, name and tool calls are unchanged; a content of several parts is never shortened.
 
     Args:
         message: The message.
-        preview: Of a tool's output: it is told where something was left out.
+        preview: The origin of a tool's output, which is added if something was left out.
     """
     content = message.get("content")
     if not isinstance(content, str):
@@ -81,7 +81,7 @@ def shorten(message: Mapping[str, Any], preview: Preview | None = None) -> dict[
 
 
 def shorten_json(value: Any) -> str:
-    """Return a JSON value as compact JSON: like objects as tables, long texts shortened."""
+    """Return a JSON value as compact JSON: similar objects as tables, long texts shortened."""
     table = tabled(value, _shortened_value)
     text = _dumps(table)
     for _ in range(_MOST_CUTS):
@@ -90,22 +90,22 @@ def shorten_json(value: Any) -> str:
         before = len(text)
         table, text = cut, _dumps(cut)
         if len(text) > _READ and len(text) > before * 15 // 16:
-            break  # So many lists that cutting them one by one would take too long.
+            break  # There are so many lists that cutting them one by one would take too long.
     return text if len(text) <= LONGEST else _both_ends(text)
 
 
 def is_short(table: str, content: str) -> bool:
-    """Whether JSON comes to its table in `shorten` too: no text is long, and nothing is told."""
+    """Whether `shorten` turns JSON into just its table: no text is long, and nothing is added."""
     marks = table.count(_ELLIPSIS) == content.count(_ELLIPSIS)
     return marks and len(table) <= LONGEST and _MAY_BE_LONG.search(table) is None
 
 
 def shorten_text(text: str, role: str = "") -> str:
-    """Return the sentences of a text that matter most, in order; a single one stays as it is.
+    """Return the sentences of a text that matter most, in order; a single one is unchanged.
 
     Args:
         text: The text.
-        role: Who says it, which decides what else stays of a long one.
+        role: The author's role, which decides what else is kept of a long text.
     """
     if len(text) > _READ:
         half = _READ // 2
@@ -127,7 +127,7 @@ def shorten_text(text: str, role: str = "") -> str:
 
 
 def _of_role(text: str, sentences: list[str], role: str) -> set[int]:
-    """Return the places of the sentences that stay of a long text for who says it."""
+    """Return the indexes of further sentences that are kept of a long text by its author's role."""
     last = len(sentences) - 1
     if role == "user":
         paragraph = text.lstrip().partition("\n\n")[0][:_LONG]
@@ -155,7 +155,7 @@ def _shorten_content(content: str, role: str, preview: Preview | None) -> str:
 
 
 def _told(shorter: str, preview: Preview) -> str:
-    """Return a shortened output with what it is of, and where the whole is."""
+    """Return a shortened output with its tool, its status and the path of the full output."""
     path = f"Full output: {preview.path}"
     if path not in shorter:
         shorter = f"{shorter}\n{path}"
@@ -165,7 +165,7 @@ def _told(shorter: str, preview: Preview) -> str:
 
 
 def _both_ends(text: str) -> str:
-    """Return the ends of JSON that cannot be made small, as JSON."""
+    """Return the two ends of JSON that cannot be made small, as JSON."""
     return _dumps({"preview": f"{text[: LONGEST * 3 // 8]}{_ELLIPSIS}{text[-LONGEST // 8 :]}"})
 
 
@@ -189,7 +189,7 @@ def _shortened_value(value: str) -> str:
 
 
 def _without_last_rows(value: Any) -> Any:
-    """Return the value without the middle of its longest list; None if there is no long one."""
+    """Return the value without the middle of its longest list; None if no list is long."""
     longest = max(_lists(value), key=lambda found: found[0], default=None)
     return None if longest is None else _cut(value, longest[1])
 

@@ -1,10 +1,10 @@
-"""What a strategy is: an order in which a conversation loses detail, until it fits.
+"""The interface of strategies: the order in which a conversation loses detail, until it fits.
 
-A strategy answers with reductions, and never sees a budget.
-`projections.context.compression.reduction` carries them out one after the other and stops at the
-first moment when all limits hold. So every strategy keeps within the budget, never breaks a group,
-and a larger budget never keeps less: it stops earlier in the same list. A product registers its
-own under the entry point group ``eventstore.compression``, or gives the object itself.
+A strategy returns reductions, and never sees a budget.
+`projections.context.compression.reduction` carries them out one by one and stops when all limits
+hold. So every strategy keeps the budget and never breaks a group, and a larger budget never keeps
+less: it stops earlier in the same list. A product registers its own strategies under the entry
+point group ``eventstore.compression``, or passes a strategy object.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 ENTRY_POINTS = "eventstore.compression"
 
-# Of this package, imported when they are asked for.
+# The strategies of this package, imported on demand.
 _OWN = {
     "level_of_detail": "level_of_detail:LevelOfDetail",
     "key_messages": "key_messages:KeyMessages",
@@ -50,14 +50,14 @@ _TOKENS = 64
 
 
 class Reduction(NamedTuple):
-    """One item loses detail.
+    """A loss of detail of one item.
 
     Attributes:
-        item: Its index in the sequence that the strategy was given.
-        to: The level that it comes down to. One that it has already passed changes nothing.
-        fact: With ``to="facts"``, the index of a fact that leaves the digest; None to come
-            down to all of its facts.
-        why: In a few words, for the ledger.
+        item: Its index in the sequence given to the strategy.
+        to: The level to reduce it to; no effect if it is already at or below that level.
+        fact: With ``to="facts"``, the index of a fact to drop from the digest; None to reduce the
+            item to all of its facts.
+        why: A short reason for the ledger.
     """
 
     item: int
@@ -68,44 +68,44 @@ class Reduction(NamedTuple):
 
 @runtime_checkable
 class Strategy(Protocol):
-    """Decides what goes first. Deterministic: same items and intent, same reductions, for ever."""
+    """Decides the order of reductions; the same items and intent always give the same result."""
 
     @property
     def name(self) -> str:
-        """By which it is chosen; recorded with every request."""
+        """The name that selects it; recorded with every request."""
 
     @property
     def version(self) -> int:
-        """Raised whenever it would answer otherwise than before."""
+        """Must be raised whenever its reductions change."""
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
-        """Return the reductions, first to go first; those of mandatory items do nothing.
+        """Return the reductions in order; those of mandatory items have no effect.
 
         Args:
-            items: Oldest first. Every item that is not mandatory should come down to ``dropped``
-                at the end of the list, or a small budget is refused that could be held.
+            items: Oldest first. The list should end with reductions of every item that is not
+                mandatory to ``dropped``; otherwise a feasible small budget may be rejected.
             intent: The text of the latest user message.
         """
 
 
 def strategies() -> tuple[str, ...]:
-    """Return the names of all strategies: those of this package, then those of entry points."""
+    """Return the names of all strategies: this package's, then those of entry points."""
     others = (entry.name for entry in entry_points(group=ENTRY_POINTS))
     return tuple(dict.fromkeys((*_OWN, *sorted(others))))
 
 
 def strategy_of(strategy: str | Strategy, **options: Any) -> Strategy:
-    """Return a strategy, by name or as it is given.
+    """Return the strategy with this name, or the given object.
 
     Args:
-        strategy: Its name, or the strategy itself.
-        options: What a strategy that was named is made with.
+        strategy: A strategy or its name.
+        options: The constructor's options, if it is given by name.
 
     Raises:
-        UnknownStrategy: None of this name is registered, and it names those that are; or what is
-            registered cannot be imported, and it says why.
-        InvalidSettings: The strategy does not take these options.
-        TypeError: It is not a strategy.
+        UnknownStrategy: No strategy of this name is registered (the message lists those that are),
+            or it cannot be imported (the message has the reason).
+        InvalidSettings: The strategy does not accept these options.
+        TypeError: The object is not a strategy.
     """
     if not isinstance(strategy, str):
         if isinstance(strategy, type) or not isinstance(strategy, Strategy):
@@ -125,11 +125,11 @@ def strategy_of(strategy: str | Strategy, **options: Any) -> Strategy:
 
 
 def options_of(strategy: Strategy, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a strategy must be made with to be the same again, as far as JSON can hold it.
+    """Return the options that recreate a strategy, as far as JSON can express them.
 
     Args:
-        strategy: One of this package tells its own options, another those that it was given.
-        given: The options of the settings that name it; empty if they name another.
+        strategy: One of this package has its own options, another one those given.
+        given: The options in the settings that name it; empty if they name another strategy.
     """
     if strategy.name in _OWN and type(strategy) is _registered(strategy.name):
         own: tuple[Field[Any], ...] = fields(strategy) if is_dataclass(strategy) else ()
@@ -139,10 +139,10 @@ def options_of(strategy: Strategy, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_counts(**counts: int) -> None:
-    """Refuse options of a strategy that are no numbers from 0.
+    """Check that options of a strategy are whole numbers, at least 0.
 
     Raises:
-        ValueError: One is none.
+        ValueError: An option is not.
     """
     for name, number in counts.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
@@ -179,7 +179,7 @@ def _loaded(entry: EntryPoint) -> Any:
 
 
 def interval(max_tokens: int) -> int:
-    """Return after how many groups a step falls in any case: a power of two, by the budget."""
+    """Return the most groups between two steps: a power of two that depends on the budget."""
     groups = _LEAST
     while groups * _TOKENS < max_tokens:
         groups *= 2

@@ -1,7 +1,7 @@
-"""JSON as compact tables: a list of like objects says its keys once, and nothing else is left out.
+"""JSON as compact tables: a list of similar objects states its keys once, without any other loss.
 
-`table_text` is for sending JSON in another form than it came in: it answers only where the value
-can be made of its answer again, with every key, and every scalar as it was written.
+`table_text` replaces JSON that is sent: it returns a table only if the value can be restored from
+it, with every key, and every scalar as written.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ __all__ = ["dumped", "table_text", "tabled"]
 _LEAST_ROWS = 2
 _TABLE_KEY = "key"
 _NESTED = (dict, list)
-_LONGEST = 1_000_000  # characters of a JSON that is made a table
+_LONGEST = 1_000_000  # the most characters of JSON that is made a table
 
 
 class _Otherwise(ValueError):
-    """What was written would be written otherwise."""
+    """The value would not be written back in the same form."""
 
 
 def table_text(text: str) -> str | None:
-    """Return a JSON object or list as a compact table; None if that is not shorter, or loses."""
+    """Return a JSON object or list as a compact table; None if not shorter or not lossless."""
     if len(text) > _LONGEST or not may_be_json(text):
         return None
     try:
@@ -34,17 +34,17 @@ def table_text(text: str) -> str | None:
         if _as_it_was(table) != value:
             return None
     except (ValueError, TypeError, AttributeError, LookupError):
-        return None  # It has something of its own that reads like a table's.
+        return None  # It contains something that looks like a table.
     shorter = dumped(table)
     return shorter if len(shorter) < len(text) else None
 
 
 def tabled(value: Any, of_text: Callable[[str], str] = str) -> Any:
-    """Return a JSON value with its lists of like objects as columns and rows.
+    """Return a JSON value with its lists of similar objects as columns and rows.
 
     Args:
-        value: Of objects, lists and scalars.
-        of_text: What stands for a text within it.
+        value: A value of objects, lists and scalars.
+        of_text: Replaces each text in it.
     """
     if isinstance(value, str):
         return of_text(value)
@@ -59,12 +59,12 @@ def tabled(value: Any, of_text: Callable[[str], str] = str) -> Any:
 
 
 def dumped(value: Any) -> str:
-    """Return a JSON value without blanks."""
+    """Return a JSON value without whitespace."""
     text = _compact(value)
     try:
         if not text.isascii():
             text.encode()
-    except UnicodeEncodeError:  # An escaped half of a surrogate pair stays escaped.
+    except UnicodeEncodeError:  # Keep an escaped half of a surrogate pair escaped.
         return json.dumps(value, separators=(",", ":"))
     return text
 
@@ -72,7 +72,7 @@ def dumped(value: Any) -> str:
 def _table(
     rows: list[Any], keys: list[str] | None, of_text: Callable[[str], str]
 ) -> dict[str, Any] | None:
-    """Return like objects as columns and rows; None if they are not alike."""
+    """Return objects with the same keys as columns and rows; None if the keys differ."""
     if len(rows) < _LEAST_ROWS or not all(isinstance(row, dict) and row for row in rows):
         return None
     flat = [_flattened(row) for row in rows]
@@ -96,7 +96,7 @@ def _flattened(row: dict[str, Any]) -> dict[str, Any]:
         else:
             flat[key] = value
             width += 1
-    return flat if len(flat) == width else row  # A key of the row's own may read like a joined one.
+    return flat if len(flat) == width else row  # One of the row's own keys may equal a joined key.
 
 
 def _is_flat(value: Any) -> bool:
@@ -108,7 +108,7 @@ def _is_flat(value: Any) -> bool:
 
 
 def _as_it_was(table: Any) -> Any:
-    """Return the value that a table was made of, read as a reader of tables would."""
+    """Return the value from which a table was made, as a reader of tables would."""
     if not isinstance(table, _NESTED):
         return table
     if isinstance(table, list):
@@ -154,7 +154,7 @@ def _constant(written: str) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     held = dict(pairs)
     if len(held) < len(pairs):
-        raise _Otherwise("a key that stands there twice")
+        raise _Otherwise("a key occurs twice")
     return held
 
 

@@ -1,8 +1,8 @@
-"""One history in the format of any provider, at any turn, whatever model said what.
+"""Writes one history in any provider's format, at any turn, whichever models produced it.
 
-``FORMATS`` names every format by the string that events hold as ``specification``. Each is a pure
-function of the chosen rows: ``FORMATS[name](rows, provider=...) -> Wire``. A new one is a module
-with a function ``wire``, and a line here.
+``FORMATS`` maps the ``specification`` strings of events to formats. Each format is a pure function
+of the chosen rows: ``FORMATS[name](rows, provider=...) -> Wire``. To add one, write a module with a
+function ``wire`` and add a line here.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "neutral": neutral.wire,
     }
 )
-"""Every format, by the name that events hold as ``specification``."""
+"""The formats by the name that events hold as ``specification``."""
 
 
 def format_named(name: str) -> Format:
-    """Return a format.
+    """Return the format with this name.
 
     Raises:
-        ValueError: There is none of that name; the message names those that there are.
+        ValueError: The format does not exist; the message lists the existing ones.
     """
     try:
         return FORMATS[name]
     except KeyError:
         known = ", ".join(FORMATS)
-        raise ValueError(f"no format {name!r}; there are {known}") from None
+        raise ValueError(f"no format {name!r}; the formats are {known}") from None
 
 
 def writer_of(name: str, provider: str | None, system_notes: bool) -> tuple[Format, Additions]:
-    """Return a format as this provider takes it, and the most that it may add to the rows' texts.
+    """Return a format for this provider, and the most that it may add to the rows' texts.
 
     Args:
         name: The format.
-        provider: Who will be asked.
-        system_notes: Whether a system message may stand nowhere but first.
+        provider: The provider that will be called.
+        system_notes: Whether only the first message may be a system message.
 
     Raises:
-        ValueError: There is no format of that name.
+        ValueError: The format does not exist.
     """
     written = format_named(name)
     if name == "openai_chat" and (system_notes or provider in chat.FILL_IN_TEMPLATES):

@@ -1,19 +1,19 @@
-"""Rows as messages of Anthropic's API: content blocks, and what it demands of their order.
+"""Rows as messages of Anthropic's API: content blocks, in the order that the API requires.
 
 Rules: API reference "Create a Message", guides "Tool use", "Extended thinking", "Vision" and "PDF
-support" (all 2025), and "What's new in Claude 4.6" (2026), after which no request may end with an
-assistant's message.
+support" (all 2025), and "What's new in Claude 4.6" (2026), after which a request may not end with
+an assistant message.
 
-- The system part goes apart. What a system message says later (summaries), and what is told of a
-  failed call, stands as a note in the user's turn: nobody but the user may speak there.
-- Turns alternate and begin with the user; neighbours of one role become one message. All results
-  of a turn stand first in the user turn right after it, those that are no success as errors.
-- Thinking goes back unmodified with its signature, in its place among the blocks, to whoever made
-  it. The reasoning of any other model is left out: it would need a signature that nobody has.
-- Texts hold more than blanks. Images are JPEG, PNG, GIF or WebP, as base64 or behind an ``https:``
-  URL; documents are PDF or plain text. A file id is another provider's, and means nothing here, so
-  it is told as text; so is whatever else has no block.
-- Arguments that are not an object go as ``{"_raw": text}``.
+- The system part is separate. Later system messages (summaries) and failed calls become notes in
+  the user's turn, because there is no other role for them.
+- Turns alternate and begin with the user; adjacent messages of one role are merged. All results of
+  a turn come first in the following user turn; unsuccessful ones are marked as errors.
+- Thinking is returned unmodified with its signature, in its place among the blocks, to its own
+  provider. The reasoning of other models is left out, because it has no valid signature.
+- Texts must not be blank. Images are JPEG, PNG, GIF or WebP, as base64 or an ``https:`` URL;
+  documents are PDF or plain text. Another provider's file id is meaningless here, so it becomes
+  text, as does everything else without a block type.
+- Arguments that are not an object are sent as ``{"_raw": text}``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SPECIFICATION = "anthropic_messages"
 
 _NOTE = base.note("")
 
-# The note of a digest is none of a row's, as it is made of many.
+# The note around a digest is not counted with a row, because a digest is made of many.
 ADDITIONS = Additions(
     once=(base.NO_USER, base.CLOSING, _NOTE),
     notes=frozenset({"summary", "error"}),
@@ -73,7 +73,7 @@ def text_block(text: str) -> Json:
 
 
 def blocks_of(parts: Iterable[Json]) -> list[Json]:
-    """Return parts as blocks; texts that hold only blanks are left out."""
+    """Return parts as blocks, without blank texts."""
     blocks = (_block(part) for part in parts)
     return [block for block in blocks if block.get("text", "x").strip()]
 
@@ -118,7 +118,7 @@ def _document(name: Any, url: Any) -> Json | None:
 
 
 def _data_of(url: str) -> tuple[str, str]:
-    """Return the media type of a ``data:`` URL and its bytes as base64; empty where unusable."""
+    """Return the media type of a ``data:`` URL and its bytes as base64; empty if unusable."""
     if not url.startswith("data:"):
         return "", ""
     head, _, data = url[len("data:") :].partition(",")
@@ -140,7 +140,7 @@ def _decoded(data: str) -> str:
 
 
 def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
-    """Return the rows in this format; there is always a message, and the last is the user's."""
+    """Return the rows in this format, with at least one message; the last one is the user's."""
     front, rest = split_front(rows)
     talk = _Talk()
     said = [
@@ -156,7 +156,7 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
     elif talk.messages[0]["role"] == "assistant":
         talk.messages.insert(0, {"role": "user", "content": [text_block(base.NO_USER)]})
         talk.added.insert(0, base.NO_USER)
-    # A turn that the model has paused goes on when it is sent as it came.
+    # A turn that the model has paused is continued by sending it unchanged.
     if talk.messages[-1]["role"] == "assistant" and not paused:
         talk.add(base.CLOSING)
     return Wire(SPECIFICATION, tuple(talk.messages), system_text(front), tuple(talk.added))
@@ -181,7 +181,7 @@ class _Talk:
         self.added: list[str] = []
 
     def say(self, role: str, blocks: Sequence[Json]) -> None:
-        """Add blocks to the turn of a role; nothing at all makes no turn."""
+        """Add blocks to the turn of a role; no blocks make no turn."""
         if not blocks:
             return
         if not self.messages or self.messages[-1]["role"] != role:
@@ -189,7 +189,7 @@ class _Talk:
         self.messages[-1]["content"].extend(blocks)
 
     def add(self, text: str) -> None:
-        """Add a text that is not the user's to the user's turn."""
+        """Add a text of this project's own to the user's turn."""
         self.say("user", [text_block(text)])
         self.added.append(text)
 

@@ -1,17 +1,17 @@
-"""What the formats share: rows to messages, unique ids of tool calls, words for what has no place.
+"""Common parts of the formats: rows to messages, unique ids of tool calls, added texts.
 
-A format is a pure function of the chosen rows, in order: leading system part, then messages, each
-assistant row with calls followed at once by one tool row for each call. The same rows give the
-same bytes: key order is fixed, and nothing here reads a clock or makes a random id.
+A format is a pure function of the chosen rows in order: the leading system part, then messages, in
+which each assistant row with calls is immediately followed by one tool row per call. The same rows
+give the same bytes: key order is fixed, and no clock or random id is used.
 
-Every provider demands ids of tool calls that are unique within a request, and none makes them so:
-here each call gets an id of its own, and its result the same one. A provider's id is kept where
-that is possible, so that what was sent once is sent again to the byte; any other is replaced by one
-made of the call's place in the log.
+Every provider requires tool call ids that are unique within a request, but none guarantees it for
+its own. So each call gets a unique id here, and its result the same one. A provider's id is kept if
+possible, so that requests repeat earlier bytes; otherwise an id is derived from the call's place in
+the log.
 
-Where a provider's rules ask for a message that nobody wrote, formats add words of their own. They
-are written for the model that reads them, and say no more than is true. They are stored nowhere;
-changing one changes the bytes of later requests.
+If a provider's rules require a message that does not exist, formats add a text. These texts address
+the model and state only facts. They are stored nowhere; changing one changes the bytes of later
+requests.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ OUTCOMES = {
     "TOOL_RESULT_WITHDRAWN": "withdrawn",
     "TOOL_RESULT_NOT_SHOWN": "not_shown",
 }
-"""The first lines of `projections.context.prompts` that stand for results, and their meaning."""
+"""The first lines in `projections.context.prompts` that replace results, and their meaning."""
 
 _FIELDS = {
     "anthropic_messages": ("system", "messages"),
@@ -85,7 +85,7 @@ _SELLERS_OF_CLAUDE = frozenset(
 )
 
 
-# Which ids a provider takes: those that match the pattern as a whole.
+# The ids that a provider accepts must match the pattern in full.
 # OpenAI's chat endpoint answers "string_above_max_length" beyond 40 (observed, 2024 and 2025).
 OPENAI_CHAT = re.compile(r"[A-Za-z0-9_-]{1,40}")
 # OpenAI, API reference "Create a model response" (2025): call_id has 1 to 64 characters.
@@ -95,10 +95,10 @@ ANTHROPIC = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def call_ids(rows: Sequence[ContextRow], rule: re.Pattern[str]) -> list[tuple[str, ...]]:
-    """Return for each row the ids on the wire: of its calls, or of the call that it answers.
+    """Return for each row its ids in the request: of its calls, or of the call that it answers.
 
     Raises:
-        RowDamaged: The answer to a call stands at no call's place.
+        RowDamaged: A tool row has no place among the calls.
     """
     used: set[str] = set()
     open_ids: tuple[str, ...] = ()
@@ -134,12 +134,12 @@ def _unused(version: int, index: int, used: set[str]) -> str:
 
 
 def note(text: str) -> str:
-    """Return a system message as text within a user's turn, told apart from what the user said."""
+    """Return a system message as text for a user's turn, marked as not from the user."""
     return f"<system_note>\n{text.strip()}\n</system_note>"
 
 
 def by(name: str, text: str) -> str:
-    """Return a text with who said it, for formats that know no names."""
+    """Return a text with its author, for formats without names."""
     return f"{name}: {text}" if text else f"{name}:"
 
 
@@ -148,11 +148,11 @@ class Wire:
     """A view in one provider's format.
 
     Attributes:
-        specification: Name of the format.
-        messages: What is sent: messages, or for OpenAI's Responses the input items.
-        system: The system part, where the provider wants it apart; None where it stands in
-            ``messages``, and where there is none.
-        added: Texts that the format put in beyond those of the rows, for whoever counts.
+        specification: The name of the format.
+        messages: The messages, or the input items of OpenAI's Responses.
+        system: The system part if the provider wants it separately; None if it is among
+            ``messages``, or does not exist.
+        added: Texts that the format added to those of the rows, for counting.
     """
 
     specification: str
@@ -162,7 +162,7 @@ class Wire:
 
     @property
     def body(self) -> Json:
-        """The fields of the request body, under the provider's own names, in a fixed order."""
+        """The fields of the request body, under the provider's names, in a fixed order."""
         apart, listed = _FIELDS.get(self.specification, ("system", "messages"))
         front = {} if self.system is None else {apart: self.system}
         return {**front, listed: list(self.messages)}
@@ -170,25 +170,24 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Additions:
-    """The most that a format may put in beyond the texts of the rows.
+    """The most that a format may add to the texts of the rows.
 
-    Known before rows are chosen, so that what is chosen does not depend on what is added to it.
+    Known before rows are chosen, so that the choice does not depend on the additions.
 
     Attributes:
-        once: Texts that a request may hold, each of them once.
-        notes: Kinds of rows whose texts stand in a note.
+        once: Texts that a request may contain, each at most once.
+        notes: The kinds of rows whose texts are wrapped in a note.
         note: What a note adds to its text.
     """
-
     once: tuple[str, ...] = ()
     notes: frozenset[str] = frozenset()
     note: str = ""
 
 
 class Format(Protocol):
-    """Writes rows in one format; ``provider`` is who will be asked, where that is known.
+    """Writes rows in one format for ``provider``, the provider that will be called, if known.
 
-    What a provider made for itself (thinking with its signature, encrypted reasoning) goes back
+    Content for one provider only (thinking with its signature, encrypted reasoning) is returned
     only in the same specification, and to the same provider if both are named.
     """
 
@@ -199,20 +198,20 @@ class Format(Protocol):
 def split_front(
     rows: Iterable[ContextRow],
 ) -> tuple[tuple[ContextRow, ...], tuple[ContextRow, ...]]:
-    """Return the leading rows of the system part, and all others."""
+    """Return the leading rows of the system part, and all other rows."""
     held = tuple(rows)
     end = next((i for i, row in enumerate(held) if row.kind not in _FRONT), len(held))
     return held[:end], held[end:]
 
 
 def system_text(front: Sequence[ContextRow]) -> str | None:
-    """Return the system part as one text, or None if it says nothing."""
+    """Return the system part as one text, or None if it is empty."""
     texts = [text_in(row.message) for row in front]
     return "\n\n".join(text for text in texts if text.strip()) or None
 
 
 def parts_of(message: Json) -> list[Json]:
-    """Return the content of a chat message as parts; none for null and for an empty text."""
+    """Return the content of a chat message as parts; empty for null and for an empty text."""
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
@@ -220,13 +219,13 @@ def parts_of(message: Json) -> list[Json]:
 
 
 def text_in(message: Json) -> str:
-    """Return the text of a chat message, the words of a refusal included."""
+    """Return the text of a chat message, including the text of a refusal."""
     texts = [part["text"] for part in parts_of(message) if isinstance(part.get("text"), str)]
     return "\n".join(text for text in (*texts, message.get("refusal")) if text)
 
 
 def native_for(row: ContextRow, specification: str, provider: str | None) -> Json | None:
-    """Return what the row holds for exactly this provider, if it does."""
+    """Return the row's content for this provider only, or None."""
     native = row.native
     if native is None or native.get("specification") != specification:
         return None
@@ -237,7 +236,7 @@ def native_for(row: ContextRow, specification: str, provider: str | None) -> Jso
 
 
 def compacted_for(row: ContextRow, specification: str, provider: str | None) -> bool:
-    """Whether a row holds, for exactly this provider, all that was said before it."""
+    """Whether a row holds this provider's compaction of everything before it."""
     if not row.native_tokens or row.kind != "assistant":
         return False
     blocks = (native_for(row, specification, provider) or {}).get("content", ())
@@ -245,9 +244,9 @@ def compacted_for(row: ContextRow, specification: str, provider: str | None) -> 
 
 
 def outcome(row: ContextRow) -> str:
-    """Return what became of a tool call: a status, or missing, withdrawn, not_shown.
+    """Return the outcome of a tool call: a status, or missing, withdrawn, not_shown.
 
-    A shortened row has lost its status, and is told by the words that stand for it.
+    A shortened row has no status, which is then derived from the first line of its text.
     """
     status = (row.native or {}).get("status")
     if isinstance(status, str):
@@ -256,7 +255,7 @@ def outcome(row: ContextRow) -> str:
 
 
 def arguments_of(text: str) -> Json | None:
-    """Return arguments as the object that they are, or None if they are none in strict JSON."""
+    """Return arguments as an object, or None if they are not an object in strict JSON."""
     try:
         value = strict_json(text)
         return scrub(value) if isinstance(value, dict) else None
@@ -265,11 +264,11 @@ def arguments_of(text: str) -> Json | None:
 
 
 def strict_json(text: str) -> Any:
-    """Return the value of a JSON text that holds finite numbers alone.
+    """Return the value of a JSON text in which all numbers are finite.
 
     Raises:
-        ValueError: It is no such text.
-        RecursionError: It nests too deeply.
+        ValueError: The text is not valid.
+        RecursionError: It is nested too deeply.
     """
     return _STRICT.decode(text)
 
@@ -285,5 +284,5 @@ def _finite(token: str) -> float:
     return value
 
 
-# Made once: `json.loads` would make a decoder for every call.
+# Created once, because `json.loads` would create a decoder for every call.
 _STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)

@@ -1,18 +1,18 @@
-"""Rows as messages of OpenAI's chat completions, with what providers need back verbatim.
+"""Rows as messages of OpenAI's chat completions, with content that providers need back verbatim.
 
-Rules: OpenAI's API reference, "Create chat completion" (2025); many servers speak the same. Rows
-hold messages in this format already; what is settled here is the ids. ``reasoning_content`` goes
-back only to providers that ask for it, with messages of their own: DeepSeek's guide "Thinking Mode"
-(2026) has it sent with every later request once tools were called, and ignores it otherwise;
-Moonshot's guide to Kimi's thinking models (2025) wants it kept in the context. OpenAI knows no such
+Rules: OpenAI's API reference, "Create chat completion" (2025), which many servers follow. Rows
+already hold messages in this format; only the ids are assigned here. ``reasoning_content`` is
+returned, with its own messages, only to providers that ask for it: DeepSeek's guide "Thinking Mode"
+(2026) requires it in every later request once tools were called, and ignores it otherwise;
+Moonshot's guide to Kimi's thinking models (2025) requires it in the context. OpenAI has no such
 field.
 
-What a provider needs back verbatim and this format cannot carry is kept beside a message, tagged
-with who made it: Anthropic's thinking with its signatures (and the order of all blocks around it),
-OpenAI's reasoning items with what is encrypted in them, ``phase`` of its messages, DeepSeek's
-``reasoning_content``. The tool calls in it are places (``{"call": 0}``): ids, names and arguments
-stay with the message, since ids are only settled by a request. Of tool results, whoever made them,
-it is the status, and images and files as chat parts.
+Content that a provider needs back verbatim, but this format has no field for, is stored with the
+row together with its origin: Anthropic's thinking with its signatures (and the order of all blocks
+around it), OpenAI's reasoning items with their encrypted content, the ``phase`` of its messages,
+DeepSeek's ``reasoning_content``. Tool calls in it are references (``{"call": 0}``): names and
+arguments are in the message, and ids are assigned in a request. For tool results of any provider,
+it holds the status, and images and files as chat parts.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _IN_MESSAGE = ("arguments", "input", "name")
 
 
 def of_assistant(payload: AssistantMessage) -> Json | None:
-    """Return what the maker of a message wants back, or None if the message itself is enough."""
+    """Return what the message's provider wants back, or None if the message itself suffices."""
     made = payload.invocation
     if made is None:
         return None
@@ -88,7 +88,7 @@ def of_assistant(payload: AssistantMessage) -> Json | None:
     elif made.specification == "openai_chat" and made.provider in WANT_REASONING_BACK:
         thought = "".join(p.text for p in payload.parts if isinstance(p, ReasoningPart))
         held = {"reasoning_content": thought} if thought else None
-    # A signature holds for the very bytes: what UTF-8 cannot carry cannot be sent back.
+    # A signature is valid only for the exact bytes: a text that UTF-8 cannot encode is useless.
     if held is None or content.scrub(held) != held:
         return None
     maker = {"provider": made.provider, "model": made.model}
@@ -96,7 +96,7 @@ def of_assistant(payload: AssistantMessage) -> Json | None:
 
 
 def of_tool(payload: ToolResult) -> Json | None:
-    """Return the status of a result, unless it succeeded plainly, and parts that are not text."""
+    """Return the status of a result unless it is a success, and its parts if not all are text."""
     held: Json = {} if payload.status == "success" else {"status": payload.status}
     parts = payload.content
     if not isinstance(parts, str | None) and any(
@@ -120,7 +120,7 @@ def _anthropic(payload: AssistantMessage) -> Json | None:
 
 
 def _blocks(payload: AssistantMessage) -> list[Json] | None:
-    """Return the blocks that parts and calls stand for, or None if they do not tell them all."""
+    """Return the blocks of parts and calls, or None if these do not represent all blocks."""
     found: list[Json] = []
     for part in payload.parts:
         if isinstance(part, ReasoningPart):
@@ -139,7 +139,7 @@ def _blocks(payload: AssistantMessage) -> list[Json] | None:
 
 
 def _is_telling(block: Json) -> bool:
-    """Whether a block has anything that text and calls do not tell."""
+    """Whether a block contains anything that text and calls do not."""
     if block["type"] not in ("text", "tool_use"):
         return True
     caller = block.get("caller")
@@ -161,11 +161,11 @@ def _responses(payload: AssistantMessage) -> Json | None:
 def _placed(
     blocks: Sequence[Json], kinds: Mapping[str, str], calls: Sequence[ToolCallRequest]
 ) -> list[Json] | None:
-    """Return the blocks with places for calls, or None unless they are exactly the calls.
+    """Return the blocks with references to calls, or None unless they match the calls exactly.
 
-    Blocks need not stand in the order of the calls, and ids may repeat: the first call with the
-    id that no block has taken yet is meant. Only some calls of a shell or a search are the
-    product's to answer; the others are not calls here.
+    Blocks may be in a different order than the calls, and ids may repeat: a block refers to the
+    first unused call with its id. The product answers only some of a shell's or search's calls; the
+    others are not calls here.
     """
     free = dict(enumerate(calls))
     placed: list[Json] = []
@@ -188,7 +188,7 @@ def _placed(
 
 
 def openai_chat(rows: Iterable[ContextRow], *, provider: str | None = None) -> tuple[Json, ...]:
-    """Return the messages of the rows, in the rows' order; the rows themselves are not altered."""
+    """Return the messages of the rows, in order; the rows themselves are not modified."""
     held = tuple(rows)
     ids = call_ids(held, OPENAI_CHAT)
     return tuple([message_of(row, own, provider) for row, own in zip(held, ids, strict=True)])
@@ -200,10 +200,10 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
 
 
 def message_of(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> Json:
-    """Return the message of a row, its calls under these ids."""
+    """Return a row's message with these ids for its calls."""
     if row.kind == "tool":
         return {"role": "tool", "tool_call_id": ids[0], **row.message}
-    # The row may be used again: what the caller does to the message must not reach it.
+    # The row may be reused: the caller's changes to the message must not affect it.
     message = row.message.copy()
     content = message["content"]
     if content is not None and not isinstance(content, str):
@@ -221,25 +221,25 @@ def message_of(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> J
 FILL_IN_TEMPLATES = frozenset(
     {"huggingface", "llama.cpp", "llamacpp", "lmstudio", "sglang", "tgi", "vllm"}
 )
-"""Servers that fill in the chat template that came with a model."""
+"""Servers that fill in the chat template of a model."""
 
 _NOTE = note("")
 ADDITIONS = Additions(once=(_NOTE,), notes=frozenset({"summary", "aside"}), note=_NOTE)
 
 
 def wire_with_notes(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
-    """Return the rows in this format, with no system message but the first.
+    """Return the rows in this format, with no system message except the first.
 
-    Templates of open models raise an error at any other (observed, 2026: those of Mistral, Gemma
-    and Llama on servers that fill in the model's own template). So the system part is one message,
-    and what is told later, a digest or a summary, is a note within the user's next or last message,
-    as Anthropic's format has it.
+    The templates of open models raise an error for any other (observed, 2026: those of Mistral,
+    Gemma and Llama on servers that fill in the model's own template). So the system part is one
+    message, and later system texts, such as a digest or a summary, are notes in the next or last
+    user message, as in Anthropic's format.
     """
     front, rest = split_front(rows)
     said = system_text(front)
     sent: list[Json] = [{"role": "system", "content": said}] if said else []
     added: list[str] = []
-    noted = False  # whether the last message is nothing but notes
+    noted = False  # whether the last message consists of notes only
     for row, ids in zip(rest, call_ids(rest, OPENAI_CHAT), strict=True):
         is_note = row.role in ("system", "developer")
         message = _note_of(row) if is_note else message_of(row, ids, provider)

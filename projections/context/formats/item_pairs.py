@@ -1,6 +1,6 @@
-"""Which items of OpenAI's Responses may stand in one request, each with what belongs to it.
+"""Pairing of the items of OpenAI's Responses: which items a request may contain together.
 
-The result of a call is an output item in the form that its call demands.
+The result of a call is an output item in the form that the call requires.
 
 Rules: OpenAI's API reference "Create a model response", its guides "Function calling", "Reasoning
 models", "Shell", "Apply patch", "Computer use", "Tool search", "MCP and connectors" and
@@ -8,11 +8,11 @@ models", "Shell", "Apply patch", "Computer use", "Tool search", "MCP and connect
 call found for ... output", "... was provided without its required following item" and "... without
 its required 'reasoning' item" (observed, 2025).
 
-- A call has its output and an output its call. A program that is still at work, which a call names
-  as its caller, has none yet. What cannot go back as an item is told in words.
-- Reasoning goes with the whole response that it led to, or not at all. Without it the ids of that
-  response go too, since an id makes the server look for the reasoning; where an item must have an
-  id it gets one that is looked up in vain.
+- A call must have its output and an output its call. A running program, which a call names as its
+  caller, has no output yet. An item that cannot be sent back is described in words.
+- Reasoning is sent with the whole response that it led to, or not at all. Without it, the ids of
+  that response are dropped too, because an id makes the server look for the reasoning; an item that
+  must have an id gets a new one, which the server does not find.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["OUTPUTS", "WORDS", "Answer", "message", "output_of", "settled"]
 Json = dict[str, Any]
 
 WORDS = "words"
-"""The type of what stands in an answer for an item that cannot go back; it has a ``text``."""
+"""The type that replaces an item which cannot be sent back; it has a ``text``."""
 
 OUTPUTS = {
     "function_call": "function_call_output",
@@ -50,12 +50,12 @@ _STEM = re.compile(r"[A-Za-z]+")
 
 @dataclass(slots=True)
 class Answer:
-    """Items that came together, or one that anybody else said.
+    """Items that came together, or a single item of any other origin.
 
     Attributes:
         items: The items.
-        version: Of the row that they are of.
-        results: What is known of calls whose output has no form, by ``call_id``.
+        version: The version of their row.
+        results: The results of calls whose output has no item form, by ``call_id``.
     """
 
     items: list[Json]
@@ -69,7 +69,7 @@ def message(role: str, content: str | list[Json], **fields: Any) -> Json:
 
 
 def settled(answers: Iterable[Answer]) -> list[Json]:
-    """Return the items of all answers, with nothing among them that lacks its counterpart."""
+    """Return the items of all answers, without any that lacks its counterpart."""
     held = list(answers)
     lost = _lost([item for answer in held for item in answer.items])
     taken: set[str] = set()
@@ -88,14 +88,14 @@ def settled(answers: Iterable[Answer]) -> list[Json]:
 
 
 def _key(item: Json) -> Any:
-    """Return what ties an output to its call."""
+    """Return the id that connects an output to its call."""
     return item.get("call_id") or (
         item.get("id") if item["type"] == "local_shell_call_output" else None
     )
 
 
 def _lost(items: Sequence[Json]) -> set[int]:
-    """Return which items have no counterpart, by identity."""
+    """Return the items without a counterpart, by identity."""
     waiting: dict[tuple[str, Any], list[Json]] = {}
     matched: set[int] = set()
     for item in items:
@@ -143,7 +143,7 @@ def _ids(items: Iterable[Json]) -> Iterable[str]:
 
 
 def _is_whole(items: Sequence[Json], taken: set[str]) -> bool:
-    """Whether an answer goes back as it came: its reasoning encrypted, its ids used once."""
+    """Whether an answer can be sent unchanged: its reasoning encrypted, its ids used once."""
     own = list(_ids(items))
     return (
         all(item.get("encrypted_content") for item in items if item["type"] == "reasoning")
@@ -153,7 +153,7 @@ def _is_whole(items: Sequence[Json], taken: set[str]) -> bool:
 
 
 def _bare(answer: Answer, renamed: dict[str, str]) -> Iterable[Json]:
-    """Yield the items without reasoning, and with no id of the response's."""
+    """Yield the items without reasoning, and without the response's ids."""
     for place, item in enumerate(answer.items):
         if item["type"] == "reasoning":
             continue
@@ -174,18 +174,18 @@ def _bare(answer: Answer, renamed: dict[str, str]) -> Iterable[Json]:
 
 
 def _leads_on(items: Sequence[Json], place: int) -> bool:
-    """Whether an item is not reasoning, or has another item after it that is none."""
+    """Whether an item is not reasoning, or is followed by an item that is not."""
     return any(item["type"] != "reasoning" for item in items[place:])
 
 
 def _asking(item: Json, renamed: dict[str, str]) -> Json:
-    """Return an item that names the request for approval by the id that it has here."""
+    """Return an item that names its approval request by the request's new id."""
     request = item.get("approval_request_id")
     return {**item, "approval_request_id": renamed[request]} if request in renamed else item
 
 
 def _tied(items: Sequence[Json]) -> list[Json]:
-    """Return the items with references to nothing but each other."""
+    """Return the items without references to items that are not among them."""
     programs = {item["call_id"] for item in items if item["type"] == "program"}
     requests = {item["id"] for item in items if item["type"] == "mcp_approval_request"}
     known = {"caller": programs, "approval_request_id": requests}
@@ -208,13 +208,13 @@ _UNANSWERED = frozenset({"missing", "withdrawn", "not_shown", "not_started", "ou
 
 
 def output_of(call: Json, text: str, outcome: str, parts: Sequence[Json] | None) -> Json | None:
-    """Return what answers a call, or None if its result has no form there.
+    """Return the item that answers a call, or None if its result has no item form.
 
     Args:
         call: The call's item.
         text: The result in words.
-        outcome: What became of the call.
-        parts: The result as parts of input, if some of it is not text.
+        outcome: The outcome of the call.
+        parts: The result as input parts, if it is not only text.
     """
     kind = call["type"]
     if kind == "mcp_approval_request":
@@ -225,7 +225,7 @@ def output_of(call: Json, text: str, outcome: str, parts: Sequence[Json] | None)
         case "computer_call":
             return _screenshot(head, call, parts, outcome)
         case "local_shell_call":
-            # Its output has no other id than that of the call.
+            # Its output has no id other than that of the call.
             return {"type": head["type"], "id": call["call_id"], "output": text}
         case "shell_call":
             return {**head, **caller, "output": _ran(text, outcome)}
@@ -242,13 +242,13 @@ def _screenshot(head: Json, call: Json, parts: Sequence[Json] | None, outcome: s
     if image is None:
         return None
     shot = {"type": "computer_screenshot", "image_url": image["image_url"]}
-    # A product that has acted has taken note of what the action was checked for.
+    # A product that performed the action has acknowledged its safety checks.
     checks = call.get("pending_safety_checks") if outcome == _WENT_WELL else None
     return {**head, "output": shot, **({"acknowledged_safety_checks": checks} if checks else {})}
 
 
 def _ran(text: str, outcome: str) -> list[Json]:
-    """Return what a shell has put out: as the product tells it, or as one command's output."""
+    """Return a shell's output: as reported by the product, or as that of one command."""
     told = _parsed(text)
     if isinstance(told, dict):
         told = told.get("output")
@@ -262,7 +262,7 @@ def _ran(text: str, outcome: str) -> list[Json]:
 
 
 def _tools(text: str) -> list[Json]:
-    """Return the tools that a search has found: their declarations, if the result holds any."""
+    """Return the tool declarations in a search's result, if there are any."""
     told = _parsed(text)
     if isinstance(told, dict):
         told = told.get("tools")
@@ -271,7 +271,7 @@ def _tools(text: str) -> list[Json]:
 
 
 def _approval(call: Json, text: str, outcome: str) -> Json | None:
-    """Return the answer to a request for approval; nothing but a clear yes approves."""
+    """Return the answer to an approval request; only an explicit yes approves."""
     if outcome in _UNANSWERED:
         return None
     told = _parsed(text)

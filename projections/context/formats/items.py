@@ -1,8 +1,8 @@
-"""The items of OpenAI's Responses as a request may hold them.
+"""The items of OpenAI's Responses in the form that requests accept.
 
 Rules: OpenAI's API reference "Create a model response", the fields of each input item (2026). A
-response has fields that no request may have, and ``null`` for what is absent, which is refused for
-most of them. An item of an unknown kind, or without a field that input demands, cannot go back.
+response has fields that requests do not accept, and ``null`` for absent fields, which most reject.
+An item of an unknown kind, or without a required field, cannot be sent back.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ FIELDS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     "program_output": _fields("id call_id result status"),
     "compaction": _fields("encrypted_content", "id"),
 }
-"""What a model may say, as input: the fields that an item must have, and those that it may."""
+"""The items of a response as input, with their required and their optional fields."""
 
 NULLABLE = {"code_interpreter_call": frozenset({"code", "outputs"})}
-"""Fields that input demands, and that may be null."""
+"""Required input fields that may be null."""
 
 PLAIN = frozenset({"message", "function_call", "reasoning"})
-"""Items that texts and calls alone stand for, where nothing in them is encrypted."""
+"""Items that texts and calls represent fully, unless they contain encrypted content."""
 
 _PARTS = {
     "output_text": frozenset({"type", "text", "annotations"}),
@@ -62,13 +62,13 @@ _PARTS = {
 
 
 def is_needed(item: Json) -> bool:
-    """Whether an item has anything that text and calls do not tell."""
+    """Whether an item contains anything that text and calls do not."""
     telling = ("encrypted_content", "phase", "caller", "namespace")
     return item.get("type") not in PLAIN or any(item.get(key) for key in telling)
 
 
 def as_input(item: Json) -> Json | None:
-    """Return an output item as it may be sent back, or None if it cannot be."""
+    """Return an output item in its input form, or None if it has none."""
     kind = item.get("type")
     if not isinstance(kind, str) or kind not in FIELDS:
         return None
@@ -93,7 +93,7 @@ def as_input(item: Json) -> Json | None:
 
 
 def _message(item: Json) -> Json:
-    """Return a whole message, or where it has no id of the server's, its text."""
+    """Return a complete message; only its text if it lacks the server's id."""
     parts = _said(item["content"]) if isinstance(item["content"], list) else item["content"]
     if isinstance(parts, list) and {"id", "status"} <= item.keys():
         return {**item, "content": parts}
@@ -104,7 +104,7 @@ def _message(item: Json) -> Json:
 
 
 def _said(content: list[Any]) -> list[Json]:
-    """Return the parts of a message with what input has of them, and nothing else."""
+    """Return the parts of a message with only the fields that input accepts."""
     found = []
     for part in content:
         known = _PARTS.get(str(part.get("type"))) if isinstance(part, dict) else None

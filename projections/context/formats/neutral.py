@@ -1,17 +1,17 @@
-"""Rows as messages of no provider, for products with adapters of their own.
+"""Rows as messages in a provider-neutral format, for products with their own adapters.
 
-Each message is a dict with these keys, always all of them and in this order:
+Each message is a dict with exactly these keys, in this order:
 
-- ``role``: system, user, assistant or tool; ``kind``: what row it was made of (user, assistant,
-  tool, summary, error, system, notebook, aside);
-- ``versions``: the events that it was made of; ``name``: who spoke, or None;
+- ``role``: system, user, assistant or tool; ``kind``: the kind of its row (user, assistant, tool,
+  summary, error, system, notebook, aside);
+- ``versions``: the events that it was made of; ``name``: the author, or None;
 - ``parts``: ``{"type": "text", "text"}``, ``{"type": "refusal", "text"}``, ``{"type": "image",
   "url", "detail"}``, ``{"type": "file", "name", "file_id", "url"}``, ``{"type": "other", "raw"}``;
-- ``calls``: of an assistant ``{"id", "provider_id", "name", "arguments", "arguments_text"}``, where
-  ``id`` is this store's own, unique in the conversation, and ``arguments`` None if they are no
-  object; ``results``: of tools, all those of one assistant message together, ``{"call_id",
+- ``calls``: for an assistant ``{"id", "provider_id", "name", "arguments", "arguments_text"}``,
+  where ``id`` is this store's own, unique in the conversation, and ``arguments`` is None if not an
+  object; ``results``: for tools, the results of one assistant message together, ``{"call_id",
   "status", "sealed", "parts", "versions", "full_alias"}``;
-- ``native``: what the maker of the message wants back verbatim, with who that is, or None. A call
+- ``native``: what the message's provider wants back verbatim, with that provider, or None. A call
   in it is ``{"call": index}``.
 """
 
@@ -40,7 +40,7 @@ SPECIFICATION = "neutral"
 
 
 def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
-    """Return the rows in this format; ``provider`` changes nothing, as nobody is asked yet."""
+    """Return the rows in this format; ``provider`` has no effect."""
     messages: list[Json] = []
     for row in rows:
         if row.kind != "tool":
@@ -111,9 +111,9 @@ def _part(part: Json) -> Json:
 def with_facts(
     store: EventStore, conversation_id: UUID, messages: Iterable[Mapping[str, Any]]
 ) -> tuple[JsonObject, ...]:
-    """Return messages of the format ``neutral``, each with what its events say besides.
+    """Return messages of the format ``neutral``, each with further facts of its events.
 
-    Reads the events between the first message and the last.
+    Reads the events from the first message to the last.
     """
     held = [*messages]
     versions = {version for message in held for version in message["versions"]}
@@ -141,7 +141,7 @@ def _told(message: Mapping[str, Any], events: Mapping[int, RecordedEvent]) -> Js
 
 
 def _error(results: list[ToolResult]) -> str | None:
-    """Return why a whole batch of tool calls failed; None if one of them went well."""
+    """Return why a whole batch of tool calls failed; None if one succeeded."""
     if not results or any(each.status == "success" for each in results):
         return None
     told = (

@@ -3,11 +3,11 @@
 Rules: OpenAI's API reference "Create a model response" and the guides "Conversation state",
 "Reasoning models" and "Function calling" (all 2025); ``phase`` since gpt-5.3-codex (2026).
 
-- The system part goes as ``instructions``; later system messages are items with their own role.
-- A call and its output are items of their own, tied by ``call_id``. An empty assistant message
-  makes no item. Names have no field: a user's stands before the text.
-- What OpenAI made goes back to it as items when more than text and calls is in it: see
-  `projections.context.formats.item_pairs` for which of them may stand together.
+- The system part is sent as ``instructions``; later system messages are items with their own role.
+- A call and its output are separate items, connected by ``call_id``. An empty assistant message
+  makes no item. There is no field for names: a user's name precedes the text.
+- Responses of OpenAI are returned to it as items if they contain more than text and calls; see
+  `projections.context.formats.item_pairs` for the items that may occur together.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 
 def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
-    """Return the rows in this format; there is always an item."""
+    """Return the rows in this format, with at least one item."""
     front, rest = split_front(rows)
     answers: list[Answer] = []
     asked: dict[str, tuple[Json, Answer]] = {}
@@ -67,7 +67,7 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
 
 
 def _said(row: ContextRow) -> Json:
-    """Return a message of anybody but the model and its tools."""
+    """Return a message that is not from the model or a tool."""
     parts, name = parts_of(row.message), row.message.get("name")
     if all(part.get("type") == "text" for part in parts):
         text = "\n".join(part["text"] for part in parts)
@@ -117,7 +117,7 @@ def _output(row: ContextRow, call: Json) -> Json | None:
 def _native(
     row: ContextRow, ids: tuple[str, ...], provider: str | None
 ) -> tuple[dict[str, Json], list[Json]] | None:
-    """Return the items of a response that this provider made, its calls by id among them."""
+    """Return this provider's own items of a response, and its calls by id."""
     native = native_for(row, SPECIFICATION, provider)
     if native is None:
         return None

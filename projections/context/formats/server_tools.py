@@ -1,14 +1,14 @@
-"""Which blocks of Anthropic's Messages may stand in one request, each with what belongs to it.
+"""Pairing of the blocks of Anthropic's Messages: which blocks a request may contain together.
 
 Rules: Anthropic's guides "Server tools" (with "Mixing server tools and client tools in one turn"),
 "Programmatic tool calling", "Tool search tool", "MCP connector" and "Extended thinking" (all 2026).
 
-- The use of a server's tool, or of an MCP server's, is followed by its result within the same turn
-  of the assistant. User messages of nothing but tool results do not end that turn.
-- A use may be open where the server is still to answer: at the end of a request, when the client's
-  results have just been given or the model has paused. Said anything else, the turn has ended, and
-  an open use is refused.
-- ``caller.tool_id`` names a use that stands before, in the same turn.
+- The use of a server tool, or of an MCP server's tool, is followed by its result within the same
+  assistant turn. User messages with only tool results do not end that turn.
+- A use may be open if the server is still to answer it: at the end of a request, when the client's
+  results were just added or the model has paused. Any other message ends the turn, and an open use
+  is then rejected.
+- ``caller.tool_id`` names an earlier use in the same turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["BLOCKS", "as_input", "paired"]
 
 Json = dict[str, Any]
 Said = tuple[str, Sequence[Json]]
-"""A role, and its blocks."""
+"""A role and its blocks."""
 
 _USES = frozenset({"server_tool_use", "mcp_tool_use"})
 
@@ -35,11 +35,11 @@ BLOCKS = frozenset(
         *("fallback", "mcp_tool_listing"),
     }
 )
-"""The blocks of a response that a request may hold."""
+"""The blocks of a response that a request may contain."""
 
 
 def as_input(block: Json) -> Json | None:
-    """Return a block as it may be sent back; None if it says nothing, words if it has no place."""
+    """Return a block in its input form: as words if it has none, None if it is empty."""
     kind = block.get("type")
     if kind not in BLOCKS:
         said = mention(block)
@@ -57,22 +57,22 @@ def as_input(block: Json) -> Json | None:
 
 
 def _citation(citation: Any) -> Any:
-    """Return a citation without the file that it was found in, which only responses name."""
+    """Return a citation without its file id, which only responses contain."""
     if not isinstance(citation, dict):
         return citation
     return {key: value for key, value in citation.items() if key != "file_id"}
 
 
 _Open = dict[Any, tuple[int, Json]]
-"""What a turn has begun and not had answered, by id: where, and the block."""
+"""The unanswered uses of a turn by id: the index of the message, and the block."""
 
 
 def paired(said: Iterable[Said], *, paused: bool = False) -> list[tuple[str, list[Json]]]:
-    """Return the messages with nothing among their blocks that lacks its counterpart.
+    """Return the messages without blocks that lack their counterpart.
 
     Args:
         said: Roles and blocks, one entry for each row.
-        paused: Whether the last entry is an answer that the model is to go on with.
+        paused: Whether the model will continue the last entry.
     """
     held = [(role, list(blocks)) for role, blocks in said]
     turn: _Open = {}
@@ -92,7 +92,7 @@ def paired(said: Iterable[Said], *, paused: bool = False) -> list[tuple[str, lis
 
 
 def _take(turn: _Open, seen: set[Any], place: int, block: Json) -> set[int]:
-    """Take a block into the turn, and return it if it has no place there."""
+    """Add a block to the turn; return its id if it does not belong there."""
     if block["type"] in _USES:
         if block.get("id") in seen:
             return {id(block)}
@@ -104,7 +104,7 @@ def _take(turn: _Open, seen: set[Any], place: int, block: Json) -> set[int]:
 
 
 def _left_open(turn: _Open, held: Sequence[tuple[str, list[Json]]], paused: bool) -> set[int]:
-    """Return the open uses that the server will not go on with."""
+    """Return the open uses that the server will not answer."""
     answers = [place for place, (role, _) in enumerate(held) if role == "assistant"]
     if not turn or not answers:
         return set()
@@ -124,7 +124,7 @@ def _left_open(turn: _Open, held: Sequence[tuple[str, list[Json]]], paused: bool
 
 
 def _tied(said: Sequence[tuple[str, list[Json]]]) -> list[tuple[str, list[Json]]]:
-    """Return the messages without callers that do not stand before, in the same turn."""
+    """Return the messages without callers that are not an earlier use of the same turn."""
     found: list[tuple[str, list[Json]]] = []
     used: set[Any] = set()
     for role, blocks in said:
