@@ -290,7 +290,7 @@ class Fitting:
         index: int,
         room: int,
     ) -> int:
-        """Return the tokens left for a group, in the room and its section, after mandatory items."""
+        """Return the tokens left for a group, in the room and its section, by mandatory items."""
         name = groups[index].section
         if name not in self.sections:
             return room

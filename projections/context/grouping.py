@@ -1,7 +1,7 @@
-"""Rows to groups, each with the tokens that it takes in one request's format.
+"""Forms groups of rows, with the tokens that they take in one request's format.
 
-What only its maker can read counts where it goes back to its maker; a note counts what is written
-around it.
+Content for one provider only counts if the request goes to that provider; a note's tokens include
+the text around it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Grouping:
     """Makes the groups of one request.
 
     Args:
-        tokenizer: Counts.
+        tokenizer: Counts tokens.
         format: The provider's format.
-        provider: Who will be asked.
-        noted: The kinds of rows whose texts stand in a note.
+        provider: The provider that will be called.
+        noted: The kinds of rows whose texts are wrapped in a note.
         note: What a note adds to its text.
         tables: Whether JSON results of tools are sent as tables.
     """
@@ -55,17 +55,17 @@ class Grouping:
 
     @property
     def holds_compaction(self) -> bool:
-        """Whether an answer in which its maker compacted the rest must be sent."""
+        """Whether an answer with its provider's compaction of earlier rows must be sent."""
         return self._how[-1]
 
     def let_compaction_go(self) -> None:
-        """Make groups from now on that need not hold such an answer."""
+        """Stop making such an answer mandatory, for groups made from now on."""
         self._how = (*self._how[:-1], False)
 
     def group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
-        """Return the group of these rows, with results as tables where these are asked for.
+        """Return the group of these rows, with results as tables if requested.
 
-        One without a label is made once for as long as its rows are held.
+        A group without a label is cached with its rows.
         """
         if label:
             return self._made(rows, label)
@@ -113,7 +113,7 @@ class Grouping:
         return Group((row,), count.tokens, injection.label)
 
     def users(self, first: ContextRow | None, latest: ContextRow | None) -> list[Group]:
-        """Return the first and the latest user message; one where they are the same."""
+        """Return the first and the latest user message; one group if they are the same."""
         groups = [] if first is None else [self.group((first,), "first user message")]
         if latest and (first is None or latest.key != first.key):
             groups.append(self.group((latest,), "latest user message"))
@@ -128,10 +128,10 @@ class Grouping:
     def shorter_task(
         self, mandatory: Sequence[Group], source: RowSource, tools: Collection[Any]
     ) -> Group | None:
-        """Return the first user message in its shorter form, with its alias if it can be read.
+        """Return the first user message in its shorter form, with its alias if that can be read.
 
-        None if it has none, is shorter already, or nobody has answered yet: what nobody has read
-        is not shortened in silence.
+        None if it has no shorter form, is already shortened, or has not been answered yet: an
+        unread message is not shortened silently.
         """
         newest = next(source.newest(1), None)
         if not mandatory or mandatory[0].whole or not newest or newest.key == mandatory[0].key:
@@ -153,8 +153,8 @@ class Grouping:
         return replace(group, whole=task, why=why) if group.tokens < task.tokens else None
 
     def native(self, rows: Sequence[ContextRow]) -> tuple[int, ...]:
-        """Return what each row's ``native`` adds; nothing if none does, as in most requests."""
-        for row in rows:  # A loop, since every group that is looked at comes through.
+        """Return what each row's ``native`` adds; empty if none adds any, as in most requests."""
+        for row in rows:  # A loop, because every group passes here.
             if row.native_tokens:
                 break
         else:
@@ -162,11 +162,11 @@ class Grouping:
         return tuple(row.native_tokens if self._carries(row) else 0 for row in rows)
 
     def compacts(self, row: ContextRow) -> bool:
-        """Whether a row holds all before it for whoever will be asked."""
+        """Whether a row holds this provider's compaction of everything before it."""
         return compacted_for(row, self._format, self._provider)
 
     def is_compacted(self, chosen: Plan, source: RowSource, page: int) -> bool:
-        """Whether a plan goes back to such a row only, however far it was read for that."""
+        """Whether a plan begins at such a row while older rows exist."""
         for each in chosen.groups:
             group = each.group.whole or each.group
             if group.native and group.key not in chosen.recalled and self.compacts(group.rows[0]):
@@ -183,5 +183,5 @@ class Grouping:
 
 @lru_cache(maxsize=64)
 def tokens_of(text: str, encoding: str) -> int:
-    """Return the tokens of a text that stands in many requests."""
+    """Return the tokens of a text that many requests contain."""
     return tokenizer_for(encoding).count(text).tokens if text else 0

@@ -1,13 +1,12 @@
-"""A row at lower levels of detail: made when a request first needs it, and kept beside the rows.
+"""Lower levels of detail of rows: computed when a request first needs them, and stored.
 
-A fold makes none: of most rows no request ever asks. What is made is a pure function of the row,
-and stands in the table ``lower_levels`` under a digest of what it was made of and of the version
-of the algorithm, so that it serves every generation. The table is not a source of truth: what is
-missing there, or damaged, is made anew; it loses what it knows of a conversation when that is
-erased.
+Folds compute none, because most rows are never needed at a lower level. The levels are a pure
+function of the row. The table ``lower_levels`` stores them under a digest of this input and of the
+algorithm's version, so that all generations share them. The table is only a cache: a missing or
+damaged entry is computed again. Erasing a conversation deletes its entries.
 
-What the product wrote for a level (document 004, ``sections``) goes before what is made here. A
-row has no level that is not shorter than the one above it.
+The product's own texts for a level (document 004, ``sections``) take precedence over computed ones.
+A level that is not shorter than the one above it does not exist.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ TABLE = Table(
 )
 
 _VERSION = b"2"
-"""Raised when shortening or facts change, so that what was made before is not found any more."""
+"""Raised when shortening or facts change, so that older entries are no longer found."""
 
-_MOST_AT_ONCE = 500  # digests in one query
-_LEAST_KEPT = 16  # fewer are made again sooner than a transaction writes them
+_MOST_AT_ONCE = 500  # digests per query
+_LEAST_KEPT = 16  # recomputing fewer is faster than a transaction to store them
 
 _TOKENIZER = tokenizer_for(ENCODING)
 _LETTERS: dict[FactKind, str] = {"identifier": "i", "name": "n", "phrase": "p", "term": "t"}
@@ -68,12 +67,12 @@ _READ = "SELECT digest, held FROM lower_levels WHERE conversation_id = {} AND di
 
 
 class Lower(NamedTuple):
-    """What a row says at lower levels of detail.
+    """The lower levels of a row.
 
     Attributes:
-        shortened: The message at less detail; None if there is no shorter form.
-        tokens: Of that, counted as the row's own are.
-        facts: What is left of the message in a digest.
+        shortened: The message with less detail; None if there is no shorter form.
+        tokens: The tokens of the shortened message, in the row's encoding.
+        facts: The facts of the message for a digest.
     """
 
     shortened: dict[str, Any] | None = None
@@ -91,7 +90,7 @@ _NONE = Lower()
 
 
 def lower(row: ContextRow) -> Lower:
-    """Return the lower levels of a row, which are made once for as long as the row is held."""
+    """Return the lower levels of a row, which are cached with the row."""
     found: Lower | None = row.noted
     if found is None:
         found = _made(row, _shorter(row), counts.count) if _has_levels(row) else _NONE
@@ -100,20 +99,20 @@ def lower(row: ContextRow) -> Lower:
 
 
 def create(store: EventStore, *, patience_ms: int | None = None) -> None:
-    """Create the table where it is missing, in one transaction under the schema lock."""
+    """Create the table if it is missing, in one transaction under the schema lock."""
     with schema_lock(store.engine, patience_ms=patience_ms) as connection:
         TABLE.create(connection, checkfirst=True)
         setup.register(connection, [TABLE.name])
 
 
 class KeptLevels:
-    """The lower levels of one conversation's rows, as requests ask for them one after the other.
+    """The lower levels of one conversation's rows, for successive requests.
 
-    Those of rows that this process has folded wait for the transaction that saves rows.
+    The levels of rows folded by this process are written by the transaction that saves the rows.
 
     Attributes:
-        is_there: Whether the table was there when it was looked for.
-        busy: Whether the read has asked for levels, as one that plans a step does.
+        is_there: Whether the table existed at the last check.
+        busy: Whether the current read has used levels, as a read that plans a step does.
     """
 
     def __init__(self, conversation_id: UUID) -> None:
@@ -124,23 +123,23 @@ class KeptLevels:
         self.is_there = self.busy = self._begun = False
 
     def begin(self, erasures: int | None = None, *, is_there: bool = False) -> None:
-        """Forget what was made: a read begins, or begins again.
+        """Discard the computed levels at the start, or restart, of a read.
 
         Args:
-            erasures: How often the conversation has been erased, if that is known.
-            is_there: Whether the table was there at an earlier read; not believed by a read that
-                begins again.
+            erasures: The conversation's number of erasures, if known.
+            is_there: Whether the table existed at an earlier read; ignored by a read that
+                restarts.
         """
         self._new, self._sent, self.busy = {}, (), False
         self._erasures = erasures
         self.is_there, self._begun = is_there and not self._begun, True
 
     def look_for(self, connection: AnyConnection, rows: Iterable[ContextRow]) -> None:
-        """Note at each row its lower levels: kept ones, found in few queries, or new ones.
+        """Set the lower levels of each row: stored ones, fetched in few queries, or new ones.
 
         Args:
-            connection: In the transaction that has read the rows.
-            rows: Any.
+            connection: A connection in the transaction that has read the rows.
+            rows: Any rows of the conversation.
         """
         self.busy = True
         lacking: dict[bytes, list[ContextRow]] = {}
@@ -155,7 +154,7 @@ class KeptLevels:
         self._look(connection)
         found: dict[bytes, str] = {}
         stored = [digest for digest, equal in lacking.items() if not equal[0].fresh]
-        # Few are not worth a query.
+        # A query does not pay off for a few.
         if len(stored) >= _LEAST_KEPT and self.is_there:
             found = self._read(connection, stored)
         new: dict[bytes, tuple[ContextRow, dict[str, Any] | None]] = {}
@@ -176,20 +175,20 @@ class KeptLevels:
 
     @staticmethod
     def look_ahead(rows: Iterable[ContextRow]) -> None:
-        """Make the levels of rows that this process has folded, before a step asks for them.
+        """Compute the levels of rows folded by this process, before a step needs them.
 
-        A step that finds them has little to do.
+        This leaves little work for the step.
         """
         for row in rows:
             if row.fresh and row.noted is None and _has_levels(row):
                 row.note("noted", _Unkept(*_made(row, _shorter(row), count_message)))
 
     def offer(self, rows: Iterable[ContextRow]) -> None:
-        """Take the rows of a request, of which `bind` keeps the levels; looked at by it alone."""
+        """Accept the rows of a request, whose levels `bind` collects; only `bind` uses them."""
         self._sent = rows
 
     def bind(self, connection: AnyConnection) -> None:
-        """Collect what `write` is to write, in the transaction that has read the rows."""
+        """Collect what `write` will write, in the transaction that has read the rows."""
         for row in self._sent:
             if type(row.noted) is _Unkept:
                 self._new.setdefault(self._digest(row), []).append(row)
@@ -197,18 +196,18 @@ class KeptLevels:
             self._look(connection)
 
     def write(self, connection: AnyConnection) -> None:
-        """Write what was made, if the table was there when it was looked for, and forget it.
+        """Write and forget the computed levels, if the table existed at the last check.
 
-        In the caller's transaction, which holds the erasure's lock, and has found the conversation
-        as often erased as the read has.
+        Runs in the caller's transaction, which holds the erasure lock and has verified that the
+        conversation was not erased since the read.
         """
         if self._new and self.is_there:
             self._write(connection)
 
     def keep(self, store: EventStore, patience_ms: int) -> None:
-        """Write what was made, if it is much, in a transaction of its own.
+        """Write the computed levels in a separate transaction, if there are enough of them.
 
-        A busy database is no reason to fail.
+        A busy database is not an error.
         """
         if len(self._new) < _LEAST_KEPT:
             return
@@ -217,13 +216,13 @@ class KeptLevels:
                 create(store, patience_ms=patience_ms)
 
     def _written(self, store: EventStore, patience_ms: int) -> bool:
-        """Write what was made, in one transaction; False if the table is missing."""
+        """Write the computed levels in one transaction; return False if the table is missing."""
         stream = self._conversation_id
         with store.writing(durable=False, patience_ms=patience_ms) as connection:
             if not has_table(connection, TABLE.name):
                 return False
             erasure_lock(connection, stream)
-            # What was erased since it was read must leave nothing.
+            # Nothing may be stored of what was erased since it was read.
             if erasure_count(connection, [stream]) == self._erasures:
                 self._write(connection)
         self.is_there = True
@@ -231,9 +230,9 @@ class KeptLevels:
 
     def _write(self, connection: AnyConnection) -> None:
         owner, new = str(self._conversation_id), self._new
-        # In one order everywhere, so that two writers cannot wait for each other.
+        # Use one order everywhere, so that two writers cannot deadlock.
         rows = [(owner, digest, _dumped(new[digest][0].noted)) for digest in sorted(new)]
-        # What is there already has been damaged, or is the same.
+        # An existing entry is either equal or damaged.
         backend = backend_of(connection)
         backend.insert(TABLE.name, _COLUMNS, rows, otherwise=_MENDING).run(connection)
         for equal in new.values():
@@ -241,7 +240,7 @@ class KeptLevels:
         self._new = {}
 
     def _look(self, connection: AnyConnection) -> None:
-        """Look whether the table is there, and how often the conversation was erased."""
+        """Check whether the table exists, and how often the conversation was erased."""
         if self._erasures is None:
             self._erasures = erasure_count(connection, [self._conversation_id])
         self.is_there = self.is_there or has_table(connection, TABLE.name)
@@ -273,12 +272,12 @@ def _note(rows: Iterable[ContextRow], made: Lower) -> None:
 
 def _has_levels(row: ContextRow) -> bool:
     if row.kind == "tool":
-        return row.result is not None  # Otherwise it is a placeholder.
+        return row.result is not None  # Otherwise the row is a placeholder.
     return row.kind in ("user", "assistant", "error")
 
 
 def _shorter(row: ContextRow) -> dict[str, Any] | None:
-    """Return the message at less detail, if it has fewer characters; nothing is counted."""
+    """Return the message with less detail, if it has fewer characters; counts no tokens."""
     message, given = row.message, row.given or {}
     if row.kind == "error":
         return _with_content(message, given.get("shortened"))
@@ -312,7 +311,7 @@ def _made(
     if shorter is None:
         tokens = None
     elif table is not None and table.message == shorter:
-        tokens = table.tokens  # Most results lose no more than that.
+        tokens = table.tokens  # For most results the table is the shortened form.
     else:
         tokens = count(shorter, _TOKENIZER).tokens
     if tokens is None or tokens >= row.tokens:
@@ -333,7 +332,7 @@ def _dumped(made: Lower) -> str:
 
 
 def _loaded(held: Any, message: Mapping[str, Any]) -> Lower | None:
-    """Return what was kept; None if nothing was, or somebody has altered it."""
+    """Return a stored entry; None if it is missing or damaged."""
     if held is None:
         return None
     try:

@@ -1,9 +1,9 @@
-"""What of a history the limits let through: the newest groups, and no group that is too large.
+"""Applies the limits to a history: the newest groups that fit, without groups that are too large.
 
-A group that alone is over a limit, with what must be sent paid, is sent in its shorter form; if
-that is over it too, it is left out, and the history goes on behind it. Limits on messages and
+A group that exceeds a limit by itself, after the mandatory groups, is sent in its shorter form; if
+that is also too large, it is left out, and the history continues behind it. Limits on messages and
 characters end the history at the first group for which nothing is left, once half of the limit is
-used; up to there, such a group gives way as one that is too large does.
+used; before that, such a group is treated like one that is too large.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ Shorten = Callable[[Group], Group | None]
 """Returns a group in its shorter form; None if it has none."""
 
 _LEAST_MESSAGES = 32
-_ID = 24  # characters for the id of a call, which only a request settles
-_MOST_LEFT_OUT = 128  # of a history that goes on behind them
+_ID = 24  # characters for a call's id, which is only assigned in a request
+_MOST_LEFT_OUT = 128  # groups left out before the history ends
 
 
 @dataclass(slots=True)
 class Window:
-    """What the limits let through.
+    """The history within the limits.
 
     Attributes:
-        groups: Newest first. Those that are left out are among them; they have no tokens.
-        summaries: Of the standing summaries, those that are sent in any case.
-        error: As it is sent, if there is one.
-        form: Returns any group in the form in which it can be sent, if only by itself.
+        groups: Newest first, including those left out, which have no tokens.
+        summaries: The standing summaries that are sent in any case.
+        error: The mandatory error in the form in which it is sent, if there is one.
+        form: Returns any group in the form in which it could be sent by itself.
         ended: The limit that ended the history, once it has.
     """
 
@@ -49,7 +49,7 @@ class Window:
 
 @dataclass(slots=True)
 class _Limit:
-    """A limit, and what is left of it."""
+    """A limit, and what remains of it."""
 
     name: str
     most: int
@@ -78,24 +78,24 @@ def within(
     summaries: Sequence[Group] = (),
     error: Group | None = None,
 ) -> Window:
-    """Return what the limits let through of a history.
+    """Apply the limits to a history.
 
-    While the history is trimmed in steps, what messages and characters let through begins at the
-    same group for some requests: up to a quarter of a limit is given up for that, unless fewer
-    than 32 messages may be sent.
+    If the history is trimmed in steps, the part within limits on messages and characters begins at
+    the same group for several requests. Up to a quarter of a limit is given up for this, unless
+    fewer than 32 messages may be sent.
 
     Args:
         newest: All groups, newest first.
         front: The system part.
         users: The first and the latest user message, which are sent whole.
         budget: The limits.
-        fixed: Tokens of what is sent besides.
+        fixed: The tokens of everything sent in addition to the history.
         shorten: Makes the shorter form of a group.
-        summaries: Those that stand: sent if there is room beside the newest group.
+        summaries: The standing summaries, sent if there is room next to the newest group.
         error: Sent in any case, but in its shorter form if it takes more than half of the rest.
 
     Raises:
-        BudgetInfeasible: What must be sent is over a limit on messages or characters.
+        BudgetInfeasible: The mandatory groups exceed a limit on messages or characters.
     """
     limits = _limits(budget)
     for limit in limits:
@@ -107,7 +107,7 @@ def within(
     for limit in limits:
         if limit.left < 0:
             raise _infeasible(limit, must)
-    # Without the latest user message, which is another at every turn: what is too large stays so.
+    # Excludes the latest user message, which changes every turn: the result must stay the same.
     alone = [replace(limit) for limit in limits]
     if budget.max_tokens is not None:
         tokens = budget.max_tokens - fixed - _tokens(users[:1])
@@ -139,14 +139,14 @@ class _Walk:
         self._limits = limits
         self._shorten = shorten
         self._paid = paid
-        # What a group may come to if nothing else is sent that need not be.
+        # The room for a group if nothing else is sent except mandatory groups.
         self._alone = alone
         self._summaries: dict[tuple[int, int], Group] = {}
-        # No section takes more of a group than its tokens.
+        # A section counts at most a group's tokens.
         self._small = -1 if limits else min((limit.left for limit in alone), default=inf)
 
     def newest_summaries(self, summaries: Sequence[Group], budget: Budget) -> Sequence[Group]:
-        """Return summaries in the form in which they can be sent within their section."""
+        """Return summaries in the form in which they fit in their section."""
         most = dict(budget.sections).get("summaries")
         if most is None:
             return summaries
@@ -159,9 +159,9 @@ class _Walk:
         return [self._summaries[group.key] for group in summaries]
 
     def alone(self, group: Group) -> Group:
-        """Return a group in the form in which it can be sent, if only by itself."""
+        """Return a group in the form in which it could be sent by itself."""
         if group.tokens <= self._small and not self._summaries:
-            return group  # As nearly every one that is looked at.
+            return group  # The case of nearly every group.
         if group.key in self._summaries:
             return self._summaries[group.key]
         return group if group.key in self._paid else self._form(group, self._alone, "alone over")
@@ -192,10 +192,10 @@ class _Walk:
         return found
 
     def begun_later(self, found: list[Group]) -> list[Group]:
-        """Return the groups without some of the oldest, such that the rest soon begins there again.
+        """Return the groups without some of the oldest, so that later requests begin at the same.
 
-        Of the groups at which it may begin, it does at the one whose number is the multiple of the
-        highest power of two: no other has it, until one comes with a higher power.
+        Of the possible first groups, choose the one whose number is a multiple of the highest power
+        of two: it stays the choice until a number with a higher power comes.
         """
         begin, rank = len(found), 0
         room = {limit.name: _to_give_up(limit) for limit in self._limits}
@@ -216,7 +216,7 @@ class _Walk:
         return group.key not in self._paid and not group.left_out
 
     def _form(self, group: Group, limits: Sequence[_Limit], how: str) -> Group:
-        for over in limits:  # A loop, since every group that is looked at comes through.
+        for over in limits:  # A loop, because every group passes here.
             if not over.fits(group):
                 break
         else:
@@ -243,7 +243,7 @@ class _Walk:
 
 
 def chars_of(message: dict[str, Any]) -> int:
-    """Return the characters of a message, as ``max_chars`` counts them: its content and calls."""
+    """Return the characters of a message as ``max_chars`` counts them: its content and calls."""
     content, calls = message.get("content"), message.get("tool_calls") or ()
     said = len(content) if isinstance(content, str) else len(str(content or ""))
     return said + sum(len(str(call)) + _ID for call in calls)
@@ -258,7 +258,7 @@ def _limits(budget: Budget) -> list[_Limit]:
 
 
 def _section_limits(budget: Budget, task: int) -> list[_Limit]:
-    """Return what a group may come to beside the task, by its section."""
+    """Return the limit of a single group next to the task, for each section."""
     listed = (
         (name, max(most - task, 0) if name == "user" else most) for name, most in budget.sections
     )
@@ -273,7 +273,7 @@ def _tokens_in(name: str, group: Group) -> int:
 
 
 def _yielding(error: Group, limits: Sequence[_Limit], shorten: Shorten) -> Group:
-    """Return a mandatory error, paid: whole, or in its shorter form if it would take too much."""
+    """Return and count a mandatory error: whole, or in its shorter form if it takes too much."""
     over = next((limit for limit in limits if 2 * limit.measure(error) > limit.left), None)
     shorter = None if over is None else shorten(error)
     if over is not None and shorter is not None:
@@ -285,7 +285,7 @@ def _yielding(error: Group, limits: Sequence[_Limit], shorten: Shorten) -> Group
 
 
 def _to_give_up(limit: _Limit) -> int:
-    """Return what may be given up: a quarter, and nothing of the half that is used."""
+    """Return how much may be given up: at most a quarter, and nothing of the half in use."""
     used, half = limit.most - limit.left, (limit.most + 1) // 2
     quarter = limit.most // 4
     return min(quarter, used - half) if used >= half else quarter
@@ -305,7 +305,7 @@ def _infeasible(limit: _Limit, must: Sequence[Group]) -> BudgetInfeasible:
         for group in must
     }
     error = BudgetInfeasible(limit.most, sizes)
-    # The class speaks of tokens; these limits are others.
+    # The class's message is about tokens; these limits are on other units.
     unit = limit.name.removeprefix("max_")
     need = f"the {sum(sizes.values())} {unit} that must be sent ({', '.join(sizes)})"
     error.args = (f"{limit.name}={limit.most} cannot hold {need}: raise it",)

@@ -1,6 +1,6 @@
-"""Only the newest input live, all others as their summaries: for strategies that want that.
+"""Sends only the newest input in full and all others as summaries, for strategies that need this.
 
-An input that was written without levels has the same words at each of them, as in document 004.
+An input written without levels has the same text at each level, as in document 004.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _PAGE = 64
 
 
 def as_it_is(row: ContextRow) -> ContextRow:
-    """Return a row as it is."""
+    """Return the row unchanged."""
     return row
 
 
 def dimmer(strategy: Strategy, source: RowSource) -> Callable[[ContextRow], ContextRow]:
-    """Return what gives each row the detail at which a strategy begins; `as_it_is` for most."""
+    """Return a function that gives each row its initial detail; `as_it_is` for most strategies."""
     if not getattr(strategy, "live_only_newest", False):
         return as_it_is
     inputs = (row.key for row in source.newest(_PAGE) if row.kind in _INPUTS)

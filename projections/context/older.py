@@ -1,11 +1,10 @@
-"""What a request tells of a history older than the groups that it can look at.
+"""Digest lines for a history older than the groups considered one by one.
 
-Beyond the newest groups nothing is looked at one by one. What users have said there leaves lines
-in the digest all the same: rules to the letter, and identifiers. The rows that have some are found
-by an index, the newest 256 of them. Rules come first, the newest before the older, up to half of
-the room; then identifiers, from blocks of 64 messages in turn, so that every block has its share
-before any has a second line, and what is seldom of its form before the hundredth order's number.
-The order does not depend on the room, so that more room tells more.
+Users' messages there still contribute lines to the digest: rules verbatim, and identifiers. An
+index finds the newest 256 rows with such content. Rules come first, newest first, in up to half of
+the room. Identifiers follow, one line from each block of 64 messages in turn, so that every block
+gets a line before any gets a second; within a block, identifiers of a rare form come before the
+hundredth order number. The order does not depend on the room, so more room means more lines.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from projections.tokens import Tokenizer, tokenizer_for
 __all__ = ["MOST_OLDER", "LookForLasting", "Older", "Teller"]
 
 MOST_OLDER = 256
-"""Rows that are looked at for what they leave behind."""
+"""The most rows examined for lasting content."""
 
 LookForLasting = Callable[[int, int], Sequence[ContextRow]]
-_SHARE = 8  # percent
+_SHARE = 8  # percent of the room
 _BLOCK = 64
 _LINE_END = 1
 _NEVER = 1 << 62  # a version
@@ -41,7 +40,7 @@ _Left = tuple[ContextRow, Lasting]
 
 
 class _Lines(NamedTuple):
-    """What rows leave behind: newest first, and the facts among it in the order of their turns."""
+    """The lasting content of rows: newest first, and its facts in the order of their turns."""
 
     left: Sequence[_Left]
     facts: Sequence[_Left]
@@ -49,11 +48,11 @@ class _Lines(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Older:
-    """Lines of the digest about what is older than all else in a request.
+    """Digest lines about everything older than the rest of a request.
 
     Attributes:
         lines: Oldest first.
-        tokens: Of these.
+        tokens: The tokens of the lines.
         versions: The events that they were made of, ascending.
     """
 
@@ -63,12 +62,12 @@ class Older:
 
 
 class Teller:
-    """Tells of what is older than the groups that a plan looks at.
+    """Describes what is older than the groups that a plan considers.
 
     Args:
-        lasting: Gives the newest rows before a version that leave something behind.
-        tokenizer: Counts.
-        but: Places of rows that are sent in any case.
+        lasting: Returns the newest rows with lasting content before a version.
+        tokenizer: Counts tokens.
+        but: The places of rows that are sent in any case.
     """
 
     def __init__(
@@ -80,15 +79,15 @@ class Teller:
         self._header = header_tokens(DIGEST_HEADER, tokenizer)
 
     def reserve(self, before: int, limit: int, must: int) -> int:
-        """Return how many tokens are kept for it: eight percent of the room, or what it comes to.
+        """Return the tokens to reserve: eight percent of the room, or fewer if that suffices.
 
-        As a function of the limit it grows, and more slowly than that, so that a larger budget
-        leaves more for all else. There is none where what must be sent takes two fifths.
+        They grow with the limit, but more slowly, so that a larger budget leaves more for the
+        rest. Nothing is reserved if the mandatory part takes two fifths of the limit.
 
         Args:
-            before: The version of the oldest group that is looked at.
-            limit: Tokens of the request.
-            must: Of these, those of what must be sent.
+            before: The version of the oldest group considered.
+            limit: The most tokens of the request.
+            must: The tokens of the mandatory part.
         """
         room = max(min((limit - must) * _SHARE // 100, limit * 2 // 5 - must), 0)
         if room <= self._header:
@@ -101,9 +100,9 @@ class Teller:
         return tokens if tokens > self._header else 0
 
     def told(self, before: int, reserved: int, until: int = _NEVER) -> Older | None:
-        """Return what is told of all before a version within the tokens that are kept for it.
+        """Return the lines about everything before a version within the reserved tokens.
 
-        With ``until``, nothing of what stands from that version on.
+        With ``until``, exclude everything from that version on.
         """
         found = self._lines(before)
         return _older_of(found, reserved - self._header, self._tokenizer, until)
@@ -117,7 +116,7 @@ class Teller:
 
 
 def _older_of(lines: _Lines, room: int, tokenizer: Tokenizer, until: int) -> Older | None:
-    """Return what rows leave behind within so many tokens; None if nothing."""
+    """Return the lasting content of rows within a number of tokens; None if there is none."""
     rules = _fitting(_rules(lines.left, until), room // 2, tokenizer)
     used = sum(size for _, _, size in rules)
     told = [*rules, *_fitting(_facts(lines.facts, until), room - used, tokenizer)]
@@ -155,7 +154,7 @@ def _rules(left: Sequence[_Left], until: int = _NEVER) -> Iterator[_Line]:
 
 
 def _in_turns(left: Sequence[_Left]) -> list[_Left]:
-    """Return those with facts, one of each block in turn; of a block, what is seldom goes first."""
+    """Return rows with facts, one of each block in turn; in a block, rare forms come first."""
     often = Counter(form for _, lasting in left for form in _forms(lasting.facts))
     blocks: dict[int, list[_Left]] = {}
     for row, lasting in left:
@@ -177,7 +176,7 @@ def _facts(left: Sequence[_Left], until: int = _NEVER) -> Iterator[_Line]:
 
 @lru_cache(maxsize=1 << 12)
 def _form(fact: str) -> str:
-    """Return what facts of one kind have in common: an order's number is like any other's."""
+    """Return the form of a fact: two order numbers have the same form."""
     return _LETTER.sub("a", _DIGIT.sub("0", fact))
 
 
@@ -190,7 +189,7 @@ def _left_by(row: ContextRow) -> Lasting:
     return _lasting_of("\n".join(texts_of(row.message))[:MOST_READ])
 
 
-# A step looks at the rows that the one before it has looked at; reading them is half of its time.
+# Successive steps examine the same rows, and reading them takes half of a step's time.
 _lasting_of = lru_cache(maxsize=4 * MOST_OLDER)(lasting_of)
 
 

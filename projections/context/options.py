@@ -1,4 +1,4 @@
-"""What may be asked of a messages[] view: one definition, for views, turns, and their twins."""
+"""The options of a messages[] view, defined once for views, turns, and their async twins."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ __all__ = ["Asked", "AskedContext", "ContextOptions"]
 
 
 class ContextOptions(TypedDict, total=False):
-    """How the messages of a request are chosen; each may be left out, and goes before settings.
+    """How the messages of a request are chosen; each option is optional, and overrides settings.
 
     Attributes:
         model: Decides how tokens are counted; ``gpt-4o`` by default.
-        max_tokens: Tokens of the call, by the project's own count; by default the settings', which
-            is ``model``: its window, where that is known. Otherwise nothing is trimmed, and the
-            view's ``notes`` say so.
+        max_tokens: The tokens of the call, by the project's own count; by default the settings'
+            value, which is ``model``: the model's window, if known. Otherwise nothing is trimmed,
+            and the view's ``notes`` say so.
         reserve_for_response: How many of them are kept free for the response.
-        max_messages: Upper limit for the number of messages.
-        mode: The mode that the request is made in: composes the system part for it. By default,
-            the conversation's own, or the turn's. In ``run`` mode the request is told of the active
-            run: its directive and the active node's brief or, once it is completed, its directive
-            and post-run protocol. None composes nothing: the conversation's own instructions are
-            all that is in front.
-        agent: Whose persona is told, in agent and run mode; a turn has its conversation's.
-        tools: The tool declarations that are sent along, which count too: those that the
-            conversation's tool policy lets through, which the view's ``tools`` then are.
-        run: Of which run instead: of the one of this id, or of none (False). Without a mode, True
-            asks for the active one all the same.
+        max_messages: The most messages.
+        mode: The mode of the request, for which the system part is composed. By default, the
+            conversation's own, or the turn's. In ``run`` mode the request includes the active run:
+            its directive and the active node's brief or, once it is completed, its directive and
+            post-run protocol. None composes nothing: only the conversation's own instructions are
+            in front.
+        agent: The agent whose persona is included, in agent and run mode; in a turn, by default the
+            conversation's.
+        tools: The tool declarations sent with the request, which count too; only those that the
+            conversation's tool policy permits become the view's ``tools``.
+        run: Includes another run: the one with this id, or none (False). True includes the active
+            one even without a mode.
         settings: Limits and choices.
-        strategy: What loses detail first, instead of the one that the settings name.
+        strategy: Decides what loses detail first, instead of the strategy named in the settings.
         format: ``openai_chat``, ``openai_responses``, ``anthropic_messages`` or ``neutral``.
-        provider: Who will be asked: gets back what it made for itself, such as signed thoughts.
-        paths: Whether the request tells the paths of outputs that it does not show whole, for a
-            tool of the product's that reads them. By default a view tells them, and a turn where
-            the model can read them: ``tools`` has ``read_output``, or there are their files.
+        provider: The provider that will be called: it gets back the content meant for it only, such
+            as signed thinking.
+        paths: Whether the request includes the paths of outputs that it does not show in full, for
+            a tool of the product that reads them. By default, a view includes them, and a turn does
+            if the model can read them: ``tools`` has ``read_output``, or output files exist.
     """
 
     model: str
@@ -60,13 +62,13 @@ class ContextOptions(TypedDict, total=False):
 
 
 class AskedContext(ContextOptions, Owned, total=False):
-    """What else may be asked of a conversation that nobody has open.
+    """Further options for a conversation that is not open.
 
     Attributes:
         tool_policy: A policy for this request, merged with the conversation's.
-        at: As it was at this version, by replay: costs what its events cost.
-        tenant_id: Whose the conversation must be.
-        user_id: As this.
+        at: The version at which to view it, by replay, which costs as much as its events.
+        tenant_id: The tenant to which the conversation must belong.
+        user_id: The user to whom it must belong.
     """
 
     tool_policy: ToolPolicy | None

@@ -1,7 +1,7 @@
-"""Paths of whole outputs in a request, which tells them only where somebody can read them.
+"""Paths of full outputs in a request, which are included only if they can be read.
 
-What was shortened has its path in its text since it was folded; a request whose product has neither
-a tool that reads outputs nor a directory of them is sent without.
+A shortened text contains its path since it was folded. A request of a product with neither a tool
+that reads outputs nor a directory of them is sent without paths.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ __all__ = ["READ_OUTPUT", "in_part", "message_alias", "without_path"]
 
 
 READ_OUTPUT = "read_output"
-"""The name of the tool that reads whole outputs; see `agent_eventstore.artifacts`."""
+"""The name of the tool that reads full outputs; see `agent_eventstore.artifacts`."""
 
 _PLACE = "@state/logs/tool-results/"
 _MESSAGES = "@state/logs/messages/"
 
 
 def message_alias(version: int) -> str:
-    """Return the name by which a user's message can be read whole."""
+    """Return the alias under which a user's message can be read in full."""
     return f"{_MESSAGES}{version}.txt"
 
 
 def in_part(plan: Plan, recalled: Sequence[Group] = ()) -> Iterator[tuple[str, int, bool]]:
-    """Yield call id and version of the tool results that a request holds, but does not hold whole.
+    """Yield call id and version of the tool results that a request includes only in part.
 
-    The third value says whether the digest tells of it, by a path that ends in ``.txt``.
+    The third value tells whether the digest describes it, by a path that ends in ``.txt``.
 
-    What was dropped is not told of, unless it stands in the digest, or is recalled.
+    Dropped results are excluded, unless they are in the digest or recalled.
     """
     again = {group.key for group in recalled}
     there = (each for each in plan.groups if each.group.key not in again)
@@ -43,13 +43,13 @@ def in_part(plan: Plan, recalled: Sequence[Group] = ()) -> Iterator[tuple[str, i
             if row.kind != "tool" or row.result_version is None:
                 continue
             call = call_id(row.version, row.part - 1)
-            # Also what is sent as it stands may stand there as a preview.
+            # A result sent as stored may itself be a preview.
             if planned.level != "full" or f"{_PLACE}{call}." in str(row.message.get("content")):
                 yield call, row.result_version, planned.level == "facts"
 
 
 def without_path(row: ContextRow, tokenizer: Tokenizer) -> ContextRow:
-    """Return a row that does not tell the path of its own whole output; others as they are."""
+    """Return a tool row without the path of its full output; other rows unchanged."""
     text = row.message.get("content") if row.kind == "tool" else None
     if not isinstance(text, str):
         return row

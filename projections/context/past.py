@@ -1,4 +1,4 @@
-"""The history as the planner reads it: whole groups, newest first, no further than asked."""
+"""The history for the planner: whole groups, newest first, read only as far as requested."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["Past", "groups_of", "since_compaction", "whole"]
 def groups_of(rows: Iterable[ContextRow]) -> Iterator[tuple[ContextRow, ...]]:
     """Yield whole groups, newest first, from rows in descending order of (version, part).
 
-    Rows are taken one at a time, and none beyond the first row of the group after the last that
-    the caller asks for. Results without their assistant message make no group.
+    Rows are read one at a time, and none beyond the first row of the group after the last one
+    requested. Results without their assistant message make no group.
     """
     results: list[ContextRow] = []
     for row in rows:
@@ -35,9 +35,9 @@ def groups_of(rows: Iterable[ContextRow]) -> Iterator[tuple[ContextRow, ...]]:
 def since_compaction(
     rows: Iterator[ContextRow], compacts: Callable[[ContextRow], bool], page: int, *, tables: bool
 ) -> Iterator[ContextRow]:
-    """Yield rows, newest first, down to the answer in which their maker compacted the rest.
+    """Yield rows, newest first, down to the answer with its provider's compaction of the rest.
 
-    Where results are sent as tables, those of a page of rows are counted at once.
+    If results are sent as tables, those of a page of rows are counted at once.
     """
     for row in rows:
         read: Sequence[ContextRow] = (row,)
@@ -51,13 +51,13 @@ def since_compaction(
 
 
 class Past:
-    """Groups, newest first.
+    """The groups of a history, newest first.
 
     Attributes:
-        groups: Those that were read so far.
-        mandatory: The first and the latest user message, in this order, and an error that the
-            latest goes on from.
-        standing: What is looked at in every plan, however old: the first user message, and the
+        groups: The groups read so far.
+        mandatory: The first and the latest user message, in this order, and an error from which the
+            latest message continues.
+        standing: The groups considered in every plan, however old: the first user message, and the
             summaries.
     """
 
@@ -76,7 +76,7 @@ class Past:
         self._standing = {group.key for group in self.standing}
 
     def at(self, index: int) -> Group | None:
-        """Return a group by its place from the end, the newest being 0; None if there is none."""
+        """Return a group by its index from the end, 0 being the newest; None if there is none."""
         while len(self.groups) <= index:
             group = next(self._newest, None)
             if group is None:
@@ -85,33 +85,33 @@ class Past:
         return self.groups[index]
 
     def labelled(self, group: Group) -> Group:
-        """Return a mandatory group with the label that it has now: the latest may be another."""
+        """Return a mandatory group with its current label: the latest message may have changed."""
         if group.label == COMPACTED:
             return group
         label = ERROR if group.kind == "error" else AT_THE_STEP
         return self._marked.get(group.key) or replace(group, label=label)
 
     def read_all(self) -> None:
-        """Read all groups that there are."""
+        """Read all groups."""
         while self.at(len(self.groups)) is not None:
             pass
 
     def size(self, group: Group) -> int:
-        """Return the tokens of a group; none for what stands in every plan and always counts."""
+        """Return the tokens of a group; 0 for a standing group, which is always counted."""
         return 0 if group.key in self._standing else group.tokens
 
     def anchor(
         self, limit: int, room: int, passes: Callable[[Counter[str], Group], bool]
     ) -> tuple[int, bool]:
-        """Return the place from the end from which steps are told, and whether one fell there.
+        """Return the index from the end at which steps begin, and whether a step occurred there.
 
-        That is the newest group before the last anchor, with which a step falls if what stands up
-        to it is over the room. Without an anchor, it is the beginning.
+        This is the newest group before the last anchor. A step occurs at it if the groups up to it
+        exceed the room. Without an anchor, it is the beginning of the history.
 
         Args:
-            limit: Tokens of the request.
-            room: Tokens of the groups up to which no step falls.
-            passes: Whether a section is over its room with a group, which is added to the tokens.
+            limit: The most tokens of the request.
+            room: The tokens of groups up to which no step occurs.
+            passes: Adds a group to the tokens of sections; whether its section exceeds its room.
         """
         place, size = self._before_anchor(limit), 0
         if place is None:
@@ -124,7 +124,7 @@ class Past:
         return (place, True) if fell else (len(self.groups), False)
 
     def _before_anchor(self, limit: int) -> int | None:
-        """Return the place from the end of the newest group before the last anchor, if any."""
+        """Return the index from the end of the newest group before the last anchor, if any."""
         index, anchor = 0, None
         while (group := self.at(index)) is not None:
             ordinal = group.rows[0].ordinal
@@ -139,18 +139,18 @@ class Past:
     def with_standing(
         self, newest: Sequence[Group], start: int, *, asked: bool = False
     ) -> list[Group]:
-        """Return groups oldest first, with what a request at a place would look at in any case.
+        """Return groups oldest first, with all that a request at a place would always consider.
 
         Args:
             newest: Groups from the place on, newest first.
-            start: The place from the end; a request there knew no newer group.
-            asked: But for one, which was a user message, and is sent in any case.
+            start: The index from the end; a request there knew no newer group.
+            asked: The request also had a newer user message, which is sent in any case.
         """
         found = {group.key: group for group in newest}
         if start:
             found |= {group.key: group for group in _mandatory_then(newest, asked=asked)}
-        # The latest message of now is looked at only where that of then would have been: what a
-        # step came to must not depend on what was said since.
+        # The current latest message is considered only if it was the latest then too: the result
+        # of a step must not depend on later messages.
         until = self.groups[start].key if start else None
         present = found.keys() | self._standing
         for group in (*self.standing, *self.mandatory):
@@ -160,10 +160,10 @@ class Past:
 
 
 def _mandatory_then(newest: Sequence[Group], *, asked: bool) -> Iterator[Group]:
-    """Yield what must have been sent to a request that knew no newer group, with its label.
+    """Yield the groups mandatory in a request that knew no newer group, with their labels.
 
-    The latest user message, unless the request was asked one that is newer than these; and the
-    latest error, if it is newer than the latest user message but one.
+    These are the latest user message, unless the request also had a newer one, and the latest error
+    if it is newer than the last but one user message.
     """
     users, error = int(asked), False
     for group in newest:

@@ -1,9 +1,9 @@
-"""What is kept between two reads: the plan of a step, which follows from the rows before it alone.
+"""Cache of plans between two reads: a step's plan depends only on the rows before it.
 
-A read that finds the plan of the last step here looks only at what was said since. Correctness does
-not rest on it: a plan is taken only if no row that it was made of has changed, which the fold notes
-in its state, and without it the same plan is made again. `projections.context.row_cache` keeps the
-rows themselves by the same rule.
+A read that finds the last step's plan here considers only later rows. Correctness does not depend
+on the cache: a plan is used only if none of its rows has changed, which the fold records in its
+state, and otherwise the same plan is made again. `projections.context.row_cache` caches the rows
+themselves by the same rule.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """The step that fell last, and when it was made.
+    """The last step, and when it was made.
 
     Attributes:
-        head: The version of the conversation that it was made at.
+        head: The version of the conversation at which it was made.
         step: The step.
     """
 
@@ -42,19 +42,19 @@ class KeptPlan:
 
     @property
     def weight(self) -> int:
-        """How much of the memory it takes, in groups."""
+        """Its share of the cache, in groups."""
         return 1 + len(self.step.before.groups)
 
 
 class Recent(Generic[V]):
-    """What a process remembers, by key; safe to share between threads.
+    """A thread-safe cache of the most recently used values of a process, by key.
 
     Args:
-        most: The most that is remembered, as ``weigh`` measures it.
-        weigh: Says how much a value is; each is 1 by default.
+        most: The capacity, as measured by ``weigh``.
+        weigh: Returns the size of a value; by default 1.
 
     Attributes:
-        most: The most that is remembered.
+        most: The capacity.
     """
 
     def __init__(self, most: int = _MOST, weigh: Callable[[V], int] = lambda _: 1) -> None:
@@ -69,7 +69,7 @@ class Recent(Generic[V]):
         self._lock = Lock()
 
     def get(self, key: Hashable) -> V | None:
-        """Return the value of this key, if it is remembered."""
+        """Return the value of this key, or None."""
         with self._lock:
             found = self._values.get(key)
             if found is not None:
@@ -77,7 +77,7 @@ class Recent(Generic[V]):
             return found
 
     def put(self, key: Hashable, value: V) -> None:
-        """Remember a value, and forget what was not asked for longest."""
+        """Store a value, and evict the least recently used ones."""
         with self._lock:
             before = self._values.pop(key, None)
             self._values[key] = value
@@ -91,8 +91,8 @@ class Folded:
     """How far a read sees a conversation folded.
 
     Attributes:
-        version: Of the last event.
-        touched: What the fold has noted of rows that were changed after they were made.
+        version: The version of the last event.
+        touched: The fold's record of rows that were changed after they were added.
     """
 
     version: int
@@ -100,11 +100,11 @@ class Folded:
 
     @classmethod
     def of(cls, head: Head) -> Folded:
-        """Take it from the head of a conversation that is caught up."""
+        """Create it from the head of a conversation that is caught up."""
         try:
             return cls(head.version, head.state["touched"])
         except (LookupError, TypeError):
-            # A damaged state tells nothing: anything may have changed. The next fold will fail.
+            # The state is damaged: anything may have changed. The next fold will fail.
             return cls(head.version, [[head.version, 1]])
 
     def oldest_since(self, version: int) -> int:
@@ -116,9 +116,9 @@ class PlanMemo:
     """The plans of one conversation, within one read.
 
     Args:
-        plans: What the process remembers.
-        owner: Whose plans they are: the conversation, in a generation.
-        folded: How far the read sees it folded.
+        plans: The process's cache.
+        owner: The key of the plans: the conversation, in a generation.
+        folded: How far the read sees the conversation folded.
     """
 
     def __init__(self, plans: Recent[KeptPlan], owner: Hashable, folded: Folded) -> None:
@@ -133,20 +133,20 @@ class PlanMemo:
             return None
         if self._folded.oldest_since(found.head) <= found.step.place[0]:
             return None
-        # What the fold has noted of changes is joined once it is much: ask of those since now.
+        # The fold merges old records of changes: from now on, ask only about later ones.
         self.put(key, found.step)
         return found.step
 
     def put(self, key: Hashable, step: Step) -> None:
-        """Remember a step."""
+        """Store a step."""
         self._plans.put((self._owner, key), KeptPlan(self._folded.version, step))
 
 
 def touch(touched: list[list[int]], version: int, oldest: int) -> list[list[int]]:
-    """Note that the event at a version has changed rows, the oldest of which stands at ``oldest``.
+    """Record that the event at a version has changed rows, the oldest one at ``oldest``.
 
-    Kept are, newest last, the changes that reach further back than all later ones. When there are
-    too many, the two oldest become one that reaches as far back as either.
+    The record keeps, newest last, the changes that reach further back than all later ones. If there
+    are too many, the two oldest are merged into one that reaches as far back as either.
     """
     kept = [each for each in touched if each[1] < oldest]
     kept.append([version, oldest])

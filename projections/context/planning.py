@@ -1,14 +1,14 @@
-"""What a request holds of its history: within a budget, and in steps.
+"""Chooses the part of the history in a request: within a budget, and in steps.
 
-Between two steps the messages before stay byte-identical, so that the provider's prompt cache
-hits. A step falls with the group with which the request passes its trigger. A major step plans all
-that stands before that group, down to the target. A minor one leaves what the last has come to as
-it is, and plans only the groups since, to half of the room that is left for them, with a digest of
-their own; it is made as long as what it leaves takes no more than a share of the room.
+Between two steps the earlier messages stay byte-identical, so that the provider's prompt cache
+hits. A step occurs at the group with which the request passes its trigger. A major step plans
+everything before that group, down to the target. A minor step keeps the result of the last step and
+plans only the groups since, to half of the room left for them, with a separate digest. Minor steps
+are made while the part that they keep takes no more than a share of the room.
 
-What a step comes to follows from the messages up to it, so any process tells the same, from the
-last anchor on: at every `interval` groups, a history that is over the trigger has a major step.
-What is planned at one moment is the work of `projections.context.fitting`.
+The result of a step depends only on the messages up to it, so every process gets the same result,
+starting from the last anchor: at every `interval` groups, a history over the trigger has a major
+step. `projections.context.fitting` plans a single step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["HORIZON", "LookForLevels", "Plan", "Planned", "plan"]
 _Key = tuple[int, int]
 _STEPPED = frozenset({"user", "assistant", "tools", "digest"})
 
-# Most requests look at all groups of a plan.
+# Most requests access all groups of a plan.
 _tokens, _key = attrgetter("tokens"), attrgetter("group.key")
 
 
@@ -56,28 +56,28 @@ def plan(
     memo_key: Hashable = None,
     look_for_levels: LookForLevels = lambda rows: None,
 ) -> Plan:
-    """Choose what a request holds of the history.
+    """Choose the part of the history that a request includes.
 
     Args:
-        newest: All groups, newest first; read as far as is needed.
+        newest: All groups, newest first; read as far as needed.
         mandatory: The first and the latest user message, in this order, which must be sent whole;
-            one where they are the same.
+            one group if they are the same.
         budget: The limits.
-        fixed: Tokens of what is sent besides.
-        strategy: What loses detail first.
-        tokenizer: Counts.
-        summaries: Those that stand, oldest first: looked at in any case, as they may stand for
-            what is older than all that is read.
-        error: Must be sent too, if only in its shorter form.
-        form: Returns a group that is retrieved in the form in which it can be sent.
-        recall: What the strategy retrieves with, if it does.
-        lasting: Gives the newest rows before a version that leave something behind.
-        memo: Where the plans of steps are remembered, if they are.
-        memo_key: All else that a plan depends on.
-        look_for_levels: Called with the rows that may lose detail, before their levels are asked.
+        fixed: The tokens of everything sent in addition to the history.
+        strategy: Decides what loses detail first.
+        tokenizer: Counts tokens.
+        summaries: The standing summaries, oldest first, which are always considered, because they
+            may cover rows older than all that is read.
+        error: A mandatory error, which may be sent in its shorter form.
+        form: Converts a retrieved group to the form in which it can be sent.
+        recall: Retrieves groups for the strategy, if it retrieves.
+        lasting: Returns the newest rows with lasting content before a version.
+        memo: A cache for the plans of steps, if any.
+        memo_key: Everything else on which a plan depends.
+        look_for_levels: Called with the rows that may lose detail, before their levels are used.
 
     Raises:
-        BudgetInfeasible: What must be sent is over the budget; it names the items and their sizes.
+        BudgetInfeasible: The mandatory items exceed the budget; the error has the items and sizes.
     """
     limited = budget.max_messages is not None or budget.max_chars is not None
     past = Past(newest, mandatory, summaries, error)
@@ -103,10 +103,10 @@ def plan(
     )
     if budget.thresholds is None:
         return fit.fitting()
-    # A digest is a message: each more than the first might be one too many.
+    # A digest is a message: a second one might exceed the limit.
     thresholds = replace(budget.thresholds, frozen=0.0) if limited else budget.thresholds
     stepped = _Stepping(fit, thresholds).plan(memo, (budget, fixed, memo_key))
-    # What must be sent may be too large for what the step left.
+    # The mandatory messages may be too large for the room that the step has left.
     fits = fit.size(stepped) <= budget.max_tokens and not over(stepped, fit.sections, tokenizer)
     return stepped if fits else fit.fitting()
 
@@ -115,8 +115,8 @@ class _Stepping:
     """The steps of one history within one budget.
 
     Args:
-        fit: Plans what a step covers.
-        thresholds: When a step falls, and how far it goes.
+        fit: Plans the groups of a step.
+        thresholds: When a step occurs, and how far it trims.
     """
 
     def __init__(self, fit: Fitting, thresholds: Thresholds) -> None:
@@ -130,7 +130,7 @@ class _Stepping:
         share = exactly(thresholds.frozen)
         self._frozen = int(share * self._room)
         task = sum(group.tokens for group in past.standing if group.section == "user")
-        # Those of summaries do not change with a step.
+        # Summaries are excluded because a step does not change them.
         self._rooms = {
             name: max(most - task, 0) if name == "user" else most
             for name, most in fit.sections.items()
@@ -141,9 +141,9 @@ class _Stepping:
         self._part /= exactly(thresholds.trigger)
 
     def plan(self, memo: PlanMemo | None, key: Hashable) -> Plan:
-        """Return the plan of the last step, and everything since as it is.
+        """Return the plan of the last step, and everything since unchanged.
 
-        It is over the limit where what must be sent is too large for what the step has left.
+        It exceeds the limit if the mandatory messages are too large for the room left by the step.
         """
         kept = None if memo is None else memo.get(key)
         known = None if kept is None else self._since(kept)
@@ -164,12 +164,12 @@ class _Stepping:
         return plan
 
     def _anchored(self) -> tuple[Step | None, int]:
-        """Return the step that fell at the last anchor, and its place from the end."""
+        """Return the step at the last anchor, if one occurred there, and its index from the end."""
         index, fell = self._past.anchor(self._limit, self._room, self._passes)
         return self._fall(index, None) if fell else None, index
 
     def _since(self, step: Step) -> int | None:
-        """Return the place from the end of a step; None where an anchor has passed since."""
+        """Return the index from the end of a step; None if an anchor has passed since."""
         index, ordinals = 0, list[int]()
         while (group := self._past.at(index)) is not None and group.key > step.place:
             if (ordinal := group.rows[0].ordinal) is not None:
@@ -179,7 +179,7 @@ class _Stepping:
         while (group := self._past.at(until)) is not None and group.key > step.covered:
             until += 1
         if group is None or group.key != step.covered:
-            return None  # An answer in which its maker compacted the rest has come in between.
+            return None  # A provider's compaction has come in between.
         if ordinals:
             anchor = max(ordinals) - max(ordinals) % interval(self._limit)
             if min(ordinals) < anchor and (step.ordinal or 0) < anchor:
@@ -187,11 +187,11 @@ class _Stepping:
         return place
 
     def _lasts(self, plan: Plan, covered: _Key) -> bool:
-        """Whether a step is the same once others follow: then what must be sent now counts too."""
+        """Whether the step stays the same when groups follow, given what is mandatory now."""
         return self._fit.size(plan) <= self._limit and not self._looks_beyond(covered)
 
     def _looks_beyond(self, covered: _Key) -> bool:
-        """Whether a step has looked at a message that it would not look at once others follow."""
+        """Whether a step used a message that it would not use once groups follow."""
         near = self._past.groups[:HORIZON]
         return covered == near[0].key and any(
             each.key < near[-1].key and each.key not in self._standing
@@ -199,7 +199,7 @@ class _Stepping:
         )
 
     def _passes(self, used: Counter[str], group: Group) -> bool:
-        """Add a group to the tokens of sections; whether its section is over its room then."""
+        """Add a group to the tokens of sections; return whether its section exceeds its room."""
         if not self._rooms:
             return False
         name = group.section
@@ -207,7 +207,7 @@ class _Stepping:
         return used[name] > self._rooms.get(name, used[name])
 
     def _taken(self, step: Step | None, index: int) -> tuple[int, Counter[str]]:
-        """Return the tokens of all from a place on, beside what stands in every plan."""
+        """Return the tokens from a place on, excluding what every plan includes."""
         size = 0 if step is None else self._held(step.before)
         used = Counter[str]() if step is None else self._held_by_section(step.before)
         for group in self._past.groups[index:]:
@@ -218,16 +218,16 @@ class _Stepping:
         return size, used
 
     def _held_by_section(self, plan: Plan) -> Counter[str]:
-        """Return the tokens of a plan's sections, beside what stands in every plan."""
+        """Return the tokens of a plan's sections, excluding what every plan includes."""
         return held(plan, self._fit.tokenizer, self._standing) if self._rooms else Counter()
 
     def _held(self, plan: Plan) -> int:
-        """Return the tokens of a plan, beside what stands in every plan."""
+        """Return the tokens of a plan, excluding what every plan includes."""
         standing = sum(each.tokens for each in plan.at(self._standing))
         return self._fit.size(plan) - self._fit.fixed - standing
 
     def _fall(self, index: int, last: Step | None) -> Step | None:
-        """Return the step that falls with a group; the last one if there is nothing to cover."""
+        """Return the step that occurs at a group; the last one if there is nothing to plan."""
         if last is not None and self._stays(last.before):
             minor = self._covering(index, last)
             if minor is not None:
@@ -235,24 +235,24 @@ class _Stepping:
         return self._covering(index, None) or last
 
     def _stays(self, plan: Plan) -> bool:
-        """Whether a plan is small enough to stay as it is, in all and in each section."""
+        """Whether a plan is small enough to be kept, in total and in each section."""
         used = self._held_by_section(plan)
         small = all(used[name] <= most for name, most in self._frozen_rooms.items())
         return small and self._held(plan) <= self._frozen
 
     def _covering(self, index: int, front: Step | None) -> Step | None:
-        """Return the step that falls with a group, behind another or of all; None if it misses."""
+        """Return a minor or major step at a group that reaches its aim, or None."""
         fixed = self._fixed if front is None else self._fixed + self._held(front.before)
         target = self._target if front is None else fixed + (self._trigger - fixed) // 2
-        # One more, as the lines of a digest are counted one by one.
+        # Plus one, because the lines of a digest are counted separately.
         least = min(target, -(-self._limit // 2)) + 1
-        # The group with which a step falls stays as it is: nobody has answered to it yet. However
-        # large it is, what stands before it is left half of its room.
+        # The group at which a step occurs is unchanged, because it has not been answered yet.
+        # However large it is, half of the room is left for what precedes it.
         newest = self._past.groups[index]
         size = self._past.size(newest)
         rest = max(target - size, fixed + (target - fixed) // 2)
         asked = newest.kind == "user"
-        # What comes after an answer has it; a question goes with what it is asked about.
+        # The group after an answer is kept for it; a question depends on what it is about.
         sections = self._sections(front, newest)
         room = Room(
             rest,
@@ -269,13 +269,13 @@ class _Stepping:
                 return step
         if front is not None:
             return None
-        # Where it is too large for that, it loses detail too, to what leaves room up to the next.
+        # If it is too large for that, it loses detail too, leaving room up to the next step.
         limit = self._limit - (self._trigger - target)
         room = Room(limit, least, (limit, self._limit), sections=self._sections(None, None))
         return self._step(index, index, room, None)
 
     def _sections(self, front: Step | None, newest: Group | None) -> dict[str, int]:
-        """Return what a step leaves each section: as of all, a part of its room, or half of it."""
+        """Return the room of each section after a step: a share of all, or half of what is left."""
         used = Counter[str]() if front is None else self._held_by_section(front.before)
         share = self._part if front is None else Fraction(1, 2)
         left = {name: int(share * (most - used[name])) for name, most in self._rooms.items()}
@@ -288,7 +288,7 @@ class _Stepping:
     def _step(
         self, start: int, index: int, room: Room, front: Step | None, *, asked: bool = False
     ) -> Step | None:
-        """Return the step with a group that covers all behind a place; None if it misses."""
+        """Return the step at a group that covers everything before it; None if it fails."""
         covered, newest = self._past.at(start), self._past.groups[index]
         if covered is None:
             return None
@@ -301,7 +301,7 @@ class _Stepping:
         return Step(newest.key, newest.rows[0].ordinal, plan, covered.key)
 
     def _joined(self, step: Step) -> Plan:
-        """Return the plan of what a step has covered, and everything since as it is."""
+        """Return the plan of a step, and everything since unchanged."""
         past = self._past
         start = sum(1 for group in past.groups if group.key > step.covered)
         since = past.with_standing(past.groups[:start], 0)
@@ -311,7 +311,7 @@ class _Stepping:
         ]
         newest = told[-1].group.key if told else (0, 0)
         groups = (*told, *(Planned.whole(group) for group in since if group.key > newest))
-        # What stands in every plan, though the step did not look at it: a summary made since.
+        # Standing groups that the step did not know: summaries made since.
         missed = [
             Planned.whole(group)
             for group in since

@@ -1,7 +1,7 @@
-"""Budget, groups and plans: what a request may hold, of what history, at what level of detail.
+"""Budgets, groups and plans of requests.
 
-A group is what must stay together: an assistant message with the results of its calls, or any
-other message alone. A plan says of each group at what level of detail a request holds it.
+A group is a set of messages that must stay together: an assistant message with the results of its
+calls, or any other message by itself. A plan assigns each group the level of detail to send.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = [
 ]
 
 ERROR = "error before the latest user message"
-"""What an error that must be sent is, for errors and the ledger."""
+"""The label of a mandatory error, in errors and the ledger."""
 
 COMPACTED = "compacted by the provider"
-"""What an answer is that holds all before it for its maker, for errors and the ledger."""
+"""The label of an answer with its provider's compaction, in errors and the ledger."""
 
 AT_THE_STEP = "latest user message at the last step"
-"""What a message is that was the latest user message when a step fell."""
+"""The label of the latest user message at the time of a step."""
 
 _tokens, _key = attrgetter("tokens"), attrgetter("group.key")
 _Key = tuple[int, int]
@@ -44,15 +44,15 @@ _Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A group, and what became of it.
+    """A group and its level in a plan.
 
     Attributes:
-        group: The group, whole.
-        level: The level of detail that is sent.
-        item: The group as a strategy sees it; None where none was asked.
-        facts: At the level ``facts``, the facts that the digest tells.
+        group: The whole group.
+        level: The level of detail to send.
+        item: The group as an item for a strategy; None if no strategy was used.
+        facts: At the level ``facts``, the facts in the digest.
         why: Why it lost detail; empty if it did not.
-        tokens: Of what is sent; of facts, those of its line.
+        tokens: The tokens sent; for facts, those of its line in the digest.
     """
 
     group: Group
@@ -64,7 +64,7 @@ class Planned:
 
     @classmethod
     def whole(cls, group: Group) -> Planned:
-        """Return a group that is sent as it is, if it can be sent at all."""
+        """Return a group to be sent unchanged, or dropped if it cannot be sent."""
         if group.left_out:
             return cls.dropped(group, group.why)
         if group.sent is None:
@@ -81,17 +81,17 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a request holds of the history.
+    """The part of the history that a request includes.
 
     Attributes:
-        groups: Oldest first: all that were looked at, those that are dropped among them.
-        all_read: Whether these are all that there are.
-        step: The place of the newest group before the last step; None if none fell.
+        groups: All groups that were considered, including dropped ones, oldest first.
+        all_read: Whether these are all groups of the history.
+        step: The place of the newest group before the last step; None if no step occurred.
         recalled: The places of groups that were retrieved from beyond those that were read.
-        older: What the digest tells of the history before these groups.
-        stages: The places of the newest groups that the steps before the last have covered, whose
-            plans still stand: each has a digest of its own.
-        digests: The rows of its digests, by what they depend on besides, once they were made.
+        older: The digest's lines about the history before these groups.
+        stages: The places of the newest groups in the steps before the last whose plans are kept:
+            each step has its own digest.
+        digests: The rows of its digests, by everything else they depend on, once computed.
     """
 
     groups: tuple[Planned, ...]
@@ -105,9 +105,9 @@ class Plan:
     )
 
     def going_on(self, groups: tuple[Planned, ...], step: _Key) -> Plan:
-        """Return the plan with the groups since a step, which are whole: its digests are the same.
+        """Return the plan extended by the whole groups since a step; its digests are unchanged.
 
-        Whatever was made for them is not made again.
+        Cached values for the digests are kept.
         """
         plan = replace(self, groups=groups, step=step)
         vars(plan).update(told=self.told, digests=self.digests)
@@ -122,7 +122,7 @@ class Plan:
 
     @cached_property
     def told(self) -> list[list[Planned]]:
-        """Whose facts each digest tells, oldest first; the first tells what is older."""
+        """The groups at ``facts`` in each digest, oldest first; the first has the older lines."""
         told: dict[int, list[Planned]] = {} if self.older is None else {0: []}
         for each in self.groups:
             if each.level == "facts":
@@ -131,13 +131,13 @@ class Plan:
 
     @cached_property
     def tokens(self) -> int:
-        """Of all its groups."""
+        """The tokens of all groups."""
         tokens: int = sum(map(_tokens, self.groups))
         return tokens
 
     @cached_property
     def tokens_by_section(self) -> Counter[str]:
-        """Of its groups; those at the level ``facts`` are of the digest."""
+        """The tokens of the groups by section; groups at ``facts`` are in the digest."""
         tokens: Counter[str] = Counter()
         for each in self.groups:
             tokens["digest" if each.level == "facts" else each.group.section] += each.tokens
@@ -145,11 +145,11 @@ class Plan:
 
     @cached_property
     def marked(self) -> tuple[_Key, ...]:
-        """The places of what must be sent."""
+        """The places of the mandatory groups."""
         return tuple(each.group.key for each in self.groups if each.group.label)
 
     def at(self, keys: Iterable[_Key]) -> Iterator[Planned]:
-        """Yield those of its groups that stand at these places."""
+        """Yield the groups at these places."""
         for key in keys:
             place = bisect_left(self.groups, key, key=_key)
             if place < len(self.groups) and self.groups[place].group.key == key:
@@ -158,12 +158,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a step came to.
+    """The result of a step.
 
     Attributes:
-        place: Of the group with which it fell.
+        place: The place of the group at which it occurred.
         ordinal: The number of that group; None if it has none.
-        before: What became of the groups that it has covered.
+        before: The plan of the groups that it covers.
         covered: The place of the newest of these.
     """
 
@@ -175,15 +175,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The limits of one request; None is not a limit.
+    """The limits of one request; None for no limit.
 
     Attributes:
-        max_tokens: Upper limit for the prompt's tokens.
-        max_messages: Upper limit for its messages.
-        max_chars: Upper limit for the characters of its messages.
-        thresholds: When the history is trimmed, and how far; None to trim it at every request to
-            what just fits.
-        sections: Upper limits for the tokens of sections; see `section_budgets`.
+        max_tokens: The most tokens of the prompt.
+        max_messages: The most messages.
+        max_chars: The most characters of all messages.
+        thresholds: When the history is trimmed, and how far; None to trim it at every request until
+            it just fits.
+        sections: The most tokens of each section; see `section_budgets`.
     """
 
     max_tokens: int | None = None
@@ -199,18 +199,18 @@ class Group:
 
     Attributes:
         rows: In order; an assistant row comes before the rows of its results.
-        tokens: Of all its messages within a request.
-        label: What a mandatory group is, for errors and the ledger; empty for others.
-        native: Of the tokens, those of what its maker alone can read, by row; or empty.
-        yields: Whether its shorter form may stand for it, though it is mandatory.
-        whole: The group as it was said, where a limit does not let it be sent so: then ``rows``
-            are the shorter ones, and ``tokens`` 0 if these are not sent either.
-        why: Why that is.
-        came: Tokens of the messages as they came, if results are sent as tables; otherwise 0.
+        tokens: The tokens of all its messages within a request.
+        label: The reason why the group is mandatory, for errors and the ledger; else empty.
+        native: For each row, the part of ``tokens`` that only its provider can read; or empty.
+        yields: Whether its shorter form may replace it although it is mandatory.
+        whole: The original group, if a limit prevents sending it: then ``rows`` are the shortened
+            ones, and ``tokens`` is 0 if these are not sent either.
+        why: The reason for that.
+        came: The tokens of the original messages if results are sent as tables; otherwise 0.
         key: The place of its first row.
         section: The section that it belongs to; see `projections.context.section_budgets`.
-        item: The group as a strategy sees it, once it was asked for.
-        sent: The group as it is sent whole, once it was.
+        item: The group as an item for a strategy, once computed.
+        sent: The group as sent whole, once computed.
     """
 
     rows: tuple[ContextRow, ...]
@@ -227,14 +227,14 @@ class Group:
     sent: Planned | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Note what is looked at again and again."""
+        """Set the attributes that are read often."""
         object.__setattr__(self, "item", None)
         object.__setattr__(self, "sent", None)
         object.__setattr__(self, "key", self.rows[0].key)
         object.__setattr__(self, "section", section_of(self.rows[0].kind, len(self.rows)))
 
     def note(self, name: str, made: Item | Planned) -> None:
-        """Hold ``item`` or ``sent``, once it was made; it is not part of its value."""
+        """Store ``item`` or ``sent``, once computed; they are not part of the group's value."""
         object.__setattr__(self, name, made)
 
     @property

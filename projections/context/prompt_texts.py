@@ -1,8 +1,9 @@
-"""The texts of the system part: the product's own where it has them, the defaults elsewhere.
+"""The texts of the system part: the product's own, or the defaults.
 
-Products keep them in a directory under the names of document 000 (section 4.3), or hand them over
-directly. A file is read again only when its modification time, size or inode changes. Line ends
-and surrounding blank space do not count, so that a checkout on another system gives the same bytes.
+Products store them in a directory under the names of document 000 (section 4.3), or pass them
+directly. A file is read again only if its modification time, size or inode has changed. Line
+endings and surrounding whitespace are normalised, so that a checkout on any system gives the same
+bytes.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ _PERSONAS = "personas/"
 _BASE_RULES = "system-base-rules-"
 _NAMES = f"{', '.join(_DEFAULTS)}, {_BASE_RULES}<mode>.md, {_PERSONAS}<agent>.md"
 
-# A directory in place of a parent, or a name too long for any file: no such file can exist.
+# A parent that is not a directory, or a name too long for any file: such a file cannot exist.
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 def persona_name(agent: str) -> str:
-    """Return the name of the text that an agent's persona stands in."""
+    """Return the name of the text with an agent's persona."""
     return f"{_PERSONAS}{agent}.md"
 
 
 class PromptTexts(BaseModel):
     """Where the texts of the system part come from; a plain path stands for ``directory``.
 
-    A text is looked for in ``texts``, then in ``directory``, then among the defaults; there is no
-    default persona. An empty text or file leaves its part out.
+    A text is looked up in ``texts``, then in ``directory``, then in the defaults; there is no
+    default persona. An empty text or file omits its part.
 
     Attributes:
         directory: The product's directory, with any of ``system-base-rules-<mode>.md``,
@@ -72,10 +73,10 @@ class PromptTexts(BaseModel):
         return {name: _normal(text) for name, text in texts.items()}
 
     def text(self, name: str) -> str:
-        """Return a text by its name; empty when there is none.
+        """Return a text by its name; empty if there is none.
 
         Raises:
-            InvalidPrompt: Its file cannot be read or is not UTF-8, its name would lead out of the
+            InvalidPrompt: Its file cannot be read or is not UTF-8, its name leads out of the
                 directory, or the directory does not exist.
         """
         return self._found(name) or ""
@@ -90,7 +91,7 @@ class PromptTexts(BaseModel):
         return own
 
     def base_rules(self, mode: str) -> str:
-        """Return the base rules of a mode; those of chat where it has none of its own.
+        """Return the base rules of a mode, by default those of chat.
 
         Raises:
             InvalidPrompt: As for ``text``.
@@ -99,7 +100,7 @@ class PromptTexts(BaseModel):
         return self.text(BASE_RULES_CHAT) if own is None else own
 
     def persona(self, agent: str) -> str:
-        """Return the persona of an agent; empty when there is none.
+        """Return the persona of an agent; empty if there is none.
 
         Raises:
             InvalidPrompt: As for ``text``.
@@ -108,7 +109,7 @@ class PromptTexts(BaseModel):
 
 
 def _own(directory: Path, name: str) -> str | None:
-    """Return the text of a product's file, None when there is no such file."""
+    """Return the text of a product's file; None if the file does not exist."""
     path = directory / _inside(name)
     try:
         found = path.stat()
@@ -119,12 +120,12 @@ def _own(directory: Path, name: str) -> str | None:
     except UnicodeDecodeError as error:
         raise InvalidPrompt(str(path), f"is not UTF-8 (byte {error.start})") from error
     if not directory.is_dir():
-        raise InvalidPrompt(str(directory), "there is no such directory")
+        raise InvalidPrompt(str(directory), "the directory does not exist")
     return None
 
 
 def _inside(name: str) -> str:
-    """Return a relative name that stays where it belongs, on every system."""
+    """Return a relative name that stays inside the directory, on every system."""
     parts = name.removeprefix(_PERSONAS).removesuffix(".md").split("/")
     try:
         name.encode()

@@ -1,13 +1,13 @@
-"""The words for what is missing, broken or shortened, and the messages that quote an event's text.
+"""The texts that replace missing, broken or shortened content, and messages that quote an event.
 
-All such words stand here. They are written for the model that reads them. Changing one changes what
-folds answer, so whoever does raises the version of the projection (`projections.context.fold`);
-those of Run mode are made for each request and stored nowhere.
+All such texts are here. They address the model. Changing one changes the results of folds, so raise
+the version of the projection (`projections.context.fold`); those of Run mode are composed for each
+request and stored nowhere.
 
-Most messages are a role and one text, which stands in the message's event. If it is long, the table
-keeps no copy: the row quotes the event (see `projections.engine.quoting`) and says only the role. A
-message with a name, with tool calls or with several parts stands in the row, as does what was put
-together for the model.
+Most messages are a role and one text, which the message's event contains. If it is long, the table
+stores no copy: the row quotes the event (see `projections.engine.quoting`) and has only the role. A
+message with a name, with tool calls or with several parts is stored in the row, as is text composed
+for the model.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
 
 UNNAMED_TOOL = "unnamed_tool"
 
-_LONGEST_END = 600  # characters of a partial text, which the model needs to go on from its end
+_LONGEST_END = 600  # characters of a partial text, from whose end the model continues
 _LONGEST_ERROR = 300
 _CUT = "… "
 
@@ -105,14 +105,14 @@ _SAYS_SO = {
 _DENIES = re.compile(r"not|never|didn't", re.IGNORECASE)
 _RUNS = re.compile(r"\b(start|run|ran|execut)", re.IGNORECASE)
 
-_SHORT = 500  # characters; a request holds many short messages, and few long ones
+_SHORT = 500  # characters; a request contains many short messages, and few long ones
 
 _MADE = "{json_object}('role', {table}.role, 'content', {said})"
 _MESSAGE = "CASE WHEN {table}.text_version IS NULL THEN {table}.message ELSE {made} END"
 
 
 def status(name: str, error: str | None = None, content: str = "") -> str:
-    """Return what tells the model of a status; empty when ``content`` already says it."""
+    """Return the text about a status for the model; empty if ``content`` already says it."""
     if content.strip() and (error or "") in content and _says_so(name, content):
         return ""
     if name == "success":
@@ -127,8 +127,8 @@ def _says_so(name: str, content: str) -> bool:
 
 
 def _never_ran(line: str) -> bool:
-    """Whether a line denies something, and then says what of it did not run."""
-    # Two searches: one expression for both would begin again at every "not" of a long line.
+    """Whether a line contains a negation, followed by a word for running."""
+    # Two searches: a single pattern would start again at every "not" of a long line.
     denied = _DENIES.search(line)
     return denied is not None and _RUNS.search(line, denied.end() + 1) is not None
 
@@ -136,7 +136,7 @@ def _never_ran(line: str) -> bool:
 def preview(
     text: str | None, alias: str | None, size_bytes: int | None, *, name: str | None, status: str
 ) -> str:
-    """Return a part of a long tool result: of which tool, how it went, and where the whole is."""
+    """Return a part of a long tool result, with its tool, its status and the full output's path."""
     size = "" if size_bytes is None else f" of {size_bytes} bytes"
     head = f"TOOL_RESULT_PREVIEW{size}\n- tool: {name or UNNAMED_TOOL}\n- status: {status}"
     shown = f"{head}\n{text or '(no preview)'}"
@@ -146,7 +146,7 @@ def preview(
 def llm_error(
     kind: str, message: str, *, attempt: int, partial_text: str, partial_tools: tuple[str, ...]
 ) -> str:
-    """Return what had streamed before a model call failed, and the block that tells how it did."""
+    """Return the partial text of a failed model call, and a block that describes the failure."""
     block = f"LLM_ERROR\n- kind: {kind}\n- attempt: {attempt}\n- message: {message}"
     if partial_tools:
         block += f"\n- tool calls left unfinished, never executed: {', '.join(partial_tools)}"
@@ -154,7 +154,7 @@ def llm_error(
 
 
 def end_of(partial_text: str) -> str:
-    """Return the end of a text that broke off, from the start of a word if one is near."""
+    """Return the end of an interrupted text, starting at a nearby word boundary if possible."""
     if len(partial_text) <= _LONGEST_END + len(_CUT):
         return partial_text
     end = partial_text[-_LONGEST_END:]
@@ -163,22 +163,22 @@ def end_of(partial_text: str) -> str:
 
 
 def start_of(message: str) -> str:
-    """Return the start of what an error says."""
+    """Return the start of an error's message."""
     return message if len(message) <= _LONGEST_ERROR else f"{message[:_LONGEST_ERROR]}…"
 
 
 def summary(text: str) -> str:
-    """Return a summary as the model sees it; the prefix tells it from other system messages."""
+    """Return a summary for the model; a prefix distinguishes it from other system messages."""
     return f"CONVERSATION_SUMMARY\n{text}"
 
 
 def notebook(text: str) -> str:
-    """Return the notebook as the model sees it."""
+    """Return the notebook for the model."""
     return f"NOTEBOOK\n{text}"
 
 
 def tool_policy(policy: ToolPolicy) -> str:
-    """Return what the model is told of the tools that it may use; empty if there is no rule."""
+    """Return the text about permitted tools for the model; empty if there is no rule."""
     rules = (
         ("the only tools", policy.allowed),
         ("never to be called", policy.refused or None),
@@ -195,7 +195,7 @@ def tool_policy(policy: ToolPolicy) -> str:
 def run_directive(
     run_id: str, workflow_id: str | None, status: str, directive: str, protocol: str | None
 ) -> str:
-    """Return what a run is for, and for a completed one by what protocol it goes on."""
+    """Return a run's directive and, if completed, its post-run protocol."""
     head = f"RUN_DIRECTIVE\n- run: {run_id}"
     if workflow_id:
         head += f"\n- workflow: {workflow_id}"
@@ -206,7 +206,7 @@ def run_directive(
 
 
 def node_brief(node_id: str, title: str | None, brief: str | None, context: str | None) -> str:
-    """Return what the active node of a run is for, and what its step was begun with."""
+    """Return the brief of a run's active node, and the context of its step."""
     parts = [f"NODE_BRIEF\n- node: {node_id}" + (f"\n- title: {title}" if title else "")]
     if brief:
         parts.append(brief)
@@ -216,40 +216,40 @@ def node_brief(node_id: str, title: str | None, brief: str | None, context: str 
 
 
 def image_mention(url: str) -> str:
-    """Return the text for an image where only text may stand; inline data are left out."""
+    """Return the text for an image where only text is permitted; inline data are left out."""
     return "[image]" if not url or url.startswith("data:") else f"[image: {url}]"
 
 
 def file_mention(*names: str | None) -> str:
-    """Return the text for a file whose bytes are not sent; the first name that is known counts."""
+    """Return the text for a file whose bytes are not sent, with the first known name."""
     known = next((name for name in names if name and not name.startswith("data:")), None)
     return f"[file: {known}]" if known else "[file]"
 
 
 @dataclass(frozen=True, slots=True)
 class QuotedMessages:
-    """Rows without the messages whose texts events have."""
+    """Rows without the messages whose texts are in events."""
 
     event: str = quoting.EVENT
 
     def stored(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the values as they are written."""
+        """Return the values to write."""
         return values if values.get(self.event) is None else {**values, "message": None}
 
     def shown(self, table: str, dialect: str) -> Mapping[str, str]:
-        """Return the SQL of the message."""
+        """Return the SQL expression of the message."""
         json_object, said = backend_named(dialect).json_object, quoting.said(table)
         made = _MADE.format(json_object=json_object, table=table, said=said)
         return {"message": _MESSAGE.format(table=table, made=made)}
 
 
 def place_of(event: RecordedEvent, message: Mapping[str, Any]) -> dict[str, int | None]:
-    """Return the columns beside a message: where the event has its text, if that is all of it."""
+    """Return the columns that locate the message's text in the event, if it is all of it."""
     text = message["content"]
     alone = len(message) == 2 and isinstance(text, str)  # Role and content are in every message.
     return quoting.place_of(event, text if alone else None, longer_than=_SHORT)
 
 
 def message_of(role: str, text: str) -> dict[str, Any]:
-    """Return the message whose text was quoted, with its keys in the order in which they go out."""
+    """Return the message of a quoted text, with its keys in the order in which they are sent."""
     return {"role": role, "content": text}

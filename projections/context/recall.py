@@ -1,8 +1,8 @@
-"""What answers the intent, of the whole conversation: for strategies that retrieve.
+"""Retrieval from the whole conversation of what answers the intent, for strategies that retrieve.
 
-The planner lowers detail within the newest groups only. A strategy with ``retrieves`` is shown the
-best hits beyond them too, and every item's relevance. How many hits there are does not depend on
-the budget, so that a larger one never keeps less.
+The planner lowers detail only within the newest groups. A strategy with ``retrieves`` also gets the
+best hits beyond them, and every item's relevance. The number of hits does not depend on the budget,
+so that a larger budget never keeps less.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["HITS", "Recall", "embedding_of", "recall_for", "retrieves"]
 Key = tuple[int, int]
 
 HITS = 64
-"""Groups that may be relevant, the message that is answered among them."""
+"""The most groups that may be relevant, including the message that is answered."""
 
 
 class Recall:
@@ -30,8 +30,8 @@ class Recall:
 
     Args:
         source: The rows.
-        embedding: Finds by meaning too.
-        grouped: Makes a group of its rows, counted.
+        embedding: Searches by meaning as well.
+        grouped: Makes a group of its rows, with its tokens.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Recall:
         self._reach: Mapping[Key, Group] | None = None
 
     def within(self, groups: Iterable[Group]) -> Recall:
-        """Return what recalls these groups, and nothing besides."""
+        """Return a recall that is restricted to these groups."""
         bounded = Recall(self._source, self._embedding, self.grouped)
         bounded._reach = {group.key: group for group in groups}
         return bounded
@@ -60,8 +60,8 @@ class Recall:
 
         Args:
             said: The rows of the message.
-            until: As if nothing stood after this place.
-            most: How many hits there are at most.
+            until: Ignore everything after this place.
+            most: The most hits.
         """
         intent = item_to_search(said).text
         asked = (intent, until, most)
@@ -72,9 +72,9 @@ class Recall:
         return self._scores[asked]
 
     def around(self, keys: Sequence[Key]) -> Iterator[Group]:
-        """Yield the groups at these places, each with the one before and the one behind it.
+        """Yield the groups at these places, each followed by its predecessor and its successor.
 
-        In the order of the places, what was yielded already left out.
+        In the order of the places, without repetitions.
         """
         rows = self._source.rows_around([version for version, _ in keys])
         groups = [self.grouped(each) for each in groups_of(rows)][::-1]
@@ -105,21 +105,21 @@ def recall_for(
     source: RowSource,
     grouped: Callable[[tuple[ContextRow, ...]], Group],
 ) -> Recall | None:
-    """Return what a strategy recalls with; None if it does not retrieve."""
+    """Return the recall for a strategy; None if it does not retrieve."""
     if not retrieves(strategy):
         return None
     return Recall(source, embedding_of(strategy), grouped)
 
 
 def retrieves(strategy: Strategy) -> bool:
-    """Whether a strategy wants ``Item.relevance``: it has an attribute ``retrieves`` that is true.
+    """Whether a strategy uses ``Item.relevance``: its attribute ``retrieves`` is true.
 
-    One with an attribute ``embedding`` that is not None has it by meaning too.
+    If its attribute ``embedding`` is not None, relevance also reflects meaning.
     """
     return bool(getattr(strategy, "retrieves", False))
 
 
 def embedding_of(strategy: Strategy) -> Embedding | None:
-    """Return what a strategy finds by meaning with, if it has something."""
+    """Return a strategy's embedding, or None."""
     found: Embedding | None = getattr(strategy, "embedding", None)
     return found

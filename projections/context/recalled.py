@@ -1,10 +1,10 @@
-"""RECALLED: earlier messages that answer the latest user message, word for word, in one block.
+"""The RECALLED block: earlier messages that answer the latest user message, verbatim.
 
-It stands before the latest user message and is the same for all requests of a turn, so that their
-prefix stays the same; what stands in front of it is planned in steps as without it, within the
-rest of the room. What is recalled is what full-text search over the whole conversation finds for
-the latest user message, best first, each with the group before and the group behind it, unless
-the first request of the turn holds these whole.
+The block precedes the latest user message and is the same for all requests of a turn, so that their
+prefix stays the same. What precedes it is planned in steps as usual, within the rest of the room.
+The recalled groups are the hits of full-text search over the whole conversation for the latest user
+message, best first, each with the group before and after it, except groups that the first request
+of the turn includes whole.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from projections.tokens import Tokenizer
 __all__ = ["Block", "block_of", "reserve"]
 
 _SHARE = 60  # percent of the room
-_LEAST = 96  # tokens that are worth a block
+_LEAST = 96  # the least tokens of a block
 _FOUND = 256
 _AT_A_TIME = 32
-_BEHIND = 8  # tokens of what stands before the text of a message
+_BEHIND = 8  # tokens of the prefix before the text of a message
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What is recalled for the latest user message.
+    """The block recalled for the latest user message.
 
     Attributes:
-        group: The message that holds it, with the versions of all that is in it.
+        group: The message with the block, with the versions of everything in it.
         recalled: The groups in it, oldest first.
         before: The place of the latest user message.
     """
@@ -46,12 +46,12 @@ class Block:
 
 
 def reserve(limit: int, fixed: int, most: int | None = None) -> int:
-    """Return how many tokens are kept for the block; 0 if it would be too small.
+    """Return the tokens to reserve for the block; 0 if it would be too small.
 
     Args:
-        limit: Tokens that the request may have.
-        fixed: Of these, for what stands in every request of the conversation.
-        most: What the block may have in any case; None for no limit.
+        limit: The most tokens of the request.
+        fixed: The tokens that every request of the conversation contains.
+        most: The most tokens of the block; None for no limit.
     """
     tokens = (limit - fixed) * _SHARE // 100
     tokens = tokens if most is None else min(tokens, most)
@@ -70,12 +70,12 @@ def block_of(
     """Return the block; None if nothing is found that fits.
 
     Args:
-        recall: Finds.
+        recall: Searches the conversation.
         latest: The latest user message.
-        plan: What the first request of the turn holds.
-        room: Tokens that the block may have.
-        tokenizer: Counts.
-        paths: Whether the paths of whole outputs are told.
+        plan: The plan of the turn's first request.
+        room: The most tokens of the block.
+        tokenizer: Counts tokens.
+        paths: Whether to include the paths of full outputs.
     """
     there = {each.group.key for each in plan.groups if each.level == "full"} | {latest.key}
     chosen = _chosen(recall, latest, there, room)
@@ -89,7 +89,7 @@ def block_of(
 
 
 def _chosen(recall: Recall, latest: Group, there: set[tuple[int, int]], room: int) -> list[Group]:
-    """Return the groups that fit, the best first."""
+    """Return the groups that fit, best first."""
     scores = recall.scores(latest.rows, latest.key, _FOUND)
     ranked = [key for key in scores if key < latest.key]
     chosen: list[Group] = []

@@ -1,7 +1,7 @@
-"""What an ``llm_request`` records of how its messages were chosen, read back.
+"""Reads back how the messages of an ``llm_request`` were chosen, from the log.
 
-The system part of a request is composed from files and stored nowhere as a message; its texts
-stand in the request's policy, or in that of an earlier request which had the same (``system_of``).
+The system part of a request is composed from files and stored nowhere as a message. Its texts are
+in the request's policy, or in that of an earlier request with the same texts (``system_of``).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = ["RecordedRequest", "recorded_request"]
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """A request, with what is needed to build its messages again.
+    """A request, with the data needed to rebuild its messages.
 
     Attributes:
         conversation_id: Its conversation.
         version: Its version there.
-        at: The version of the conversation that its messages were read at.
-        digest: Of what was sent.
+        at: The version of the conversation at which its messages were read.
+        digest: The digest of its messages.
         options: Arguments of `projections.context.build`.
         system: The composed system part.
-        run: Of which run it was told; False for none.
+        run: The run in its system part; False for none.
     """
 
     conversation_id: UUID
@@ -43,25 +43,25 @@ class RecordedRequest:
     run: bool | str = False
 
     def checked(self, view: ContextView) -> ContextView:
-        """Return the view, if it is what was sent.
+        """Return the view if it equals the request as sent.
 
         Raises:
-            RequestNotReproducible: It is not.
+            RequestNotReproducible: It does not.
         """
         if view.digest == self.digest:
             return view
         reason = (
-            "its events were erased, another version of the project has built it, or its strategy "
-            "had options that the log does not keep (then give the strategy)"
+            "its events were erased, another version of the project built it, or its strategy had "
+            "options that the log does not store (then pass the strategy)"
         )
         raise RequestNotReproducible(self.conversation_id, self.version, reason)
 
 
 def recorded_request(store: EventStore, conversation_id: UUID, version: int) -> RecordedRequest:
-    """Return what the log has of a request.
+    """Return the log's record of a request.
 
     Raises:
-        ConversationNotFound: There is no such conversation.
+        ConversationNotFound: The conversation does not exist.
         ValueError: There is no request at this version.
         RequestNotReproducible: Its messages did not come from this project.
     """
@@ -97,6 +97,6 @@ def recorded_request(store: EventStore, conversation_id: UUID, version: int) -> 
 def _request(store: EventStore, conversation_id: UUID, version: int) -> LlmRequest:
     found = list(store.read(conversation_id, after=version - 1, limit=1))
     if not found or found[0].version != version or not isinstance(found[0].data, LlmRequest):
-        store.get(conversation_id)  # raises if there is not even a conversation
+        store.get(conversation_id)  # raises if the conversation does not exist
         raise ValueError(f"conversation {conversation_id} has no llm_request at version {version}")
     return found[0].data

@@ -1,7 +1,7 @@
-"""The newest rows of a conversation, kept between two reads: a read fetches what is new since.
+"""Cache of a conversation's newest rows between two reads: a read fetches only newer ones.
 
-Correctness does not rest on it. Rows that are kept are taken as far as none of them has changed,
-which the fold notes in its state (see `projections.context.plan_cache`); what is newer is read
+Correctness does not depend on it. Cached rows are used only up to the first row that has changed,
+which the fold records in its state (see `projections.context.plan_cache`); newer rows are read
 again.
 """
 
@@ -31,19 +31,19 @@ from projections.engine.generations import Generation
 
 __all__ = ["KeptRows", "Memory", "RecentRows", "shared_memory"]
 
-_MOST_NEW = 256  # rows that are read at once to bring kept ones up
-_FEW = 16  # rows that leave something behind, read at once to bring kept ones up
-_LEAST_KEPT = 256  # rows of a conversation, however large
-_MOST_TOKENS = 400_000  # of one conversation's rows beyond these: what the largest windows hold
-_PLANNED = 1 << 11  # bytes for which a group of a plan is remembered
-_CONVERSATION = 1 << 12  # bytes of one, beside its rows
-_SEEN = 1 << 15  # bytes for which a conversation is remembered
-_UNSAVED = 1 << 11  # bytes of a row that is not in the table yet, beside its texts
+_MOST_NEW = 256  # rows read at once to update the cache
+_FEW = 16  # rows with lasting content read at once to update the cache
+_LEAST_KEPT = 256  # rows of a conversation kept, however large
+_MOST_TOKENS = 400_000  # of a conversation's further rows: as much as the largest windows hold
+_PLANNED = 1 << 11  # bytes counted for a group of a plan
+_CONVERSATION = 1 << 12  # bytes counted for a conversation, in addition to its rows
+_SEEN = 1 << 15  # bytes counted for the memory of a conversation's head
+_UNSAVED = 1 << 11  # bytes counted for an unsaved row, in addition to its texts
 
 
 @dataclass(frozen=True, slots=True)
 class _Lasting:
-    """The newest rows before a version that leave something behind, up to a number of them."""
+    """The newest rows with lasting content before a version, up to a limit."""
 
     before: int
     limit: int
@@ -52,18 +52,18 @@ class _Lasting:
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """The rows that a request was made of.
+    """The rows that a request was made from.
 
     Attributes:
-        version: Of the conversation that they were read at.
+        version: The version of the conversation at which they were read.
         apart: System part, notebook and standing summaries, in ascending order.
         first_user: The oldest user row.
-        latest_users: The two newest, the newest first.
+        latest_users: The two newest user rows, newest first.
         error: The newest visible error row.
         newest: The visible rows, newest first, without a gap.
         all_read: Whether these are all visible rows.
-        lasting: What was last read of rows that leave something behind.
-        weight: How much of the memory it takes, in bytes.
+        lasting: The rows with lasting content that were last read.
+        weight: Its size in the cache, in bytes.
     """
 
     version: int
@@ -78,12 +78,12 @@ class KeptRows:
 
 
 class RecentRows:
-    """A `RowSource` over another one, which asks it for what is not remembered.
+    """A `RowSource` over another one, which it reads only for rows that are not cached.
 
     Args:
-        source: The rows as they are now.
-        memory: What the process remembers.
-        owner: Whose rows they are: the conversation, in a generation.
+        source: The current rows.
+        memory: The process's cache.
+        owner: The key of the rows: the conversation, in a generation.
         folded: How far the source is folded.
     """
 
@@ -91,7 +91,7 @@ class RecentRows:
         self, source: SqlRowSource, memory: Recent[KeptRows], owner: Hashable, folded: Folded
     ) -> None:
         self._source = source
-        # What a strategy that retrieves asks for is not remembered.
+        # Rows read for a strategy that retrieves are not cached.
         self.rows_at, self.rows_around = source.rows_at, source.rows_around
         self.search = source.search
         self._memory = memory
@@ -115,10 +115,10 @@ class RecentRows:
         return pending(self._start.latest_users, self._start.error)
 
     def newest(self, page: int) -> Iterator[ContextRow]:
-        """Yield the visible rows in descending order; what is not remembered is read in pages."""
+        """Yield the visible rows in descending order; uncached ones are read in pages."""
         place = 0
         while True:
-            yield from islice(self._newest, place, None)  # as far as it grows meanwhile
+            yield from islice(self._newest, place, None)  # including rows added meanwhile
             if self._all_read:
                 return
             place = len(self._newest)
@@ -127,9 +127,9 @@ class RecentRows:
             self._all_read = len(more) < page
 
     def lasting(self, before: int, limit: int) -> Sequence[ContextRow]:
-        """Return the newest visible rows before a version that leave something behind.
+        """Return the newest visible rows with lasting content before a version.
 
-        Those before the version that was asked for last are remembered.
+        The rows before the last requested version are cached.
         """
         kept = self._lasting
         if kept is None or kept.limit != limit or before < kept.before:
@@ -151,7 +151,7 @@ class RecentRows:
         return [*rows, *kept.rows][: kept.limit]
 
     def _lasting_between(self, first: int, before: int) -> list[ContextRow] | None:
-        """Return those from a version on; None if not all rows since then are at hand."""
+        """Return the rows from a version on; None if not all rows since then are available."""
         if not (self._all_read or (self._newest and self._newest[-1].version < first)):
             return None
         place = bisect_left(self._newest, 1 - before, key=lambda row: -row.version)
@@ -159,7 +159,7 @@ class RecentRows:
         return [row for row in since if row.lasting is not None]
 
     def keep(self) -> None:
-        """Remember what was read."""
+        """Store the rows that were read in the cache."""
         start, lasting = self._start, self._lasting
         kept, weight = _as_many_as_fit(self._newest, self._memory.most // 2)
         newest = tuple(self._newest[:kept])
@@ -174,9 +174,9 @@ class RecentRows:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Where a conversation stood at the last request, and the log that all before it were of.
+    """A conversation's head at the last request, and an identifier of the log it belonged to.
 
-    And what was active there, if that was asked.
+    Also what was active there, if requested.
     """
 
     head: heads.Head
@@ -186,19 +186,19 @@ class _Seen:
 
 
 class Memory:
-    """What a process remembers of conversations from one request to the next.
+    """What a process caches of conversations from one request to the next.
 
-    It is of the log as it was. Where the event at which the last request was made is gone, or is
-    another one, since the database has gone back to an older state, all of it is forgotten.
+    The cache is valid for one state of the log. If the event at the last request is missing or
+    different, because the database has gone back to an older state, it is discarded.
 
     Attributes:
-        has_levels: Whether the table of lower levels was there at the last request that asked.
+        has_levels: Whether the table of lower levels existed at the last request that checked.
     """
 
     has_levels = False
 
     def __init__(self, most: int) -> None:
-        """Remember rows of about so many bytes, and plans of them; nothing with 0."""
+        """Cache about this many bytes of rows, and plans of them; 0 disables the cache."""
         if most < 0:
             raise ValueError(f"memory_bytes is {most}: give a number of bytes, or 0 for none")
         self._plans: Recent[KeptPlan] = Recent(most // _PLANNED, lambda kept: kept.weight)
@@ -207,12 +207,12 @@ class Memory:
         self._lock = Lock()
 
     def head(self, stream: UUID) -> heads.Head | None:
-        """Return where a conversation stood at the last request."""
+        """Return a conversation's head at the last request."""
         seen = self._seen.get(stream)
         return None if seen is None else seen.head
 
     def active(self, stream: UUID, head: heads.Head | None) -> Active | None:
-        """Return what was active at the last request, if only new rows have been folded since."""
+        """Return what was active at the last request, if since then only new rows were folded."""
         seen = self._seen.get(stream)
         if seen is None or head is None or head.unsaved is None:
             return None
@@ -229,15 +229,15 @@ class Memory:
         head: heads.Head | None = None,
         active: Active | None = None,
     ) -> tuple[RecentRows, PlanMemo]:
-        """Return what is remembered of a conversation, as one read sees it.
+        """Return the cached rows and plans of a conversation, as seen by one read.
 
         Args:
-            rows: The conversation's rows, without those that were kept out of the context.
-            connection: In a transaction that has caught the conversation up, or found it so.
-            generation: Whose rows they are.
+            rows: The conversation's rows, without those kept out of the context.
+            connection: In a transaction in which the conversation is caught up.
+            generation: The generation of the rows.
             stream: The conversation.
-            head: Where it stands, if that is known.
-            active: What is active there, to be remembered.
+            head: The conversation's head, if known.
+            active: What is active there, to be cached.
         """
         if head is None:
             [head] = heads.read(connection, [generation], stream).values()
@@ -245,7 +245,7 @@ class Memory:
         log = seen.log if seen and _still_there(connection, stream, seen.head, head) else object()
         with self._lock:
             newest = self._seen.get(stream)
-            # Another thread's request may have come further.
+            # Another thread's request may have got further.
             if newest is None or newest.log is not log or newest.head.version <= head.version:
                 self._seen.put(stream, _Seen(head, log, active, _SEEN + _held(head)))
         owner, folded = (stream, generation.number, log), Folded.of(head)
@@ -253,14 +253,14 @@ class Memory:
 
 
 _SHARED: WeakKeyDictionary[Pool, dict[int, Memory]] = WeakKeyDictionary()
-if hasattr(os, "register_at_fork"):  # Another thread of the parent's may have held a lock.
+if hasattr(os, "register_at_fork"):  # Another thread of the parent may have held a lock.
     os.register_at_fork(after_in_child=_SHARED.clear)
 
 
 def shared_memory(engine: Engine, most: int) -> Memory:
-    """Return what all conversations of a store share, whichever owners it is bound to.
+    """Return the cache shared by all conversations of a store, whatever owner it is bound to.
 
-    Stores that are made of one engine share it too, if they are given as many bytes.
+    Stores made from the same engine share it too, if they have the same number of bytes.
     """
     return _SHARED.setdefault(engine.pool, {}).setdefault(most, Memory(most))
 
@@ -281,10 +281,10 @@ def _anew(source: SqlRowSource, folded: Folded) -> KeptRows:
 
 
 def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> KeptRows | None:
-    """Return kept rows as they are now; None if too much has changed since."""
+    """Return updated cached rows; None if too much has changed since."""
     if kept is None or folded.version < kept.version:
         return None
-    # Whatever stands up to here is as it was.
+    # Everything up to here is unchanged.
     until = min(kept.version, folded.oldest_since(kept.version) - 1)
     if until == folded.version:
         return kept
@@ -299,7 +299,7 @@ def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> 
     latest = [*users, *(row for row in kept.latest_users if row.version <= until)][:2]
     errors = [row for row in rows if row.kind == "error" and row.summarised_by is None]
     if len(latest) < len(kept.latest_users) or (kept.error and not (error or errors)):
-        return None  # Another one is the latest now, and it may be far back.
+        return None  # The latest one is now another, possibly far back.
     standing = [row for row in rows if row.summarised_by is None]
     visible = [row for row in standing if row.kind not in RENDERED_FIRST]
     apart = [row for row in kept.apart if row.version <= until]
@@ -318,9 +318,9 @@ def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> 
 
 
 def _as_many_as_fit(rows: Sequence[ContextRow], most: int) -> tuple[int, int]:
-    """Return how many of the newest rows of a conversation are kept, and how many bytes those are.
+    """Return how many of a conversation's newest rows are kept, and their size in bytes.
 
-    No more than ``most``.
+    At most ``most``.
     """
     held = sum(map(_bytes, rows))
     if held <= most and sum(map(_tokens, rows)) <= _MOST_TOKENS:
@@ -336,13 +336,13 @@ def _as_many_as_fit(rows: Sequence[ContextRow], most: int) -> tuple[int, int]:
 
 
 def _held(head: heads.Head) -> int:
-    """Return about how many bytes of memory the rows take that a head has unsaved."""
+    """Return the approximate size in bytes of a head's unsaved rows."""
     rows = () if head.unsaved is None else head.unsaved.rows.values()
     return sum(_UNSAVED + 2 * _letters(row.get("message")) for row in rows)
 
 
 def _letters(value: Any) -> int:
-    """Return how many characters the texts in a JSON value have together."""
+    """Return the total length of the texts in a JSON value, in characters."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The changes of rows that the fold of the messages[] view makes: new ones, results, visibility."""
+"""Row changes made by the fold of the messages[] view: new rows, results, visibility."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def new_row(
     part: int = 0,
     **values: Any,
 ) -> Put:
-    """Return a new row; ``held`` are the columns of its message."""
+    """Return a new row; ``held`` has the columns of its message."""
     message = held["message"]
     told = vars(event.meta)  # a model's own attributes take three times as long to read
     columns = {
@@ -51,7 +51,7 @@ def new_row(
 
 
 def result_row(call_id: str, held: dict[str, Any], sources: Sequence[int], **values: Any) -> Put:
-    """Return the change of a tool row that exists; its visibility stays as it is."""
+    """Return the change of an existing tool row; its visibility is unchanged."""
     version, index = map(int, call_id.split("."))
     values["source_versions"] = [version, *sources]
     return Put(TABLE, (version, index + 1), {**held, **values})
@@ -63,16 +63,16 @@ def _held_placeholder(text: str) -> dict[str, Any]:
 
 
 def placeholder(text: str) -> dict[str, Any]:
-    """Return the columns of a tool's message in words that no event has."""
+    """Return the columns of a tool message whose text no event has."""
     columns = _held_placeholder(text)
     return {**columns, "message": columns["message"].copy()}
 
 
 def hide(version: int, reason: str | None) -> Put:
-    """Return the change of a message that exists; a summary at the same version keeps its own."""
+    """Return the change of an existing message's visibility; a summary there is not affected."""
     return Put(TABLE, (version, 0), {"hidden": reason})
 
 
 def hide_where(first: int, last: int, was: str | None, hidden: str | None) -> Patch:
-    """Return the change of the rows in a range that were hidden for a reason, or for none."""
+    """Return the change of the rows in a range that have the visibility ``was``."""
     return Patch(TABLE, "version", first, last, {"hidden": hidden}, only=("hidden", was))

@@ -1,13 +1,13 @@
-"""The table ``context_messages``: one row for each message that a request may hold.
+"""The table ``context_messages``: one row for each message that a request may contain.
 
 A row is keyed by ``(version, part)``: part 0 is the message of the event at ``version``, part i + 1
-the result of tool call i of the assistant message there, so that a late result lands beside its
-call. A summary stands at the first version that it covers; its part is minus its own version. Tool
-rows hold no ``tool_call_id``: the request that they go into settles it, see
+the result of tool call i of the assistant message there, so that a late result is stored next to
+its call. A summary is stored at the first version that it covers, and its part is minus its own
+version. Tool rows have no ``tool_call_id``, which is assigned in a request; see
 `projections.context.formats`.
 
-A row that comes from a database decodes a column when it is first looked at: a request reads a few
-hundred rows and sends the JSON of some; of the others it only needs to know how large they are.
+A row from a database decodes a column when it is first used: a request reads a few hundred rows and
+sends the JSON of some; of the others it needs only the size.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ CONTEXT_MESSAGES = ReadTable(
         ("hidden", "summarised_by", "version", "part"),
         ("kind", "hidden", "version", "part"),
     ),
-    # Retractions and summaries look for these; a request for the last.
+    # Retractions and summaries search by these; a request by the last.
     sparse=("summarised_by", "summary_version", "result_version", "lasting"),
     storage=QuotedMessages(),
     counting=CountedMessages(),
@@ -86,17 +86,17 @@ CONTEXT_MESSAGES = ReadTable(
 
 
 class _Noting:
-    """Holds what was made of a row, for as long as the row itself is held."""
+    """Holds values derived from a row, as long as the row itself."""
 
     __slots__ = ("fresh", "grouped", "noted", "short", "table")
-    fresh: bool  # Whether this process has just folded it: nobody has kept anything of it.
-    grouped: Any  # The group that begins with the row, and what it was made of.
+    fresh: bool  # Whether this process has just folded the row, so nothing is stored for it yet.
+    grouped: Any  # The group that begins with the row, and its inputs.
     noted: Any  # The row's lower levels.
-    short: Any  # The row at less detail; the row itself if it has no shorter form.
+    short: Any  # The row in its shorter form; the row itself if it has none.
     table: Any  # The row with its result as a table; False if it has none.
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        """Begin with nothing."""
+        """Initialise all slots."""
         made = super().__new__(cls)
         object.__setattr__(made, "fresh", False)
         object.__setattr__(made, "grouped", None)
@@ -106,7 +106,7 @@ class _Noting:
         return made
 
     def note(self, name: str, made: Any) -> None:
-        """Hold what was made of the row, under one of these names; it is not part of its value."""
+        """Store a derived value under one of these names; it is not part of the row's value."""
         object.__setattr__(self, name, made)
 
 
@@ -115,31 +115,30 @@ class ContextRow(_Noting):
     """One row of ``context_messages``.
 
     Attributes:
-        kind: What it was made of; ``aside`` is a system message that is not an instruction.
+        kind: The kind of message; ``aside`` is a system message that is not an instruction.
         message: In OpenAI's chat format, with the provider's own ids in ``tool_calls``.
-        tokens: Of the message in a request, counted once with ``encoding``; off by at most
-            the fraction ``tokens_margin``, which is 0.0 when ``tokens_exact``.
+        tokens: The tokens of the message in a request, counted with ``encoding``; off by at most
+            the fraction ``tokens_margin``, which is 0.0 if ``tokens_exact``.
         source_versions: The events that the row was made of.
-        sealed: A placeholder stands for a result that is missing or unknown.
+        sealed: Whether a placeholder replaces a result that is missing or unknown.
         hidden: None, or why no request may show it: withdrawn, inactive, excluded, superseded.
-        summarised_by: Version of the summary that stands for it, or of the first of those that
-            replaced each other there; a request that must hold the row (system part, first and
-            latest user message) shows it all the same.
-        result_version: Of a tool row, the version of the result.
-        summary_version: Of a summary row, the version of the summary event.
-        full_alias: The path under which a model may ask for the whole output.
-        ordinal: 1-based index of the message in the conversation; None for results and for what is
-            rendered apart (system part, notebook, summaries).
-        given: What was given for lower levels of detail, which are otherwise made when a request
-            needs them: contents under ``shortened`` and ``facts``; see
-            `projections.context.levels`.
-        result: Of a tool row that shows a result, what stands with its shorter form: ``tool``,
+        summarised_by: The version of the summary that covers it, or of the first in a series of
+            summaries that replaced each other; a request that must contain the row (system part,
+            first and latest user message) shows it anyway.
+        result_version: For a tool row, the version of the result.
+        summary_version: For a summary row, the version of the summary event.
+        full_alias: The path under which a model may request the full output.
+        ordinal: 1-based index of the message in the conversation; None for results and for rows
+            rendered separately (system part, notebook, summaries).
+        given: The product's own contents for lower levels of detail, under ``shortened`` and
+            ``facts``; otherwise these are computed when needed, see `projections.context.levels`.
+        result: For a tool row that shows a result, the origin for its shorter form: ``tool``,
             ``status`` and ``path``.
-        native: What the message cannot carry, for the format that can: of an assistant what its
-            maker wants back verbatim, of a tool its status and images; see
-            `projections.context.formats.chat`. None in a row that stands for a shortened one.
-        native_tokens: What ``native`` adds to a request that carries it; an estimate.
-        lasting: The row's version, if a user's words leave something behind there; see
+        native: Content that the message has no fields for, for formats that have: for an assistant
+            what its provider wants back verbatim, for a tool its status and images; see
+            `projections.context.formats.chat`. None in a shortened row.
+        native_tokens: The estimated tokens that ``native`` adds to a request that contains it.
+        lasting: The row's version, if it is a user's message with lasting content; see
             `projections.context.older`.
     """
 
@@ -172,7 +171,7 @@ class ContextRow(_Noting):
 
     @classmethod
     def of(cls, values: Mapping[Any, Any]) -> ContextRow:
-        """Make a row of its columns; those that it does not know are ignored."""
+        """Make a row from its columns; unknown columns are ignored."""
         return cls(**{name: values[name] for name in COLUMNS if name in values})
 
     def __eq__(self, other: object) -> bool:
@@ -182,7 +181,7 @@ class ContextRow(_Noting):
         return all(getattr(self, name) == getattr(other, name) for name in COLUMNS)
 
     def __hash__(self) -> int:
-        """Return the hash of the place."""
+        """Return the hash of the key."""
         return hash(self.key)
 
     def with_(self, **changes: Any) -> ContextRow:
@@ -201,46 +200,46 @@ class ContextRow(_Noting):
 
     @property
     def count(self) -> Count:
-        """The stored tokens, as a count of the encoding."""
+        """The stored tokens as a count in the encoding."""
         return Count(self.tokens, exact=self.tokens_exact, margin=self.tokens_margin)
 
 
 def counted(message: dict[str, Any], count: Count, encoding: str) -> dict[str, Any]:
-    """Return the columns of a message, and of its tokens in an encoding."""
+    """Return the columns of a message and of its tokens in an encoding."""
     told = {"tokens": count.tokens, "tokens_exact": count.exact, "tokens_margin": count.margin}
     return {"message": message, **told, "encoding": encoding}
 
 
 COLUMNS = tuple(field.name for field in fields(ContextRow))
-"""The columns of a stored row, in their order."""
+"""The columns of a stored row, in order."""
 
 _QUOTED = len(COLUMNS)
 _MESSAGE, _NATIVE = COLUMNS.index("message"), COLUMNS.index("native")
-_BYTES = 1_400  # of a row beside its text, with its group: measured
+_BYTES = 1_400  # of a row and its group, in addition to its text: measured
 
 _set = object.__setattr__
 
 
 class StoredRow(ContextRow):
-    """A row of the table, which decodes what it is asked for; otherwise a `ContextRow`.
+    """A row of the table that decodes columns on demand; otherwise a `ContextRow`.
 
     Attributes:
-        bytes: Of memory, about: most of what is made of a row is as large with any text.
+        bytes: Its approximate size in memory; most derived values do not depend on the text.
     """
 
     __slots__ = ("_raw", "bytes")
     bytes: int
 
     def __init__(self, raw: Sequence[Any]) -> None:
-        """Take the columns as the driver gives them, in the order of ``COLUMNS``.
+        """Take the columns as returned by the driver, in the order of ``COLUMNS``.
 
-        After them comes the text that a row without a message quotes.
+        They are followed by the text that a row without a message quotes.
         """
         _set(self, "_raw", raw)
         for name, index in _PLAIN:
             _set(self, name, raw[index])
         text, native = raw[_MESSAGE] or raw[_QUOTED], raw[_NATIVE]
-        # As it came, and as it is read.
+        # Counted twice: as received and as decoded.
         said = getsizeof(text) if native is None else getsizeof(text) + getsizeof(native)
         _set(self, "bytes", _BYTES + 2 * said)
 
@@ -253,10 +252,10 @@ class StoredRow(ContextRow):
         return row
 
     def __getattr__(self, name: str) -> Any:
-        """Decode a column; called once for each, as its slot is filled then.
+        """Decode a column on its first use, and fill its slot.
 
         Raises:
-            RowDamaged: It holds what no fold has written.
+            RowDamaged: It holds a value that no fold has written.
         """
         place = _PLACES.get(name)
         if place is None:
@@ -279,7 +278,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-# Looked at in every row, and given by every driver as they are.
+# These columns are used in every row, and every driver returns them decoded.
 _PLAIN = [
     (name, COLUMNS.index(name))
     for name in (
@@ -302,14 +301,14 @@ _WRITTEN = [(name, _ENCODERS.get(_TYPES[name], _same)) for name in COLUMNS[2:]]
 def unsaved_rows(
     unsaved: Mapping[tuple[Any, ...], Mapping[str, Any]], after: int
 ) -> list[StoredRow]:
-    """Return new rows as they will be read from the table: the shown ones, the newest first.
+    """Return new rows as they will be read from the table: those not hidden, newest first.
 
     Args:
-        unsaved: What a fold says of them, by key.
-        after: Only those that stand after this version.
+        unsaved: The columns from the fold, by key.
+        after: Return only rows after this version.
 
     Raises:
-        NotSaved: It says something of a row that it has not made.
+        NotSaved: The fold changed a row that is not among the new ones.
     """
     if any("kind" not in values for values in unsaved.values()):
         raise NotSaved

@@ -1,14 +1,14 @@
-"""Search over a whole conversation, in the database: BM25 over its words, and vectors if given.
+"""Search over a whole conversation in the database: BM25 over its words, optionally with vectors.
 
-The database counts in how many groups each term stands and adds up the scores; k1, b and the
-weight of a term are those of `projections.context.compression.search`, over the groups of this
-conversation alone. So both databases and the memory give the same scores, and no other
-conversation moves one.
+The database counts the groups that contain each term and adds up the scores. k1, b and the weight
+of a term are those of `projections.context.compression.search`, over the groups of this
+conversation only. So both databases and the search in memory give the same scores, independent of
+other conversations.
 
-Vectors are what an embedding made of the conversation's texts, each embedded once ever. They are
-kept by a fingerprint of their text, so that an intent, which is a message too, need not be embedded
-again. pgvector or sqlite-vec finds the nearest where it can be had; their scores are worked out
-again in plain Python, which also searches alone, so that all give the same.
+Vectors are an embedding of the conversation's texts; each text is embedded only once. They are
+stored by a fingerprint of their text, so an intent, which is also a message, need not be embedded
+again. pgvector or sqlite-vec finds the nearest ones if available. Their scores are recomputed in
+plain Python, which is also the fallback, so the results are always the same.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _SIZES = text(
     "AND r.piece = 0 AND (r.version, r.part) <= (:version, :part)"
 ).bindparams(bindparam("cid", type_=Id))
 
-# The terms come first in both: from there the index leads to the rows.
+# The terms come first in both queries: from there the index leads to the rows.
 _SQLITE = """
     SELECT w.key AS place, r.version, r.part, r.length,
         CAST(substr(p.term, length(w.value) + 2) AS INTEGER) AS tf
@@ -106,7 +106,7 @@ _QUERIES = {
     ).replace("::", "\\:\\:"),
 }
 
-_MORE = 16  # nearest ones beyond the limit: single precision may order neighbours otherwise
+_MORE = 16  # nearest ones beyond the limit, because single precision may reorder neighbours
 
 _LACKING = text(
     "SELECT r.version, r.part, r.fingerprint FROM search_rows r WHERE r.conversation_id = :cid "
@@ -124,7 +124,7 @@ _ORDER = "r.version DESC, r.part DESC"
 
 
 class SearchBehind(Exception):
-    """The index lacks something and cannot be written here: bring it up, then read again."""
+    """The index is behind and cannot be written here: catch it up, then read again."""
 
 
 class SqlSearch:
@@ -133,7 +133,7 @@ class SqlSearch:
     Args:
         connection: To a database that has the tables of `projections.context.search_tables`.
         conversation_id: The conversation.
-        until: As if what stands after this place had not been said yet.
+        until: Ignore everything after this place.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class SqlSearch:
         self._within = {"cid": conversation_id, "version": version, "part": part}
 
     def scores(self, intent: str, limit: int) -> Mapping[Key, float]:
-        """Return the best groups with their scores, best first; of equal ones the newer first."""
+        """Return the best groups with their scores, best first; equal scores newest first."""
         listed = wanted(indexed_terms(intent))
         count, length = self._connection.execute(_SIZES, self._within).one()
         if not listed or not length or limit <= 0:
@@ -165,7 +165,7 @@ class SqlSearch:
 
 
 def _teach(connection: Connection) -> None:
-    """Give SQLite the weight of a term: many builds of it have no logarithm."""
+    """Register the weight of a term in SQLite, which is often built without logarithms."""
     pooled = connection.connection
     if "search_weight" not in pooled.info:
         raw: Any = pooled.driver_connection
@@ -178,10 +178,10 @@ class SearchableRows(SqlRowSource):
 
     Args:
         connection: In a transaction.
-        generation: Of the projection ``context``, caught up.
+        generation: The generation of the projection ``context``, caught up.
         conversation_id: The conversation.
-        patient: Whether to search without the index where it lacks something, instead of asking
-            for it by `SearchBehind`.
+        patient: Whether to search without the index if it is behind, instead of raising
+            `SearchBehind`.
         excluded: See `SqlRowSource`.
     """
 
@@ -209,10 +209,10 @@ class SearchableRows(SqlRowSource):
         until: Key | None = None,
         embedding: Embedding | None = None,
     ) -> Mapping[Key, float]:
-        """Return the groups that answer an intent best, with their scores.
+        """Return the groups that best answer an intent, with their scores.
 
         Raises:
-            SearchBehind: The index is not current, and this transaction may not mend it.
+            SearchBehind: The index is not current, and this transaction cannot update it.
         """
         if not self._is_indexed(embedding):
             if not self._patient:
@@ -236,7 +236,7 @@ class SearchableRows(SqlRowSource):
 def lacking(
     connection: Connection, conversation_id: UUID, embedding: str, most: int
 ) -> dict[Key, bytes]:
-    """Return places and fingerprints of indexed texts that have no vector yet, at most so many."""
+    """Return places and fingerprints of up to ``most`` indexed texts without a vector."""
     values = {"cid": conversation_id, "embedding": embedding, "most": most}
     rows = connection.execute(_LACKING, values)
     return {(version, part): bytes(mark) for version, part, mark in rows}
@@ -248,7 +248,7 @@ def store_vectors(
     embedding: str,
     vectors: Mapping[bytes, Sequence[float]],
 ) -> None:
-    """Keep vectors by the fingerprints of their texts, in the caller's transaction."""
+    """Store vectors by the fingerprints of their texts, in the caller's transaction."""
     kind = pgvector_type(connection)
     shape = ":vector" if kind is None else f"CAST(:vector AS {kind})"
     statement = text(
@@ -270,8 +270,8 @@ class StoredVectors:
     Args:
         connection: To a database that has the tables of `projections.context.search_tables`.
         conversation_id: The conversation.
-        embedding: Whose vectors to search.
-        until: As if what stands after this place had not been said yet.
+        embedding: The embedding of the vectors.
+        until: Ignore everything after this place.
     """
 
     def __init__(
@@ -322,7 +322,7 @@ class StoredVectors:
         return [((version, part), _read(vector)) for version, part, vector in rows]
 
     def _distance(self) -> str | None:
-        """Return SQL for how far a vector is from the sought one, if the database can tell."""
+        """Return SQL for a vector's distance from the sought one; None without such a function."""
         kind = pgvector_type(self._connection)
         if kind is not None:  # Its operator is in the same schema.
             return f"v.vector OPERATOR({kind.removesuffix('vector')}<#>) CAST(:sought AS {kind})"
@@ -338,7 +338,7 @@ class StoredVectors:
 
 
 def load_sqlite_vec(connection: Connection) -> bool:
-    """Load sqlite-vec into a connection; False without it, or if this Python loads no extensions.
+    """Load sqlite-vec into a connection; return False if it is missing or cannot be loaded.
 
     The package is the optional extra ``vectors``.
     """

@@ -1,11 +1,11 @@
-"""Catch-up of the index: it comes to hold the words of every visible group of one conversation.
+"""Catch-up of the search index, so that it has the words of every visible group of a conversation.
 
-First use indexes what is there; later uses read only rows that came since, and those that could
-have changed: groups that waited for a result, failures that a retry has made up for. After a
-retraction or a summary, which reach anywhere, every group is looked at, and those that differ are
-written. Texts are taken apart in transactions that read; those that write hold the lock on the
-projection's head, which keeps two writers of one conversation apart, and look whether the rows are
-as they were.
+The first use indexes all existing rows. Later uses read only newer rows, and those that may have
+changed: groups that waited for a result, and failures that a retry may have replaced. After a
+retraction or a summary, which may affect any row, all groups are compared, and those that differ
+are written. Texts are tokenised in read transactions. Write transactions lock the projection's
+head, which excludes a second writer of the same conversation, and check that the rows have not
+changed.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ __all__ = ["IndexCatchUp", "is_current"]
 Key = tuple[int, int]
 _Held = dict[Key, tuple[bytes, bool]]
 _PAGE = 500
-_LARGEST_PIECE = 500_000  # characters of texts that are indexed in one transaction
-_ATTEMPTS = 3  # in which others may come between looking and writing
-_LARGEST = 500_000  # bytes of the distinct words of one row; PostgreSQL refuses 1 MB
+_LARGEST_PIECE = 500_000  # characters of text indexed in one transaction
+_ATTEMPTS = 3  # attempts in which others may write between `look` and `save`
+_LARGEST = 500_000  # bytes of the distinct words of one row; PostgreSQL's limit is 1 MB
 _REACHING = (Retraction.type, BranchSwitch.type, Summary.type, Erasure.type)
 
 _HEAD = text("SELECT source, version FROM search_heads WHERE conversation_id = :cid").bindparams(
@@ -74,7 +74,7 @@ _INSERT = {
 
 
 def is_current(connection: Connection, generation: Generation, conversation_id: UUID) -> bool:
-    """Whether the index holds what the generation's rows say; only where its tables are there."""
+    """Whether the index is up to date with the generation's rows; the tables must exist."""
     folded = _folded(connection, generation, conversation_id)
     head = connection.execute(_HEAD, {"cid": conversation_id}).first()
     return head is not None and tuple(head) == (_source(generation), folded)
@@ -82,7 +82,7 @@ def is_current(connection: Connection, generation: Generation, conversation_id: 
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """What an index is made of: how far the rows are folded, its own head, and erasures."""
+    """The state that an index depends on: how far rows are folded, its own head, and erasures."""
 
     folded: int | None
     head: tuple[str, int] | None
@@ -90,13 +90,13 @@ class _Standing:
 
 
 class IndexCatchUp:
-    """The bringing up of one conversation's index, piece by piece.
+    """Catches up one conversation's index, piece by piece.
 
-    A piece is looked for by `look`, which takes texts apart and writes nothing, and then written by
-    `save`, which runs statements alone, unless the rows have changed between.
+    `look` finds a piece: it tokenises texts and writes nothing. `save` then writes it with plain
+    statements, unless the rows have changed in between.
 
     Attributes:
-        done: Whether the index holds what the rows say.
+        done: Whether the index is up to date.
     """
 
     def __init__(self, generation: Generation, conversation_id: UUID) -> None:
@@ -112,7 +112,7 @@ class IndexCatchUp:
         self._missed = 0
 
     def look(self, connection: Connection) -> None:
-        """Find a piece of what the index lacks; give it a transaction of one snapshot."""
+        """Find the next missing piece; needs a transaction with a single snapshot."""
         cid, stands = self._conversation_id, self._standing(connection)
         if stands != self._stood:
             self._stood, self._before = stands, None
@@ -134,10 +134,10 @@ class IndexCatchUp:
         self._take(connection, found, None)
 
     def save(self, connection: Connection) -> None:
-        """Write what was found, in the caller's transaction, which must be one for writing.
+        """Write the piece that was found, in the caller's write transaction.
 
-        If the rows have changed since, nothing is written, and `look` is to be called again. After
-        some attempts it is looked here, under the lock that keeps two writers apart.
+        If the rows have changed since, nothing is written, and `look` must be called again. After
+        several attempts, `save` itself looks, under the lock that excludes a second writer.
         """
         cid = self._conversation_id
         erasure_lock(connection, cid)
@@ -158,20 +158,20 @@ class IndexCatchUp:
 
     def _standing(self, connection: Connection) -> _Standing:
         cid = self._conversation_id
-        # Before what is read: an erasure in between is then seen at the end.
+        # Read before the rows: an erasure in between is then detected at the end.
         erasures = erasure_count(connection, [cid])
         head = connection.execute(_HEAD, {"cid": cid}).first()
         folded = _folded(connection, self._generation, cid)
         return _Standing(folded, None if head is None else (head[0], head[1]), erasures)
 
     def _take(self, connection: Connection, found: Iterator[Document], most: int | None) -> None:
-        """Make the changes for documents, and for what is held and is not found among them."""
+        """Prepare the changes for documents, and for held rows that are not among them."""
         self._gone, self._new, size = [], [], 0
         cid, dialect = self._conversation_id, connection.dialect.name
         for document in found:
             mark = fingerprint(cid, document.text)
             if self._held.pop(document.key, None) != (mark, document.unsettled):
-                # Another one may have written it since.
+                # Another writer may have written it since.
                 self._gone.append(document.key)
                 self._new += _rows(dialect, cid, document, mark)
                 size += len(document.text)
@@ -197,7 +197,7 @@ def _folded(connection: Connection, generation: Generation, conversation_id: UUI
 
 
 def _reached(connection: Connection, conversation_id: UUID, after: int) -> bool:
-    """Whether something since a version may have changed any row."""
+    """Whether an event since a version may have changed any row."""
     events = metadata_for(connection.dialect.name).tables["events"]
     query = select(events.c.version).where(
         events.c.conversation_id == conversation_id,
@@ -250,7 +250,7 @@ def _rows(
 
 
 def _pieces(distinct: list[str], prefix: int) -> Iterator[list[str]]:
-    """Yield the terms in lists that each make a row; a document without any has a row too."""
+    """Yield the terms in lists of one row each; a document without terms has one row, too."""
     piece: list[str] = []
     size = 0
     for term in distinct:

@@ -1,18 +1,18 @@
-"""What of a group of messages is searched, and the tables that keep it.
+"""The searchable text of groups of messages, and the tables that index it.
 
 The words are those of `projections.context.compression.search`, so that a search in the database
-scores as one in memory does: which is what a list of rows gets, and a database that keeps no index.
+gives the same scores as one in memory, which is used for lists of rows and without an index.
 
-``search_rows`` holds the words of every visible group of messages, ``search_heads`` how far a
-conversation is indexed, ``search_vectors`` what an embedding made of its texts. The tables are made
-when a product first retrieves, disposable, and never migrated. All are keyed by ``conversation_id``
-first, and so is the index of words itself: each word stands in it behind a prefix of the
-conversation, so that a search touches the conversation's own entries alone.
+``search_rows`` has the words of every visible group of messages, ``search_heads`` how far a
+conversation is indexed, ``search_vectors`` the embeddings of its texts. The tables are created when
+a product first retrieves; they can be dropped, and are never migrated. All are keyed by
+``conversation_id`` first, and so is the word index: each word is prefixed with the conversation, so
+that a search touches only the conversation's own entries.
 
-On SQLite the index is the FTS5 table ``search_terms``, which triggers keep equal to
-``search_rows``; its tokens are ``term=count``, so that each stands in a row once. Deleting a head
-merges it into one piece, after which nothing of deleted words is left in it. On PostgreSQL it is a
-GIN index over the ``tsvector`` of each row.
+On SQLite the index is the FTS5 table ``search_terms``, which triggers keep consistent with
+``search_rows``; its tokens are ``term=count``, so that each occurs once per row. Deleting a head
+merges the index into one segment, which then contains nothing of deleted words. On PostgreSQL it is
+a GIN index over the ``tsvector`` of each row.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ __all__ = [
 ]
 
 TABLES = ("search_rows", "search_vectors", "search_heads")
-"""In the order in which an erasure deletes from them: deleting a head clears what the index may
-still hold of the rows."""
+"""In the order in which an erasure deletes from them: deleting a head removes what the index may
+still contain of the rows."""
 
 VERSION = 2
-"""Raised when terms change, so that every conversation is indexed anew."""
+"""Raised when terms change, so that every conversation is indexed again."""
 
-_LONGEST = 128  # bytes of a term; PostgreSQL refuses those above 2046
+_LONGEST = 128  # bytes of a term; PostgreSQL's limit is 2046
 _BEGINNING = 24
 
-# What terms are made of beside letters and digits; see `indexed_terms`.
+# The characters of terms other than letters and digits; see `indexed_terms`.
 _TOKEN_CHARACTERS = "_.:/@+-~="  # noqa: S105 - of a tokenizer
 
 
 def item_to_search(rows: Sequence[ContextRow]) -> Item:
-    """Return a group as an item to be searched, not to be sent: its tokens are not counted."""
+    """Return a group as an item for searching, without its tokens."""
     messages = tuple(row.message for row in rows)
     return Item(key=rows[0].key, kind=rows[0].kind, messages=messages, tokens=0)
 
@@ -83,14 +83,14 @@ def search_in_memory(
     until: tuple[int, int] | None = None,
     embedding: Embedding | None = None,
 ) -> Mapping[tuple[int, int], float]:
-    """Return the groups that answer an intent best, with their scores.
+    """Return the groups that best answer an intent, with their scores.
 
     Args:
         rows: All visible rows of a conversation, newest first.
-        intent: What is looked for.
-        limit: The most to return.
-        until: As if what stands after this place had not been said yet.
-        embedding: Finds by meaning too; each text is embedded.
+        intent: The query.
+        limit: The most groups to return.
+        until: Ignore everything after this place.
+        embedding: Searches by meaning as well; each text is embedded.
     """
     groups = [item_to_search(group) for group in groups_of(rows)]
     items = [item for item in groups if until is None or item.key <= until]
@@ -102,13 +102,13 @@ def search_in_memory(
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A group of messages as it is searched.
+    """A group of messages in searchable form.
 
     Attributes:
         key: Version and part of its first row.
-        text: All that its messages say, as `Item.text`.
+        text: The text of its messages, as `Item.text`.
         unsettled: Whether it may still change without a retraction or a summary: it waits for a
-            tool's result, or is a failure that a retry may make up for.
+            tool's result, or is a failure that a retry may replace.
     """
 
     key: tuple[int, int]
@@ -129,14 +129,14 @@ def documents(rows: Iterable[ContextRow]) -> Iterator[Document]:
 
 
 def fingerprint(conversation_id: UUID, text: str) -> bytes:
-    """Return 16 bytes that stand for a text; those of another conversation's differ."""
+    """Return a 16-byte digest of a text that differs between conversations."""
     return hashlib.blake2b(
         text.encode("utf-8", "surrogatepass"), digest_size=16, key=conversation_id.bytes
     ).digest()
 
 
 def indexed_terms(text: str) -> Iterator[str]:
-    """Yield the terms of a text as they are stored: long ones by their beginning and a digest."""
+    """Yield the terms of a text as stored: a long term as its beginning and a digest."""
     for term in terms(text):
         if len(term) * 4 <= _LONGEST or len(encoded := term.encode()) <= _LONGEST:
             yield term
@@ -163,7 +163,7 @@ _SQLITE = (
         fingerprint BLOB NOT NULL,
         words TEXT NOT NULL
     )""",
-    # Holds all that a search needs to know of a row.
+    # Covers every column of a row that a search needs.
     (
         "CREATE UNIQUE INDEX ix_search_rows "
         "ON search_rows (conversation_id, version, part, piece, length)"
@@ -214,7 +214,7 @@ _POSTGRESQL = (
         repeated JSONB NOT NULL,
         PRIMARY KEY (conversation_id, version, part, piece) INCLUDE (length)
     )""",
-    # Without a list of what is to be indexed later, which every search would have to go through.
+    # Without a pending list, which every search would have to scan.
     "CREATE INDEX ix_search_rows_words ON search_rows USING gin (words) WITH (fastupdate = off)",
     (
         "CREATE INDEX ix_search_rows_unsettled ON search_rows (conversation_id, version) "
@@ -239,9 +239,9 @@ _PGVECTOR = """DO $$ BEGIN
 EXCEPTION WHEN OTHERS THEN
     NULL;
 END $$"""
-"""Where the extension is not installed, or may not be created, vectors are plain bytes.
+"""If the extension is missing or cannot be created, vectors are stored as plain bytes.
 
-It is the database's, and not one store's whose schema it would go with.
+The extension belongs to the database, not to one store, with whose schema it would be dropped.
 """
 
 _VECTOR = """
@@ -249,18 +249,18 @@ _VECTOR = """
     JOIN pg_type AS t ON t.typnamespace = e.extnamespace AND t.typname = 'vector'
     WHERE e.extname = 'vector'
 """
-"""Its type, with its schema where that is not on the connection's ``search_path``."""
+"""The extension's type, schema-qualified if that is not on the connection's ``search_path``."""
 
 
 def are_there(connection: Connection) -> bool:
-    """Whether the tables exist on the connection's database."""
+    """Whether the tables exist in the connection's database."""
     return has_table(connection, "search_heads")
 
 
 def create(store: EventStore, *, patience_ms: int | None = None) -> None:
-    """Create the tables where they are missing, in one transaction under the schema lock."""
+    """Create missing tables, in one transaction under the schema lock."""
     with schema_lock(store.engine, patience_ms=patience_ms) as connection:
-        # Not `are_there`: PostgreSQL may answer it by what it knew before it waited for the lock.
+        # Not `are_there`: PostgreSQL might answer from before it waited for the lock.
         if inspect(connection).has_table("search_heads"):
             return
         statements: tuple[str, ...] = _SQLITE
@@ -274,7 +274,7 @@ def create(store: EventStore, *, patience_ms: int | None = None) -> None:
 
 
 def pgvector_type(connection: Connection) -> str | None:
-    """Return the type of vectors that are pgvector's, as they are if it was there in time."""
+    """Return pgvector's type if the table of vectors was created with it, otherwise None."""
     if connection.dialect.name != "postgresql":
         return None
     query = (
@@ -286,5 +286,5 @@ def pgvector_type(connection: Connection) -> str | None:
 
 
 def prefix_of(conversation_id: UUID) -> str:
-    """Return what stands before a conversation's words in the index; seldom that of another too."""
+    """Return the prefix of a conversation's words in the index; rarely equal for two of them."""
     return f"{str(conversation_id)[-8:]}_"

@@ -1,11 +1,11 @@
-"""How many tokens a request may have, and each section of it: `Room`, and the setting's rules.
+"""The most tokens of a request and of each of its sections: `Room`, and the setting's rules.
 
-Of the whole budget the margin of an estimate stays free, and what a shorter task saves.
+The margin of an estimate, and the tokens saved by a shorter task, are kept free of the budget.
 
-A section is a kind of content. The system part and the notebook are never shortened: over their
-budget, the request is refused. What is recalled has at most its budget. The others, which belong
-to the history, are planned: what need not be sent loses detail until its section is within its
-budget. What must be sent counts first, and is sent even if it alone is over that.
+A section is a kind of content. The system part and the notebook are never shortened: if they exceed
+their budget, the request is rejected. The recalled block gets at most its budget. The other
+sections belong to the history and are planned: content that is not mandatory loses detail until its
+section fits. Mandatory content counts first, and is sent even if it exceeds the budget by itself.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ SECTIONS = (
 """The names of the sections."""
 
 SectionBudgets = tuple[tuple[str, int], ...]
-"""Sections with the tokens that each may have."""
+"""Sections and the most tokens of each."""
 
 OVERHEAD = "tools and request overhead"
-"""What a request has besides messages, for errors."""
+"""The request's tokens other than messages, for errors."""
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 
 
 def require_known(given: Any) -> dict[str, int | float]:
-    """Return the setting ``section_budgets`` as it is, if it can be held.
+    """Return the setting ``section_budgets`` if it is valid.
 
     Raises:
-        ValueError: A name is unknown, a number is none, or the shares are more than the whole.
+        ValueError: A name or a number is invalid, or the shares add up to more than the whole.
     """
     if not isinstance(given, Mapping):
-        raise ValueError("is one object of sections and the tokens, or the share, of each")
+        raise ValueError("must be an object of sections and the tokens, or the share, of each")
     for name, most in given.items():
         if name not in SECTIONS:
             raise ValueError(
@@ -79,7 +79,7 @@ def require_known(given: Any) -> dict[str, int | float]:
         whole = isinstance(most, int) and not isinstance(most, bool) and most >= 0
         if not (whole or (isinstance(most, float) and 0 <= most < 1)):
             raise ValueError(
-                f"{name} has a whole number of tokens, or a share from 0 to less than 1, "
+                f"{name} must be a whole number of tokens, or a share from 0 to less than 1, "
                 f"not {most!r}"
             )
     shares = sum(exactly(most) for most in given.values() if isinstance(most, float))
@@ -89,7 +89,7 @@ def require_known(given: Any) -> dict[str, int | float]:
 
 
 def section_budgets(given: Mapping[str, int | float], limit: int | None) -> SectionBudgets:
-    """Return the tokens that sections may have of a prompt's; of no limit there are no shares.
+    """Return the most tokens of each section of a prompt; empty if the prompt has no limit.
 
     >>> section_budgets({"tools": 0.3, "digest": 500}, 8_000)
     (('tools', 2400), ('digest', 500))
@@ -103,10 +103,10 @@ def section_budgets(given: Mapping[str, int | float], limit: int | None) -> Sect
 
 
 def require_front(front: Sequence[Group], sections: SectionBudgets) -> None:
-    """Refuse a system part, or a notebook, that is over its budget.
+    """Check that the system part and the notebook are within their budgets.
 
     Raises:
-        BudgetInfeasible: It is; it names its parts and their sizes.
+        BudgetInfeasible: One is not; the error has its parts and their sizes.
     """
     budgets = dict(sections)
     for name in budgets.keys() & {"system", "notebook"}:
@@ -122,7 +122,7 @@ def require_front(front: Sequence[Group], sections: SectionBudgets) -> None:
 
 
 def held(plan: Plan, tokenizer: Tokenizer, but: Iterable[tuple[int, int]] = ()) -> Counter[str]:
-    """Return the tokens of each section of a plan, without those of some groups."""
+    """Return the tokens of each section of a plan, excluding some groups."""
     tokens = plan.tokens_by_section.copy()
     for each in plan.at(but):
         tokens["digest" if each.level == "facts" else each.group.section] -= each.tokens
@@ -132,7 +132,7 @@ def held(plan: Plan, tokenizer: Tokenizer, but: Iterable[tuple[int, int]] = ()) 
 
 
 def over(plan: Plan, budgets: Mapping[str, int], tokenizer: Tokenizer) -> bool:
-    """Whether a section has too much that need not be sent."""
+    """Whether a section exceeds its budget and contains groups that are not mandatory."""
     if not budgets:
         return False
     free, everything = held(plan, tokenizer, plan.marked), held(plan, tokenizer)
@@ -146,7 +146,7 @@ def uses(
     block: Block | None,
     tokenizer: Tokenizer,
 ) -> dict[str, tuple[int, int]]:
-    """Return of each section that has a budget the tokens that it takes, and its budget."""
+    """Return the used tokens and the budget of each section that has a budget."""
     if not budgets:
         return {}
     used = held(plan, tokenizer)
@@ -157,15 +157,16 @@ def uses(
 
 
 class Room(NamedTuple):
-    """How large a request may be, in tokens.
+    """The permitted size of a request, in tokens.
 
     Attributes:
-        limit: Up to which nothing loses detail.
-        least: That it should have, if there are groups for it.
-        most: That it may have to come to these: a first limit, and where that is none, a second.
-        strict: Refuses what cannot fit; otherwise all that may be dropped is, but the summaries.
-        newest: Whether the newest group for which there is room is sent in any case.
-        sections: What the planned groups of a section may have, and their lines in the digest.
+        limit: The size up to which nothing loses detail.
+        least: The size to reach, if there are groups for it.
+        most: The limits up to which it may be exceeded to reach ``least``, tried in turn.
+        strict: Whether to raise if it cannot fit; otherwise everything that may be dropped is,
+            except summaries.
+        newest: Whether the newest group for which there is room is always sent.
+        sections: The most tokens of each section's planned groups, and of the digest.
     """
 
     limit: int
@@ -176,7 +177,7 @@ class Room(NamedTuple):
     sections: Mapping[str, int] = _NONE
 
     def less(self, tokens: int) -> Room:
-        """Return the room without so many tokens, which the digest has."""
+        """Return the room reduced by this many tokens, which the digest uses."""
         most = tuple(each - tokens for each in self.most)
         sections = dict(self.sections)
         if "digest" in sections:
@@ -186,7 +187,7 @@ class Room(NamedTuple):
         )
 
     def passed(self, groups: Iterable[Group]) -> set[str]:
-        """Return the sections that these groups are over, as they are."""
+        """Return the sections whose limit these groups exceed in full."""
         if not self.sections:
             return set()
         tokens: Counter[str] = Counter()
@@ -196,7 +197,7 @@ class Room(NamedTuple):
 
 
 def within_margin(limit: int, margin: float) -> int:
-    """Return how many tokens may be counted so that a limit holds if the count is too low.
+    """Return the tokens that may be counted so that a limit holds even if the count is too low.
 
     >>> within_margin(8_000, 0.25), within_margin(8_000, 0.0)
     (6400, 8000)
@@ -205,9 +206,9 @@ def within_margin(limit: int, margin: float) -> int:
 
 
 def infeasible(error: BudgetInfeasible, limit: int | None, margin: float) -> BudgetInfeasible:
-    """Return the error as it is told of the whole limit: with the margin among the sizes.
+    """Return the error for the whole limit, with the margin among the sizes.
 
-    One that speaks of messages or characters stays as it is, as does one without a margin.
+    An error about messages or characters is unchanged, as is one without a margin.
     """
     if limit is None or not margin or OVERHEAD not in error.mandatory:
         return error
@@ -219,15 +220,15 @@ def infeasible(error: BudgetInfeasible, limit: int | None, margin: float) -> Bud
 def beside_shorter(task: Group, newest: Group, budget: Budget, refusal: BudgetInfeasible) -> Budget:
     """Return the budget of a request whose first user message is sent in its shorter form.
 
-    Without steps, of what this saves the newest group alone has room: a budget that just holds the
-    message whole has none for others, and a larger budget never keeps less. If it is over half of
-    the budget, others do get the room, or most of the budget would be left unused.
+    Without steps, only the newest group may use the saved room: a budget that just fits the whole
+    message has no room for others, and a larger budget must never keep less. If the whole message
+    exceeds half of the budget, other groups may use the room too, which would mostly be unused.
 
     Args:
-        task: In its shorter form.
+        task: The first user message in its shorter form.
         newest: The newest group.
         budget: The limits.
-        refusal: Of the request with the whole message.
+        refusal: The error of the request with the whole message.
     """
     limit = budget.max_tokens
     if limit is None or budget.thresholds is not None or OVERHEAD not in refusal.mandatory:

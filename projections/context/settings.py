@@ -1,7 +1,7 @@
-"""All settings of a messages[] view, of documents 000 (section 7) and 001.
+"""All settings of a messages[] view, from documents 000 (section 7) and 001.
 
-Every setting may be given by its name here or by the name that a document has for it. Without any,
-the model's window is the limit; ``ContextSettings.proposed()`` has document 000's limits.
+A setting may be given by its name here or by its name in a document. By default the model's window
+is the limit; ``ContextSettings.proposed()`` has document 000's limits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from projections.tokens import tokenizer_for
 __all__ = ["DEFAULTS", "ContextSettings", "settings_of"]
 
 
-_MOST_RESERVED = 16_384  # tokens of a model's window, where nobody says how many
+_MOST_RESERVED = 16_384  # tokens of a model's window, by default
 # Strict: in a settings file, "80" and true are mistakes.
 _Limit = Annotated[int, Field(strict=True, ge=1)]
 _Share = Annotated[float, Field(strict=True, gt=0, le=1)]
@@ -65,43 +65,42 @@ class ContextSettings(BaseModel):
     """Limits and choices for the messages[] view; immutable.
 
     Attributes:
-        max_tokens: Tokens of a whole call, prompt and response (``totalBudget``); ``model``: the
-            model's window, where it is known; None: any number.
-        reserve_for_response: How many of ``max_tokens`` are kept free for the response; 0 of a
-            model's window is an eighth of it, and at most 16,384.
-        max_prompt_tokens: Upper limit for the prompt's tokens alone; nothing is taken off it.
-        warn_prompt_tokens: From how many tokens on the prompt's status is a warning.
-        max_messages: Upper limit for the messages, those of the system part included.
-        max_chars: Upper limit for the characters, a fallback for when tokens are not limited.
-        include_tool_results: Whether the contents of tool results are sent.
-        tool_tables: Whether JSON results are sent as compact tables, where these lose nothing.
-        include_collapsed_ui_events: Whether what the UI shows collapsed is sent.
-        system_notes: Whether chat messages have no system message but the first, and later ones are
-            notes within the user's; for chat templates that refuse any other.
-        count_margin: By what share a count may be too low, which is kept free of the budget; None:
-            what is known of the model, 0.0 where its encoding is carried along.
-        tokenizer: The encoding, or the model, to count with; None: that of the request's model.
+        max_tokens: Tokens of a whole call, prompt and response (``totalBudget``); ``model`` for the
+            model's window, if known; None for no limit.
+        reserve_for_response: How many of ``max_tokens`` are kept free for the response; with 0 of a
+            model's window, an eighth of it, at most 16,384.
+        max_prompt_tokens: The most tokens of the prompt itself; nothing is subtracted from it.
+        warn_prompt_tokens: The tokens from which the prompt's status is a warning.
+        max_messages: The most messages, including those of the system part.
+        max_chars: The most characters, as a fallback if tokens are not limited.
+        include_tool_results: Whether to send the contents of tool results.
+        tool_tables: Whether to send JSON results as compact tables if these are lossless.
+        include_collapsed_ui_events: Whether to send what the UI shows collapsed.
+        system_notes: Whether chat messages have only one system message, the first, and later ones
+            become notes in user messages; for chat templates that reject any other.
+        count_margin: The share by which a count may be too low, which is kept free of the budget;
+            None for the model's known margin, which is 0.0 if its encoding is bundled.
+        tokenizer: The encoding, or the model, to count with; None for the request's model.
         steps: Whether the history is trimmed in steps, so that the prefix stays the same.
-        trigger: From what share of the budget on it is trimmed.
-        target: To what share of the budget it is trimmed; less than ``trigger``.
-        frozen: Up to what share of the history's room the messages that stand from earlier steps
-            may take for a step to leave them as they are, and trim only what came since; 0.0:
-            every step plans the whole history anew.
-        cache_breakpoints: Whether Anthropic's prompt cache is told where to keep the prompt: behind
-            the tools, the system part, what the last step left as it is, and the whole history.
-        prompt_cache_key: By which OpenAI's formats route requests of one prefix to one cache.
-        context_management: What providers are asked to do with a prompt themselves, as they write
-            it: OpenAI's ``compaction``, Anthropic's edits. Each is asked for its own.
-        section_budgets: How many tokens a section of the prompt may take, or which share of its
-            budget: by its name, see `SECTIONS`.
-        strategy: Name of the compression strategy.
-        strategy_options: What that strategy is given.
+        trigger: The share of the budget above which the history is trimmed.
+        target: The share of the budget to which it is trimmed; less than ``trigger``.
+        frozen: The share of the history's room up to which a step keeps the result of earlier
+            steps, and trims only what came since; with 0.0 every step plans the whole history anew.
+        cache_breakpoints: Whether to set Anthropic's cache breakpoints: after the tools, the system
+            part, the part frozen by the last step, and the whole history.
+        prompt_cache_key: The key by which OpenAI routes requests of one prefix to one cache.
+        context_management: Providers' own context management, in their own form: OpenAI's
+            ``compaction``, Anthropic's edits. Each provider gets its own entries.
+        section_budgets: The most tokens of a section of the prompt, or its share of the budget, by
+            the section's name; see `SECTIONS`.
+        strategy: The name of the compression strategy.
+        strategy_options: The options of that strategy.
         prompts: The product's texts for the system part; a path stands for their directory.
 
     Raises:
         ValidationError: A value is out of range or contradicts another, a name is unknown or given
             twice (pydantic's, also ValueError).
-        EncodingNotBundled: The tokenizer is not carried along.
+        EncodingNotBundled: The tokenizer's encoding is not bundled.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -137,14 +136,14 @@ class ContextSettings(BaseModel):
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Return settings as they stand in a product's configuration.
+        """Return settings from a product's configuration.
 
         Names may be those of the documents (``contextMaxMessages``), dotted
         (``llm.contextMaxMessages``) or nested in sections ``settings`` and ``llm``.
 
         Raises:
-            InvalidSettings: Something is unknown, out of range, or given twice.
-            EncodingNotBundled: The tokenizer is not carried along.
+            InvalidSettings: A name is unknown or given twice, or a value is out of range.
+            EncodingNotBundled: The tokenizer's encoding is not bundled.
         """
         try:
             return cls.model_validate(_flat(mapping))
@@ -154,11 +153,11 @@ class ContextSettings(BaseModel):
             raise InvalidSettings((str(error),)) from error
 
     def with_(self, **changes: Any) -> Self:
-        """Return these settings with some of them changed, and all of them checked again.
+        """Return these settings with some of them changed, all validated again.
 
         Raises:
-            InvalidSettings: A change is unknown, out of range, or contradicts what is set.
-            EncodingNotBundled: The tokenizer is not carried along.
+            InvalidSettings: A change is unknown, out of range, or contradicts another setting.
+            EncodingNotBundled: The tokenizer's encoding is not bundled.
         """
         try:
             kept = {name: getattr(self, name) for name in self.model_fields_set}
@@ -170,7 +169,7 @@ class ContextSettings(BaseModel):
 
     @cached_property
     def recorded(self) -> dict[str, Any]:
-        """What a request records of them: not the texts and the strategy, as these came to be."""
+        """The settings that a request records, without texts and strategy, which it has anyway."""
         told = {"prompts", "strategy", "strategy_options"}
         return self.model_dump(mode="json", exclude_defaults=True, exclude=told)
 
@@ -186,19 +185,19 @@ class ContextSettings(BaseModel):
         *,
         window: int | None = None,
     ) -> int | None:
-        """Return how many tokens a prompt may have, None for any number.
+        """Return the most tokens of a prompt; None for no limit.
 
-        What the response is left is taken off ``max_tokens``; ``max_prompt_tokens`` limits what
-        remains.
+        The response's tokens are subtracted from ``max_tokens``; ``max_prompt_tokens`` limits the
+        rest.
 
         Args:
-            max_tokens: Tokens of the whole call; None: as set.
-            reserve: Tokens for the response; None: as set.
-            window: What ``model`` stands for; None if that is not known.
+            max_tokens: Tokens of the whole call; None for the setting.
+            reserve: Tokens for the response; None for the setting.
+            window: The model's window, for ``model``; None if unknown.
 
         Raises:
-            ValueError: A number is negative, or the response is left everything.
-            TypeError: A number is none.
+            ValueError: A number is negative, or nothing is left for the prompt.
+            TypeError: A value is not an integer.
         """
         total = self.max_tokens if max_tokens is None else max_tokens
         reserve = self.reserve_for_response if reserve is None else reserve
@@ -207,9 +206,9 @@ class ContextSettings(BaseModel):
             reserve = reserve or (0 if total is None else min(total // 8, _MOST_RESERVED))
         for name, value in (("max_tokens", total), ("reserve_for_response", reserve)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-                raise TypeError(f"{name} must be an integer, and is {value!r}")
+                raise TypeError(f"{name} must be an integer, not {value!r}")
             if value is not None and value < 0:
-                raise ValueError(f"{name} must not be negative, and is {value}")
+                raise ValueError(f"{name} must be at least 0, not {value}")
         if total and reserve >= total:
             raise ValueError(
                 f"reserve_for_response ({reserve}) leaves nothing of max_tokens ({total}) "
@@ -230,7 +229,7 @@ class ContextSettings(BaseModel):
     def _known_entries(cls, entries: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
         for each in entries:
             if each.get("type") not in KINDS:
-                raise ValueError(f"type {each.get('type')!r} is none of {', '.join(KINDS)}")
+                raise ValueError(f"type {each.get('type')!r} is not one of {', '.join(KINDS)}")
         return entries
 
     @field_validator("section_budgets", mode="before")
@@ -252,16 +251,16 @@ class ContextSettings(BaseModel):
             if isinstance(low, int | float) and isinstance(high, int | float) and low >= high:
                 raise ValueError(f"{low_name} ({low}) must be less than {high_name} ({high})")
         if self.section_budgets and self.max_tokens is self.max_prompt_tokens is None:
-            raise ValueError("section_budgets are of a budget: set max_tokens")
+            raise ValueError("section_budgets need a budget: set max_tokens")
         return self
 
 
 class _Named(ValueError):
-    """A setting's name is wrong, before any value was looked at."""
+    """A setting's name is invalid; no value has been checked yet."""
 
 
 def _by_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by the names that they have here; an unknown or repeated one is refused."""
+    """Return settings by their names here; raise for an unknown or repeated one."""
     own: dict[str, Any] = {}
     known = (*ContextSettings.model_fields, *_DOCUMENT_NAMES)
     for given, value in values.items():
@@ -275,7 +274,7 @@ def _by_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping without the sections that document 000 puts settings in."""
+    """Return a mapping without the sections in which document 000 nests settings."""
     flat: dict[str, Any] = {}
     for name, value in mapping.items():
         section, _, rest = str(name).partition(".")
@@ -299,16 +298,16 @@ def _problems(error: ValidationError) -> tuple[str, ...]:
 
 
 DEFAULTS = ContextSettings()
-"""Every setting as it is if nobody sets it."""
+"""The default settings."""
 
 
 def settings_of(given: ContextSettings | None) -> ContextSettings:
-    """Return the settings that are given, or the defaults.
+    """Return the given settings, or the defaults.
 
     Raises:
-        TypeError: They are none, such as a mapping.
+        TypeError: They are of another type, such as a mapping.
     """
     if given is None or isinstance(given, ContextSettings):
         return given or DEFAULTS
-    told = "ContextSettings.from_mapping makes them of a mapping"
-    raise TypeError(f"settings are ContextSettings, not {type(given).__name__}: {told}")
+    told = "ContextSettings.from_mapping converts a mapping"
+    raise TypeError(f"settings must be ContextSettings, not {type(given).__name__}: {told}")

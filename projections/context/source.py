@@ -1,8 +1,8 @@
-"""Where the builder gets its rows from: the protocol, and SQL.
+"""Sources of the builder's rows: the protocol, and SQL.
 
 `RowSource` is a protocol, so that building needs no database. `SqlRowSource` reads the rows of one
-conversation in a generation's table, the newest in pages and single rows by kind, and never what no
-window can hold.
+conversation in a generation's table: the newest in pages, and single rows by kind. It never reads
+more than a window can contain.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ += ["head_of", "pending"]
 
 
 RENDERED_FIRST = ("system", "notebook")
-"""Kinds of rows that stand in front, wherever they were said; a summary does not hide them."""
+"""Kinds of rows that come first, whatever their version; a summary does not hide them."""
 
 _SEARCHED = 500  # rows that a search without an index reads at a time
 
@@ -45,11 +45,11 @@ _NUMBERS = [COLUMNS.index(name) for name in ("version", "part", "tokens")]
 
 @dataclass(frozen=True, slots=True)
 class ContextHead:
-    """What every request begins with; of each kind only rows whose ``hidden`` is None.
+    """The rows that every request begins with; only rows whose ``hidden`` is None.
 
-    ``summarised_by`` does not matter here: these outlive a summary. Several system rows
-    qualify where one continues another, and in erased histories; they come in order of version.
-    ``summaries`` are those that no later summary stands for, in the order of their places.
+    ``summarised_by`` is ignored, because summaries do not hide these rows. There may be several
+    system rows, if one continues another or the history was erased; they are in order of version.
+    ``summaries`` are those that no later summary covers, in the order of their places.
     """
 
     system: tuple[ContextRow, ...] = ()
@@ -59,7 +59,7 @@ class ContextHead:
 
 
 def head_of(apart: Sequence[ContextRow], users: Sequence[ContextRow]) -> ContextHead:
-    """Return the head: of visible rows of its kinds, and of user rows, in ascending order."""
+    """Return the head of visible rows of its kinds, and of user rows, in ascending order."""
     notebooks = [row for row in apart if row.kind == "notebook"]
     return ContextHead(
         system=tuple(row for row in apart if row.kind == "system"),
@@ -70,10 +70,10 @@ def head_of(apart: Sequence[ContextRow], users: Sequence[ContextRow]) -> Context
 
 
 def pending(users: Sequence[ContextRow], error: ContextRow | None) -> ContextRow | None:
-    """Return the newest error, if it is newer than the latest user message but one.
+    """Return the newest error if it is newer than the last but one user message, otherwise None.
 
     Args:
-        users: The two newest user rows, in either order; fewer if there are fewer.
+        users: The two newest user rows, in either order, or fewer.
         error: The newest error row.
     """
     before = min(users, key=lambda row: row.key).key if len(users) > 1 else (0, 0)
@@ -90,22 +90,22 @@ class RowSource(Protocol):
         """Return the newest user row that is not hidden, whether summarised or not."""
 
     def latest_error(self) -> ContextRow | None:
-        """Return the newest visible error row, if it is newer than the latest user row but one."""
+        """Return the newest visible error row if it is newer than the last but one user row."""
 
     def newest(self, page: int) -> Iterator[ContextRow]:
-        """Yield the visible rows in descending order of (version, part), read in pages of ``page``.
+        """Yield the visible rows in descending order of (version, part), in pages of ``page``.
 
-        Left out are the kinds ``system`` and ``notebook``, and rows that a summary stands for.
+        Excludes the kinds ``system`` and ``notebook``, and rows that a summary covers.
         """
 
     def rows_at(self, versions: Sequence[int]) -> Sequence[ContextRow]:
         """Return the rows at these versions that `newest` yields, in the same order."""
 
     def lasting(self, before: int, limit: int) -> Sequence[ContextRow]:
-        """Return the newest visible rows before a version that leave something behind."""
+        """Return the newest visible rows with lasting content before a version."""
 
     def rows_around(self, versions: Sequence[int]) -> Sequence[ContextRow]:
-        """Return the rows at these versions, and those of the versions next to each, both sides.
+        """Return the rows at these versions and at the versions before and after each.
 
         Of the rows that `newest` yields, in the same order.
         """
@@ -118,19 +118,19 @@ class RowSource(Protocol):
         until: tuple[int, int] | None = None,
         embedding: Embedding | None = None,
     ) -> Mapping[tuple[int, int], float]:
-        """Return the places of the groups that answer an intent best, with their scores above 0.0.
+        """Return the places of the groups that best answer an intent, with scores above 0.0.
 
         Args:
-            intent: What is looked for: the text of a user message.
-            limit: The most to return.
-            until: As if what stands after this place had not been said yet.
-            embedding: Finds by meaning too.
+            intent: The query: the text of a user message.
+            limit: The most groups to return.
+            until: Ignore everything after this place.
+            embedding: Searches by meaning as well.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class _Queries:
-    """The queries of one table's rows, as the driver takes them."""
+    """The queries for one table's rows, in the driver's form."""
 
     newest: str
     older: str
@@ -147,23 +147,23 @@ class _Queries:
 
 @lru_cache(maxsize=64)
 def _queries_of(table: Table, excluded: bool, backend: Backend) -> _Queries:
-    """Return the queries of a generation's table; ``excluded`` shows what was kept out.
+    """Return the queries of a generation's table; ``excluded`` includes rows kept out.
 
-    Each is a range of an index, in its order.
+    Each query is a range of an index, in its order.
     """
 
     def select(rest: str) -> str:
         return backend.sql(f"SELECT {', '.join(columns)}, {_quoted(table)} {rest}")
 
-    # As text, which keeps PostgreSQL's driver from parsing what may not be looked at.
+    # As text, so that PostgreSQL's driver does not parse columns that may not be used.
     types = {column.name: column.type for column in CONTEXT_MESSAGES.columns}
     columns = [f"{name}::text" if types[name] == "json" else name for name in COLUMNS]
 
     hidden = "(hidden IS NULL OR hidden = 'excluded')" if excluded else "hidden IS NULL"
     shown = f"FROM {table.name} WHERE conversation_id = :conversation_id AND {hidden}"
     window = f"{shown} AND summarised_by IS NULL AND kind NOT IN ('system', 'notebook')"
-    # Columns that are NULL in every row are named in the order too: PostgreSQL does not see that
-    # they are constant, and would not recognise the order of the index.
+    # Columns that are NULL in every row are part of the order too: PostgreSQL does not see that
+    # they are constant, and would not match the order of the index.
     constant = "" if excluded else "hidden DESC, "
     down = "ORDER BY version DESC, part DESC"
     backwards = f"ORDER BY {constant}summarised_by DESC, version DESC, part DESC LIMIT :page"
@@ -172,7 +172,7 @@ def _queries_of(table: Table, excluded: bool, backend: Backend) -> _Queries:
     apart = (
         "kind IN ('system', 'notebook', 'summary') AND (kind <> 'summary' OR summarised_by IS NULL)"
     )
-    # In words that no index knows: by what is hidden, PostgreSQL goes through the conversation.
+    # An expression that no index has: otherwise PostgreSQL would scan the index on ``hidden``.
     why = "nullif(hidden, 'excluded')" if excluded else "hidden"
     lasting = (
         f"FROM {table.name} WHERE conversation_id = :conversation_id AND lasting < :version "
@@ -181,7 +181,7 @@ def _queries_of(table: Table, excluded: bool, backend: Backend) -> _Queries:
     )
     some = f"{window} AND version"
     found = f"(SELECT DISTINCT version {some} = ANY(:versions)) e"
-    # As an order and a limit: of max() and min(), PostgreSQL makes a walk through all rows.
+    # An order with a limit: for max() and min(), PostgreSQL would scan all rows.
     before = f"ORDER BY {constant}summarised_by DESC, version DESC LIMIT 1"
     after = before.replace(" DESC", "")
     beside = (
@@ -197,7 +197,7 @@ def _queries_of(table: Table, excluded: bool, backend: Backend) -> _Queries:
         at=select(f"{some} = ANY(:versions) {down}"),
         lasting=select(f"{lasting} ORDER BY lasting DESC LIMIT :page"),
         beside=backend.sql(beside),
-        # In no order: for its sake, SQLite would go through the whole conversation.
+        # Without an order, for which SQLite would scan the whole conversation.
         apart=select(f"{shown} AND {apart}"),
         oldest_user=select(f"{shown} AND kind = 'user' {first} LIMIT 1"),
         newest_users=select(f"{shown} AND kind = 'user' {last} LIMIT 2"),
@@ -234,9 +234,9 @@ class SqlRowSource:
             connection: In a transaction.
             table: The generation's ``context_messages``.
             conversation_id: The conversation.
-            excluded: Whether rows that were kept out of the context count as shown.
-            head: Where the conversation stands. With rows that the table does not hold yet,
-                `shown_since` gives them too, and all else raises `NotSaved` if it might.
+            excluded: Whether rows kept out of the context count as shown.
+            head: The conversation's head. If it has unsaved rows, `shown_since` includes them, and
+                other methods raise `NotSaved` if their result might.
         """
         unsaved = None if head is None else head.unsaved
         self._saved = END if unsaved is None else unsaved.saved[0]
@@ -274,7 +274,7 @@ class SqlRowSource:
         return self._rows(self._queries.newest_users)
 
     def latest_error(self) -> ContextRow | None:
-        """Return the newest visible error row, if it is newer than the latest user row but one."""
+        """Return the newest visible error row if it is newer than the last but one user row."""
         error = self.newest_error()
         return None if error is None else pending(self.latest_users(), error)
 
@@ -284,7 +284,7 @@ class SqlRowSource:
         return rows[0] if rows else None
 
     def newest(self, page: int, before: tuple[int, int] | None = None) -> Iterator[ContextRow]:
-        """Yield the visible rows, or those before a place, in descending order, read in pages."""
+        """Yield the visible rows, or those before a place, in descending order, in pages."""
         rows = self.page(page, before)
         while rows:
             yield from rows
@@ -303,7 +303,7 @@ class SqlRowSource:
     def shown_since(self, version: int, limit: int) -> list[ContextRow]:
         """Return the rows of every kind after a version that are not hidden, in descending order.
 
-        Those that a summary stands for are among them.
+        Includes rows that a summary covers.
         """
         new: list[ContextRow] = [*unsaved_rows(self._unsaved, version)]
         if version >= self._saved or len(new) >= limit:
@@ -312,7 +312,7 @@ class SqlRowSource:
         return new + self._rows(self._queries.shown_since, 0, version=version, page=rest)
 
     def since(self, version: int) -> list[ContextRow]:
-        """Return the visible rows that stand after a version, in descending order."""
+        """Return the visible rows after a version, in descending order."""
         return self._rows(self._queries.since, version=version)
 
     def rows_at(self, versions: Sequence[int]) -> list[ContextRow]:
@@ -322,11 +322,11 @@ class SqlRowSource:
         return self._rows(self._queries.at, max(listed, default=0), versions=some)
 
     def lasting(self, before: int, limit: int) -> list[ContextRow]:
-        """Return the newest visible rows before a version that leave something behind."""
+        """Return the newest visible rows with lasting content before a version."""
         return self._rows(self._queries.lasting, before - 1, version=before, page=limit)
 
     def rows_around(self, versions: Sequence[int]) -> list[ContextRow]:
-        """Return the rows at these versions, and those of the versions next to each, both sides."""
+        """Return the rows at these versions and at the versions before and after each."""
         if self._saved < END:
             raise NotSaved
         bound = {"conversation_id": self._conversation_id}
@@ -343,18 +343,18 @@ class SqlRowSource:
         until: tuple[int, int] | None = None,
         embedding: Embedding | None = None,
     ) -> Mapping[tuple[int, int], float]:
-        """Return the groups that answer an intent best, with their scores; reads every row."""
+        """Return the groups that best answer an intent, with their scores; reads every row."""
         rows = self.newest(_SEARCHED)
         return search_in_memory(rows, intent, limit, until=until, embedding=embedding)
 
     def _rows(self, query: str, reach: int = END, **parameters: Any) -> list[ContextRow]:
-        """Return the rows that a query finds, none of which stands beyond the version ``reach``."""
+        """Return the rows found by a query, none of which is beyond the version ``reach``."""
         if reach > self._saved:
             raise NotSaved
         bound = {"conversation_id": self._conversation_id, **parameters}
         self._cursor.execute(query, bound)
         rows = self._cursor.fetchall()
-        # SQLite takes any value in any column.
+        # SQLite accepts any value in any column.
         if not {type(row[place]) for row in rows for place in _NUMBERS} <= {int}:
             raise RowDamaged("no number")
         return [StoredRow(row) for row in rows]

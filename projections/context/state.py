@@ -1,20 +1,20 @@
-"""What the fold of messages[] remembers: open calls, the conversation's mode and tool policy.
+"""The state of the messages[] fold: open calls, the conversation's mode and tool policy.
 
-A request takes mode and tool policy from its conversation unless it is told otherwise. They are
-kept in the table ``context_active``, one row for each conversation that has either of them, beside
-the rows of its messages, so that both are read in one snapshot.
+By default, a request uses the mode and tool policy of its conversation. They are stored in the
+table ``context_active``, one row for each conversation that has either, next to the rows of its
+messages, so that both are read in one snapshot.
 
-The fold's own state is small JSON values. ``messages`` counts them; ``touched`` notes how far back
-later events have changed rows (see `projections.context.plan_cache`). ``calls`` holds the tool
-calls that may still get a result, and those of the latest assistant message, so that a call whose
-result is withdrawn can be answered again. ``failed`` and ``retries`` hold model calls that may
-still be made up for, ``answered`` the last that was answered. ``system`` and ``notebook`` hold the
-versions of the latest texts, newest last, in lists of those that stand together; ``aside`` holds
-those of branches that are not the active one; ``withdrawn`` the ranges that were retracted. Of
-summaries see `projections.context.covering`.
+The fold's own state consists of small JSON values. ``messages`` counts messages; ``touched`` has
+how far back later events have changed rows (see `projections.context.plan_cache`). ``calls`` holds
+the tool calls that may still get a result, and those of the latest assistant message, so that a
+call whose result is withdrawn can be answered again. ``failed`` and ``retries`` hold failed model
+calls that a retry may still replace, ``answered`` the last answered one. ``system`` and
+``notebook`` hold the versions of the latest texts, newest last, in lists of those that continue
+each other; ``aside`` holds those on inactive branches; ``withdrawn`` the retracted ranges.
+`projections.context.covering` describes ``summaries``.
 
-The functions are given a copy of the state, of which they replace entries: what these hold is never
-altered. Each collection has a ceiling, beyond which the oldest entry is forgotten: its placeholder
+The functions get a copy of the state and replace its entries; the entries themselves are never
+modified. Each collection has a limit, beyond which the oldest entry is dropped, and its placeholder
 then stays.
 """
 
@@ -60,10 +60,10 @@ __all__ = [
 
 
 AskedMode = Mode | None
-"""The mode that a request asks for: ``active`` for its conversation's own, None for none."""
+"""The mode of a request: ``active`` for its conversation's own, None for none."""
 
 Range = tuple[int, int]
-"""Versions from the first to the second, both included."""
+"""An inclusive range of versions."""
 
 MOST_CALLS = 256
 MOST_ENTRIES = 64
@@ -80,19 +80,19 @@ CONTEXT_ACTIVE = ReadTable(
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The mode that a conversation is in, and which tools it may use; None where it never said."""
+    """A conversation's mode and the policy for its tools; None if never set."""
 
     mode: Mode | None = None
     tool_policy: ToolPolicy | None = None
 
 
 def none_active() -> State:
-    """Return what the fold remembers of them before the first event."""
+    """Return the fold's state for these before the first event."""
     return {"mode": None, "switched": False}
 
 
 def changed(state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
-    """Return the state after an event, and the change of the row; most events bring none."""
+    """Return the state after an event, and the change of the row, which most events do not have."""
     values: dict[str, Any] = {}
     if marks := mode_marks(state, event):
         state = {**state, **marks}
@@ -104,10 +104,10 @@ def changed(state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]
 
 
 def read_active(connection: AnyConnection, table: Table, conversation_id: UUID) -> Active:
-    """Return what stands for a conversation in a generation's ``context_active``.
+    """Return a conversation's row in a generation's ``context_active``.
 
     Raises:
-        RowDamaged: Its row was altered.
+        RowDamaged: The row is invalid.
     """
     rows = _query(table).rows(connection, conversation_id=conversation_id)
     if not rows:
@@ -123,10 +123,10 @@ def read_active(connection: AnyConnection, table: Table, conversation_id: UUID) 
 def tool_policy(
     connection: AnyConnection, generation: Generation, conversation_id: UUID
 ) -> ToolPolicy | None:
-    """Return which tools a conversation may use; None if its start does not say.
+    """Return the policy for a conversation's tools; None if its start has none.
 
     Raises:
-        RowDamaged: Its row was altered.
+        RowDamaged: The row is invalid.
     """
     table = generation.tables[CONTEXT_ACTIVE.name]
     return read_active(connection, table, conversation_id).tool_policy
@@ -141,7 +141,7 @@ def _policy(text: str) -> ToolPolicy:
 
 @lru_cache(maxsize=64)
 def _query(table: Table) -> Statement:
-    # As text, which keeps PostgreSQL's driver from parsing what json_out does.
+    # As text, so that PostgreSQL's driver does not parse what json_out does.
     return Statement(
         f"SELECT mode, tool_policy::text FROM {table.name} WHERE conversation_id = :conversation_id"  # noqa: S608 - names of the table
     )
@@ -171,7 +171,7 @@ def number(state: State) -> int:
 
 
 def open_calls(state: State, version: int, names: Sequence[str]) -> None:
-    """Add the calls of a new assistant message, and forget those that are settled."""
+    """Add the calls of a new assistant message, and drop those that are settled."""
     pending = {key: call for key, call in state["calls"].items() if not call["settled"]}
     for index, name in enumerate(names):
         pending[call_id(version, index)] = {
@@ -188,13 +188,13 @@ def open_calls(state: State, version: int, names: Sequence[str]) -> None:
 
 
 def update_call(state: State, key: str, **changes: Any) -> None:
-    """Change what is known of a call."""
+    """Update a call's entry."""
     calls = state["calls"]
     state["calls"] = {**calls, key: {**calls[key], **changes}}
 
 
 def remember(state: State, name: str, key: str, entry: dict[str, Any]) -> None:
-    """Set an entry of ``failed`` or ``retries``; the lowest version goes first."""
+    """Set an entry of ``failed`` or ``retries``; the lowest version is dropped first."""
     entries = {**state[name], key: entry}
     if len(entries) > MOST_ENTRIES:
         del entries[min(entries, key=lambda other: int(entries[other]["version"]))]
@@ -202,7 +202,7 @@ def remember(state: State, name: str, key: str, entry: dict[str, Any]) -> None:
 
 
 def forget(state: State, name: str, key: str | None) -> dict[str, Any] | None:
-    """Return the entry of ``failed`` or ``retries`` that has been there, which it is no longer."""
+    """Remove and return an entry of ``failed`` or ``retries``, or None."""
     found: dict[str, Any] | None = state[name].get(key)
     if found is not None:
         state[name] = {other: entry for other, entry in state[name].items() if other != key}
@@ -212,7 +212,7 @@ def forget(state: State, name: str, key: str | None) -> dict[str, Any] | None:
 def push(state: State, name: str, version: int, *, continues: bool = False) -> list[int]:
     """Make the text at ``version`` the latest of ``system`` or ``notebook``.
 
-    Returns the versions that it replaces; one that continues those before it replaces none.
+    Returns the versions that it replaces; a text that continues the latest replaces none.
     """
     texts = state[name]
     latest = texts[-1] if texts else []
@@ -224,7 +224,7 @@ def push(state: State, name: str, version: int, *, continues: bool = False) -> l
 
 
 def withdraw_texts(state: State, name: str, ranges: Sequence[Range]) -> None:
-    """Forget the texts of ``system`` or ``notebook`` that stand within the ranges."""
+    """Drop the texts of ``system`` or ``notebook`` within the ranges."""
     state[name], _ = _divided(state[name], ranges)
     if name in state["aside"]:
         aside, _ = _divided(state["aside"][name], ranges)
@@ -234,9 +234,9 @@ def withdraw_texts(state: State, name: str, ranges: Sequence[Range]) -> None:
 def switch_texts(
     state: State, name: str, gone: Sequence[Range], back: Sequence[Range]
 ) -> tuple[list[int], list[int]]:
-    """Put the texts of ``system`` or ``notebook`` aside that are gone, and take others back.
+    """Put the texts of ``system`` or ``notebook`` on the left branch aside, and take others back.
 
-    Returns the versions of the latest ones before and after.
+    Returns the versions of the latest texts before and after.
     """
     texts, aside = state[name], state["aside"].get(name, [])
     before = list(texts[-1]) if texts else []
@@ -251,14 +251,14 @@ def switch_texts(
 def _divided(
     texts: Sequence[Sequence[int]], ranges: Sequence[Range]
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the texts outside of the ranges, and those within."""
+    """Return the texts outside the ranges, and those within."""
     outside = ([kept for kept in each if not _covers(ranges, kept)] for each in texts)
     inside = ([kept for kept in each if _covers(ranges, kept)] for each in texts)
     return [each for each in outside if each], [each for each in inside if each]
 
 
 def withdraw_results(state: State, ranges: Sequence[Range]) -> None:
-    """Let the calls be answered again whose results stand within the ranges."""
+    """Reopen the calls whose results are within the ranges."""
     state["calls"] = {
         key: {**call, "result": None, "settled": False} if _covers(ranges, call["result"]) else call
         for key, call in state["calls"].items()

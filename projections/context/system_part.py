@@ -1,12 +1,12 @@
-"""What stands in front of the history: composed for one request, and stored nowhere.
+"""The system part of a request: composed for each request, and stored nowhere.
 
-That is (document 000, 4.3) the base rules by mode, the tool policy, the persona, a banner that
-names the mode, and what a run is told. Pure but for the product's files; the same texts and
-arguments give the same messages.
+It consists (document 000, 4.3) of the base rules by mode, the tool policy, the persona, a banner
+that names the mode, and the description of a run. Pure except for the product's files: the same
+texts and arguments give the same messages.
 
-A tool policy lets some of the declared tools through. Their names stand where OpenAI's chat and
-Responses formats and Anthropic's have them; a provider's own tool without a name is called by its
-type.
+A tool policy permits some of the declared tools. Their names are found in declarations of OpenAI's
+chat and Responses formats and of Anthropic's; a provider's own tool without a name is identified by
+its type.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["Injection", "compose", "declared_name", "mode_banner", "permitted"]
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """A system message that is made for one request, and stored nowhere.
+    """A system message composed for one request, and stored nowhere.
 
     Attributes:
-        label: What it is, for errors and the ledger.
+        label: Its name, for errors and the ledger.
         text: Its content.
-        versions: The events that it was made of; none for what is not a fact of the conversation.
-            In the ledger it stands before all events, at 0.
+        versions: The events that it was made of; none if it is not a fact of the conversation. It
+            is then placed before all events in the ledger, at 0.
     """
 
     label: str
@@ -40,7 +40,7 @@ class Injection:
 
 
 def declared_name(tool: Any) -> str | None:
-    """Return what a tool is called by the model; None if the declaration does not say."""
+    """Return the name by which the model calls a tool; None if the declaration has none."""
     if not isinstance(tool, Mapping):
         return None
     inner = next((tool[key] for key in ("function", "custom") if key in tool), tool)
@@ -51,9 +51,9 @@ def declared_name(tool: Any) -> str | None:
 
 
 def permitted(tools: Iterable[Any], policy: ToolPolicy | None) -> tuple[Any, ...]:
-    """Return the declarations of the tools that may be used, as they are and in their order.
+    """Return the declarations of the permitted tools, unchanged and in order.
 
-    One whose name nobody can tell is left out where only some tools are allowed.
+    A tool without a recognised name is left out if only some tools are allowed.
     """
     return tuple(tool for tool in tools if policy is None or _permits(policy, tool))
 
@@ -77,17 +77,17 @@ def compose(
     """Return the system messages of a request, in the order in which they are sent.
 
     Args:
-        mode: The mode of the request. None composes nothing but ``runs``. A mode of the product's
-            own has its own base rules, or else those of chat.
-        texts: The product's texts; None stands for the defaults.
-        agent: Whose persona is told, in agent and run mode; chat has none.
-        tools: The tools that the request declares; without any there is no word on their use.
-        policy: Which tools may be used: told behind that.
-        runs: What is told of a run; left out in chat and agent mode.
+        mode: The mode of the request; None composes only ``runs``. A mode of the product has its
+            own base rules, or by default those of chat.
+        texts: The product's texts; None for the defaults.
+        agent: The agent whose persona is included, in agent and run mode; chat has none.
+        tools: The tools that the request declares; without any, their rules are left out.
+        policy: The policy for tools, which follows these rules.
+        runs: The description of a run; left out in chat and agent mode.
 
     Raises:
-        ValueError: No mode can be called so.
-        InvalidPrompt: A text of the product's cannot be read.
+        ValueError: The mode's name is invalid.
+        InvalidPrompt: A text of the product cannot be read.
     """
     if mode is None:
         return tuple(runs)

@@ -1,8 +1,8 @@
-"""Results of tools as compact tables, from the first request that holds them on.
+"""Tool results as compact tables, from the first request that contains them.
 
-What is sent so loses nothing (see `projections.context.compression.tables`), and is the same at
-every request, so that no prompt cache is lost for it. A row's table is a pure function of the row:
-made when a request first looks at it, noted there, and counted once as every message is.
+The tables are lossless (see `projections.context.compression.tables`) and the same in every
+request, so that prompt caches stay valid. A row's table is a pure function of the row: computed
+when a request first uses the row, cached with it, and counted once like every message.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _PRODUCTS = frozenset({"tool_use", "function_call", "custom_tool_call"})
 
 
 def tabled_rows(rows: tuple[ContextRow, ...]) -> tuple[ContextRow, ...]:
-    """Return the rows of a group with results as tables; the same tuple where there are none.
+    """Return the rows of a group with results as tables; the same tuple if there are none.
 
-    What answers a call in a form that its maker defines stays as it is.
+    A result whose form is defined by the call's provider is unchanged.
     """
     if len(rows) == 1:
         return rows
@@ -34,7 +34,7 @@ def tabled_rows(rows: tuple[ContextRow, ...]) -> tuple[ContextRow, ...]:
 
 
 def note_tables(rows: Iterable[ContextRow]) -> None:
-    """Note at each result its table; those that may have been counted are looked up at once."""
+    """Cache the table of each result; known counts are looked up together."""
     made: list[tuple[ContextRow, dict[str, object]]] = []
     for row in rows:
         if row.kind == "tool" and row.table is None:
@@ -65,12 +65,12 @@ def _message(row: ContextRow) -> dict[str, object] | None:
 
 
 def _is_formal(row: ContextRow) -> bool:
-    """Whether a call of an answer is one of its maker's own, whose results have a form."""
+    """Whether an answer has a call of its provider's own kind, whose results have a fixed form."""
     return any("call" in each and each.get("type") not in _PRODUCTS for each in _blocks(row))
 
 
 def _blocks(row: ContextRow) -> Sequence[dict[str, object]]:
-    """Return what only its maker's format can carry of a message; () if it is damaged."""
+    """Return the provider's own blocks of a message; () if it is damaged."""
     native: object = row.native
     blocks = native.get("content") if isinstance(native, dict) else None
     return blocks if isinstance(blocks, list) else ()

@@ -1,7 +1,7 @@
-"""What a request is built to: `ContextView`, its messages, and all that can be said of them.
+"""The result of building a request: `ContextView`, with its messages and an account of them.
 
-The account tells what became of each message, why, and where the whole of it is. The digest is the
-message that holds the facts: what earlier messages named, a line for each.
+The account says what became of each message, why, and where its full text is. The digest is the
+message with the facts that earlier messages named, one line for each message.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ __all__ = [
 ]
 
 _SOON = 8
-"""Groups whose levels a request makes ahead; most requests find one or two new ones."""
+"""Groups whose levels are computed in advance; most requests find one or two new ones."""
 
 
 def digest_rows(
     plan: Plan, tokenizer: Tokenizer, *, paths: bool = True
 ) -> dict[tuple[int, int], ContextRow]:
-    """Return the rows of the digests, each by the place of the group that it stands in front of.
+    """Return the rows of the digests, each by the place of the group that it precedes.
 
-    With ``paths`` they tell where the whole of an output is.
+    With ``paths`` they include the paths of full outputs.
     """
     header = DIGEST_HEADER if paths else DIGEST_TITLE
     made = plan.digests.get((tokenizer, header))
@@ -82,9 +82,9 @@ def _digest_row(
 
 
 def soon_asked(view: ContextView) -> Iterator[ContextRow]:
-    """Yield the newest rows of a view that the next step will ask for at less detail.
+    """Yield the newest rows of a view whose lower levels the next step will need.
 
-    None where the budget is far: before the first step that is up to half of it.
+    None while the budget is far: before the first step, up to half of it.
     """
     usage = view.usage
     if usage is not None and (view.step is not None or 2 * usage.used > usage.budget):
@@ -92,13 +92,13 @@ def soon_asked(view: ContextView) -> Iterator[ContextRow]:
 
 
 def newest_rows(view: ContextView, groups: int) -> Iterator[ContextRow]:
-    """Yield the rows of the newest groups that a view has looked at, as many as there are."""
+    """Yield the rows of the newest groups in a view, at most ``groups`` of them."""
     for each in view.account.history.groups[-groups:]:
         yield from each.group.rows
 
 
 def due_of(strategy: Strategy, chosen: Plan) -> SummaryRequest | None:
-    """Return the summary that what a plan has dropped should get, with ``llm_summary``."""
+    """Return the summary that is due for the dropped part of a plan, with ``llm_summary``."""
     if not isinstance(strategy, LlmSummary) or not chosen.trimmed:
         return None
     items = [each.item for each in chosen.groups if each.item is not None]
@@ -108,20 +108,20 @@ def due_of(strategy: Strategy, chosen: Plan) -> SummaryRequest | None:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What became of one group of messages, or of all that nobody has looked at.
+    """What became of one group of messages, or of everything that was not considered.
 
     Attributes:
-        version: The version that the group stands at; None for all that is older; of what is
-            recalled, that of the message that it is recalled for.
-        kind: Kind of the group's first message; ``older`` for all that is older; ``recalled`` for
-            the block of what is recalled.
+        version: The version of the group; None for everything older; for the recalled block, that
+            of the message that it answers.
+        kind: The kind of the group's first message; ``older`` for everything older; ``recalled``
+            for the recalled block.
         level: The level of detail: ``full``, ``shortened``, its ``facts`` in the digest, or
             ``dropped``.
-        tokens_before: In full; None where nobody has looked.
-        tokens_after: In the request.
-        reason: Why, in a few words.
-        source_versions: The events that it was made of: there, the full text is.
-        full_aliases: Paths of the outputs that it shows shortened.
+        tokens_before: The tokens in full; None if not considered.
+        tokens_after: The tokens in the request.
+        reason: The reason, in a few words.
+        source_versions: The events that it was made of, which have the full text.
+        full_aliases: The paths of the outputs that it shows shortened.
     """
 
     version: int | None
@@ -136,15 +136,15 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of everything that a request could have held.
+    """What became of everything that a request could have contained.
 
     Attributes:
         front: The groups of the system part.
-        history: What became of the history.
-        ended: The limits on messages and characters that nothing older has passed, or that the
-            provider has compacted it.
-        block: What is recalled besides, word for word.
-        breakpoints: Whether the provider's prompt cache is told where to keep it.
+        history: The plan of the history.
+        ended: The limits on messages and characters that ended the history, or the provider's
+            compaction.
+        block: The recalled block.
+        breakpoints: Whether cache breakpoints are set.
     """
 
     front: tuple[Group, ...]
@@ -156,8 +156,8 @@ class Account:
     def entries(self) -> tuple[LedgerEntry, ...]:
         """Return the account in words.
 
-        What nobody has looked at comes first, as it is older: one entry for all of it. Then the
-        system part, then the history, each in the order of the request.
+        First comes one entry for everything older that was not considered, then the system part,
+        then the history, each in the order of the request.
         """
         account = [_entry(Planned.whole(group)) for group in self.front]
         recalled = self.history.recalled
@@ -208,7 +208,7 @@ def _entry(planned: Planned, recalled: bool = False) -> LedgerEntry:
 def _with_breakpoints(
     account: Sequence[LedgerEntry], front: int, step: tuple[int, int] | None
 ) -> list[LedgerEntry]:
-    """Return the account, which tells behind what the prompt cache is told to keep the prompt."""
+    """Return the account with a note on the entries that have a cache breakpoint after them."""
     sent = [n for n, entry in enumerate(account) if entry.level in ("full", "shortened")]
     frozen = [n for n in sent if step is not None and (account[n].version or 0) <= step[0]]
     ends = {*range(front)[-1:], *frozen[-1:], *sent[-1:]}
@@ -247,21 +247,22 @@ class ContextView:
     """The messages of one request, and the account of how they were chosen.
 
     Attributes:
-        messages: In the format that was asked for, ready to be sent.
-        system: The system part, for formats that want it apart; None where it is in ``messages``.
-        tokens: Of the whole request, tool declarations included, as this project counts it.
+        messages: In the requested format, ready to be sent.
+        system: The system part, for formats with a separate one; None if it is in ``messages``.
+        tokens: The tokens of the whole request, including tool declarations, by this project's
+            count.
         usage: How much of the budget is used; None without a budget.
-        encoding: The encoding that was counted with.
+        encoding: The encoding used for counting.
         complete: Whether nothing visible lost detail.
         versions: The events that the messages were made of, ascending.
-        account: What became of each group of messages; ``ledger`` tells it in words.
-        policy: How they were chosen, as an ``llm_request`` records it: with it, the events before
-            give the same bytes again.
+        account: What became of each group of messages; ``ledger`` has it in words.
+        policy: How they were chosen, as an ``llm_request`` records it; together with the earlier
+            events, it gives the same bytes again.
         format: The provider's format.
-        tools: The tool declarations to be sent along: those that the tool policy lets through.
-        sections: Of each section that has a budget, the tokens that it takes, and its budget.
-        due: With the strategy ``llm_summary``, the summary that the dropped part should get.
-        notes: What did not go as it was asked, such as an embedding that failed.
+        tools: The tool declarations to send: those permitted by the tool policy.
+        sections: For each section with a budget, its tokens and its budget.
+        due: With the strategy ``llm_summary``, the summary that is due for the dropped part.
+        notes: Requests that could not be fulfilled, such as an embedding that failed.
     """
 
     messages: tuple[dict[str, Any], ...]
@@ -282,30 +283,30 @@ class ContextView:
 
     @cached_property
     def ledger(self) -> tuple[LedgerEntry, ...]:
-        """What became of each group of messages; made when it is first asked for."""
+        """What became of each group of messages; computed on first use."""
         return self.account.entries()
 
     @property
     def in_part(self) -> tuple[tuple[str, int, bool], ...]:
-        """Call id and version of results told of but not shown whole; whether by the digest."""
+        """Call id and version of results included only in part, and whether in the digest."""
         block = self.account.block
         return tuple(in_part(self.account.history, () if block is None else block.recalled))
 
     @property
     def step(self) -> tuple[int, int] | None:
-        """The place of the newest message before the last step; None if none fell."""
+        """The place of the newest message before the last step; None if no step occurred."""
         return self.account.history.step
 
     @property
     def document(self) -> dict[str, Any]:
-        """What can be said of the view as one JSON object."""
+        """The view as one JSON object."""
         told = ("messages", "system", "ledger", "tokens", "usage", "sections", "encoding")
         more = ("complete", "versions", "step", "policy", "format", "digest", "tools", "notes")
         return {name: getattr(self, name) for name in (*told, *more)}
 
     @property
     def prompt(self) -> Any:
-        """What is digested: the messages; with the system part, where that stands apart."""
+        """The digested value: the messages, with the system part if that is separate."""
         listed = list(self.messages)
         return listed if self.system is None else {"system": self.system, "messages": listed}
 
@@ -316,5 +317,5 @@ class ContextView:
 
 
 def digest_of(prompt: Any) -> str:
-    """Return the SHA-256 of a prompt's JSON text, keys in the order in which they are sent."""
+    """Return the SHA-256 of a prompt's JSON text, with keys in the order in which they are sent."""
     return hashlib.sha256(dumps(prompt).encode()).hexdigest()

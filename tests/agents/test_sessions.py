@@ -257,7 +257,7 @@ def test_an_unknown_option_is_refused(store: EventStore) -> None:
     """It would be ignored in silence, and nothing is written."""
     with pytest.raises(TypeError, match="unknown option 'setings': did you mean 'settings'"):
         AgentSession.create(store, model=Scripted(), setings=ContextSettings())  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="settings are ContextSettings, not dict"):
+    with pytest.raises(TypeError, match="settings must be ContextSettings, not dict"):
         AgentSession.create(store, model=Scripted(), settings={})  # type: ignore[arg-type]
     assert [] == [*store.read_all()]
 

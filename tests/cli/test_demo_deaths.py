@@ -162,7 +162,7 @@ def test_process_ends_with_whoever_started_it(
 ) -> None:
     """A process that nobody kills any more ends by itself: its stdin has come to an end."""
     monkeypatch.setattr("sys.stdin", StringIO(order.line()))
-    with pytest.raises(SystemExit, match="nobody is there"):
+    with pytest.raises(SystemExit, match="the process that started this one"):
         killing.main()
     assert STOPPED in [read_told(line)[0] for line in capsys.readouterr().out.splitlines()]
 

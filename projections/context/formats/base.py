@@ -179,6 +179,7 @@ class Additions:
         notes: The kinds of rows whose texts are wrapped in a note.
         note: What a note adds to its text.
     """
+
     once: tuple[str, ...] = ()
     notes: frozenset[str] = frozenset()
     note: str = ""

@@ -218,7 +218,7 @@ class TestBudget:
         self, max_tokens: int | None, reserve: int | None
     ) -> None:
         """A sign error is not a small budget."""
-        with pytest.raises(ValueError, match="must not be negative, and is -1"):
+        with pytest.raises(ValueError, match="must be at least 0, not -1"):
             ContextSettings().budget(max_tokens, reserve)
 
 
@@ -246,7 +246,7 @@ class TestSectionBudgets:
             ({"zebra": 9}, "there is no section 'zebra': choose from system, notebook, user"),
             ({"x" * 9_999: 1}, "there is no section 'xxx"),
             ({f"s{n}": 1 for n in range(5_000)}, "there is no section 's0'"),
-            ({"tools": -1}, "tools has a whole number of tokens, or a share from 0 to less than 1"),
+            ({"tools": -1}, "tools must be a whole number of tokens, or a share from 0 to less "),
             ({"tools": -0.1}, "not -0.1"),
             ({"tools": 1.0}, "not 1.0"),
             ({"tools": 2_000.0}, "not 2000.0"),
@@ -256,8 +256,8 @@ class TestSectionBudgets:
             ({"tools": True}, "not True"),
             ({"tools": None}, "not None"),
             ({"tools": 0.6, "user": 0.5}, "the shares are 110 % of the budget"),
-            ([("tools", 9)], "is one object of sections"),
-            (0.3, "is one object of sections"),
+            ([("tools", 9)], "must be an object of sections"),
+            (0.3, "must be an object of sections"),
         ],
     )
     def test_what_cannot_be_held_is_refused(self, given: Any, problem: str) -> None:
@@ -270,7 +270,7 @@ class TestSectionBudgets:
     def test_they_are_of_a_budget(self) -> None:
         """Nothing is limited in silence that has no limit."""
         budgets = {"tools": 0.3}
-        with pytest.raises(InvalidSettings, match="section_budgets are of a budget"):
+        with pytest.raises(InvalidSettings, match="section_budgets need a budget"):
             ContextSettings(max_tokens=None).with_(section_budgets=budgets)
         assert ContextSettings(max_tokens=None, max_prompt_tokens=9, section_budgets=budgets)
 

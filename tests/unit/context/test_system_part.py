@@ -216,7 +216,7 @@ class TestWrongInput:
 
     def test_a_directory_that_does_not_exist(self, tmp_path: Path) -> None:
         """A slip in its path is not a wish for the defaults."""
-        with pytest.raises(InvalidPrompt, match="there is no such directory"):
+        with pytest.raises(InvalidPrompt, match="the directory does not exist"):
             compose("chat", texts=PromptTexts(directory=tmp_path / "promts"))
 
     @pytest.mark.parametrize(

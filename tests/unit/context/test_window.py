@@ -63,7 +63,9 @@ def test_a_router_that_nobody_knows(model: str, window: int | None) -> None:
 
 def test_settings_are_not_a_mapping() -> None:
     """It said that a dict has no attribute of some name."""
-    with pytest.raises(TypeError, match=r"settings are ContextSettings, not dict: .*from_mapping"):
+    with pytest.raises(
+        TypeError, match=r"settings must be ContextSettings, not dict: .*from_mapping"
+    ):
         settings_of({"max_tokens": 400})  # type: ignore[arg-type]
 
 
