@@ -89,5 +89,5 @@ def test_an_unknown_model_has_no_budget_and_it_is_said(caplog: pytest.LogCapture
         for _ in range(2):
             allowed = budget_of(ContextSettings(), Asked(model="house-model-7"))
     assert allowed.tokens is None
-    assert "model house-model-7 is not known, nothing is trimmed" in allowed.note
+    assert "model house-model-7 is unknown, so nothing is trimmed" in allowed.note
     assert 1 == len(caplog.records)
