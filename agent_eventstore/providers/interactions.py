@@ -90,8 +90,7 @@ class InteractionsParser(ChunkParser):
         elif delta.get("type") in ("text", "thought_summary"):
             self._say(place, delta.get("content", delta))
         elif delta.get("type") != "thought":
-            self._answer.show((place, "delta"), delta)
-            self._answer.keep(delta)
+            self._show_other(delta, delta)
 
     def _say(self, place: Any, block: Any) -> None:
         said = object_of(block).get("text")
@@ -99,8 +98,7 @@ class InteractionsParser(ChunkParser):
         if isinstance(said, str):
             self._answer.say(kind, place, said)  # type: ignore[arg-type]
         elif block is not None:
-            self._answer.show((place, "block", len(self._kinds)), block)
-            self._answer.keep(block)
+            self._show_other(block, block)
 
     def _end(self, body: JsonObject) -> None:
         self._note(body)

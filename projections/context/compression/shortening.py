@@ -180,12 +180,7 @@ def _matters(sentence: str) -> bool:
 def _shortened_value(value: str) -> str:
     if len(value) <= _LONGEST_VALUE:
         return value
-    shorter = shorten_text(value)
-    return (
-        value
-        if shorter == value and len(value) <= _LONGEST_VALUE
-        else (shorter[:_LONGEST_VALUE] + _ELLIPSIS)
-    )
+    return shorten_text(value)[:_LONGEST_VALUE] + _ELLIPSIS
 
 
 def _without_last_rows(value: Any) -> Any:
