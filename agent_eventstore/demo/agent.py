@@ -75,7 +75,7 @@ class Agent:
             turn.max_steps()
 
     def _ask(self, turn: Turn) -> LlmCall:
-        """Call the model until it answers, in at most three attempts."""
+        """Call the model, retrying failed calls, until it has answered."""
         failed: LlmCall | None = None
         for _ in range(_ATTEMPTS):
             # In the turn's mode, which determines the rules of the system part.

@@ -49,7 +49,7 @@ class Wholeness:
         self._whole: bool | None = None
 
     def of(self, pieces: Sequence[str]) -> bool:
-        """Return whether the pieces form a JSON object; pieces of earlier calls come first."""
+        """Return whether the pieces form a JSON object; only pieces may be added between calls."""
         for piece in pieces[self._seen :]:
             if self._closed:
                 self._whole = False if piece.strip() else self._whole

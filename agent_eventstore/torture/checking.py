@@ -191,7 +191,7 @@ def _do(plan: Plan, part: _Part) -> Findings:
 
 
 def _log(plan: Plan, store: EventStore, *, number: int) -> Findings:
-    """Compare the log of every sixth conversation with the acknowledgements."""
+    """Compare the log of one part of the conversations with the acknowledgements."""
     heads, acks = plan.heads(store), defaultdict[UUID, list[Ack]](list)
     gone, found = defaultdict[UUID, list[Batch]](list), Findings()
     for memory in (recall(plan.notes(name)) for name in plan.writer_names()):

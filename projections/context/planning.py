@@ -252,7 +252,7 @@ class _Stepping:
         size = self._past.size(newest)
         rest = max(target - size, fixed + (target - fixed) // 2)
         asked = newest.kind == "user"
-        # The group after an answer is kept for it; a question depends on what it is about.
+        # Before a question, the newest group is kept, because the question may be about it.
         sections = self._sections(front, newest)
         room = Room(
             rest,

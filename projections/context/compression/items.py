@@ -20,7 +20,7 @@ __all__ = ["LEVELS", "SUMMARIES", "Item", "Level", "Message", "items_of", "secti
 Message = Mapping[str, Any]
 Level = Literal["full", "shortened", "facts", "dropped"]
 SUMMARIES = ("CONVERSATION_SUMMARY", "CONVERSATION_DIGEST", "SUMMARY")
-"""The first word of a system message that stands for earlier messages."""
+"""The first words of system messages that replace earlier messages."""
 
 _SECTIONS = {"user": "user", "summary": "summaries"}
 LEVELS: tuple[Level, ...] = ("full", "shortened", "facts", "dropped")

@@ -179,7 +179,10 @@ def _loaded(entry: EntryPoint) -> Any:
 
 
 def interval(max_tokens: int) -> int:
-    """Return the most groups between two steps: a power of two that depends on the budget."""
+    """Return the number of groups between two anchors: a power of two that grows with the budget.
+
+    At each anchor, a history over its trigger has a major step; see `projections.context.planning`.
+    """
     groups = _LEAST
     while groups * _TOKENS < max_tokens:
         groups *= 2
