@@ -1,4 +1,4 @@
-"""Catch-up: all events of a store read from the beginning, in order, with their payloads."""
+"""Catch-up benchmark: reads all events of a store from the beginning, in order, with payloads."""
 
 from __future__ import annotations
 

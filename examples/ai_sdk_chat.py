@@ -1,4 +1,4 @@
-"""useChat of Vercel's AI SDK over the log: STORE=... uvicorn --app-dir examples ai_sdk_chat:app."""
+"""useChat of Vercel's AI SDK on the log: STORE=... uvicorn --app-dir examples ai_sdk_chat:app."""
 
 import asyncio
 import os
@@ -15,21 +15,21 @@ views = AsyncViews(AsyncEventStore(EventStore.open(os.environ["STORE"])))
 
 @app.get("/api/chat/{chat}/stream")
 async def resume(chat: str, turn: int | None = None):
-    """Send the answer that goes on, from its beginning: useChat({resume: true}) asks for it."""
+    """Stream the running answer from its beginning; useChat({resume: true}) requests it."""
     stream = await astream_turn(views, chat, turn)
     return StreamingResponse(stream, 200, HEADERS) if stream else Response(None, 204)
 
 
 @app.post("/api/chat")
 async def say(body: dict):
-    """Begin an answer that outlives the request, and send it as it is recorded."""
+    """Begin an answer that outlives the request, and stream it as it is recorded."""
     begun = asyncio.get_running_loop().create_future()
     answers.add(asyncio.create_task(answer(body["id"], body["messages"][-1], begun)))
     return await resume(body["id"], await begun)
 
 
 async def answer(chat: str, message: dict, begun: asyncio.Future):
-    """Record a turn; what answers here in place of a model is an echo."""
+    """Record a turn; an echo replaces the model."""
     said = "".join(part.get("text", "") for part in message["parts"])
     conversation = await AsyncConversation.start(views.store, key=chat, if_exists="open")
     async with conversation, conversation.turn(said) as turn, turn.llm_call() as call:

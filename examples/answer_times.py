@@ -1,4 +1,4 @@
-"""How long users wait for an answer: a projection of a product's own."""
+"""How long users wait for an answer: a product's own projection."""
 
 from datetime import datetime
 
@@ -11,22 +11,22 @@ TABLE = ReadTable(
     columns=(
         Column("question", "integer"),  # the version of the user's message
         Column("asked_at", "timestamp"),
-        Column("seconds", "float"),  # NULL until the answer is there
+        Column("seconds", "float"),  # NULL until the answer is recorded
     ),
 )
 
 
 class AnswerTimes:
-    """One row for each message of the user's."""
+    """One row for each user message."""
 
     name, version, tables = "answer_times", 1, (TABLE,)
 
     def initial(self):
-        """Begin with no question."""
+        """Return the state before any question."""
         return {}
 
     def fold(self, state, event):
-        """Begin a row with the question, and complete it with the answer."""
+        """Add a row for a question, and complete it with the answer."""
         at = event.meta.occurred_at or event.recorded_at
         if isinstance(event.data, UserMessage):
             asked = {"question": event.version, "asked_at": at.isoformat()}

@@ -1,4 +1,4 @@
-"""Under one scheduler: an author drafts, a reviewer asks the author, and one leads both."""
+"""One scheduler: an author drafts, a reviewer questions the author, and a lead runs both."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ def call(name, **arguments):
 
 
 def model(request: ModelRequest):
-    """Answer in place of a model, from what each conversation has been told so far."""
+    """Replace a model: answer from what each conversation has been told so far."""
     said = [each["content"] for each in request.messages if each["role"] == "user"]
     answers = [json.loads(each["content"]) for each in request.messages if each["role"] == "tool"]
     if said[0].startswith("Review"):

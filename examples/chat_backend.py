@@ -13,25 +13,25 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from agent_eventstore import AsyncConversation, AsyncEventStore, AsyncTurn, AsyncViews, errors
 
-PIECE_S = float(os.environ.get("PIECE_S", "0.03"))  # how slowly the stand-in for a model speaks
-running: dict[UUID, tuple[asyncio.Task[None], AsyncTurn]] = {}  # what this process answers
+PIECE_S = float(os.environ.get("PIECE_S", "0.03"))  # how long the simulated model takes for a piece
+running: dict[UUID, tuple[asyncio.Task[None], AsyncTurn]] = {}  # the answers of this process
 locks: dict[UUID, asyncio.Lock] = {}
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI):
-    """Keep one store open for as long as the process lives; end answers before it is closed."""
+    """Keep one store open while the process lives; end answers before closing it."""
     async with await AsyncEventStore.open(os.environ["STORE"]) as store:
         app.state.views = AsyncViews(store)
         yield
         for _, turn in running.values():
-            turn.stop("the server goes down")
+            turn.stop("the server is shutting down")
         await asyncio.gather(*(task for task, _ in running.values()), return_exceptions=True)
 
 
 async def hidden(request, error):
-    """Let nobody see that the conversation of somebody else exists."""
-    return JSONResponse({"detail": "there is no such conversation or message"}, 404)
+    """Hide the existence of other users' conversations."""
+    return JSONResponse({"detail": "the conversation or message does not exist"}, 404)
 
 
 hides = (errors.OwnerMismatch, errors.ConversationNotFound, errors.BranchRefused)
@@ -39,7 +39,7 @@ app = FastAPI(lifespan=lifespan, exception_handlers=dict.fromkeys(hides, hidden)
 
 
 def views_of(x_user: Annotated[str, Header()]) -> AsyncViews:
-    """Return the views and the store of who asks: your login goes here, in place of a header."""
+    """Return the requesting user's views and store; replace the header by your login."""
     return app.state.views.for_owner(user_id=x_user)
 
 
@@ -57,33 +57,33 @@ async def conversations(views: Views, after: str | None = None, limit: int = 50)
 
 @app.get("/search")
 async def search(views: Views, q: str):
-    """Return the messages of the user's own conversations in which words stand."""
+    """Return the messages with these words in the user's own conversations."""
     return await views.search(q)
 
 
 @app.get("/usage")
 async def usage(views: Views):
-    """Return what the user has spent, by model."""
+    """Return the user's usage, by model."""
     return await views.usage()
 
 
 @app.put("/conversations/{cid}", status_code=201)
 async def begin(views: Views, cid: UUID):
-    """Begin a conversation under an id that the browser made, so that a double click is one."""
+    """Begin a conversation under the browser's own id, so that a double click creates only one."""
     with suppress(errors.ConversationExists):
         await (await AsyncConversation.start(views.store, conversation_id=cid)).close()
 
 
 @app.get("/conversations/{cid}")
 async def timeline(views: Views, cid: UUID):
-    """Return what the screen shows first, and the version to follow from."""
+    """Return what the screen shows first, and the version from which to follow changes."""
     items, branches = await views.timeline(cid), await views.branches(cid)
     return {"items": items, "branches": branches, "version": max(i.end_version for i in items)}
 
 
 @app.get("/conversations/{cid}/stream")
 async def stream(views: Views, cid: UUID, after: int = 0, seen: Seen = 0):
-    """Send what changes, as it is committed by any worker; a browser resumes by itself."""
+    """Stream changes as any worker commits them; a browser reconnects by itself."""
     await views.store.get(cid)
 
     async def sent():
@@ -96,13 +96,13 @@ async def stream(views: Views, cid: UUID, after: int = 0, seen: Seen = 0):
 
 @app.post("/conversations/{cid}/messages", status_code=202)
 async def say(views: Views, cid: UUID, text: Annotated[str, Body()], after: After):
-    """Begin the answer to a message; ``after`` is the version that the screen has seen."""
+    """Begin the answer to a message; ``after`` is the last version that the screen has seen."""
     return await answer(views, cid, after, lambda conversation: conversation.turn(text))
 
 
 @app.put("/conversations/{cid}/messages/{version}", status_code=202)
 async def edit(views: Views, cid: UUID, version: int, text: Annotated[str, Body()], after: After):
-    """Say a message in other words; what it was stays an alternative."""
+    """Edit a message; the old version remains as an alternative."""
     return await answer(views, cid, after, lambda conversation: conversation.edit(version, text))
 
 
@@ -114,33 +114,33 @@ async def regenerate(views: Views, cid: UUID, after: Annotated[int, Body(embed=T
 
 @app.put("/conversations/{cid}/branch", status_code=204)
 async def switch(views: Views, cid: UUID, version: Annotated[int, Body(embed=True)]):
-    """Go back to an alternative: the arrows beside a message."""
+    """Switch to an alternative: the arrows next to a message."""
     async with await opened(views, cid) as conversation:
         await conversation.switch_branch(version)
 
 
 @app.post("/conversations/{cid}/fork", status_code=201)
 async def fork(views: Views, cid: UUID, before: Annotated[int, Body(embed=True)]):
-    """Go on from a message in a conversation of its own."""
+    """Continue from a message in a separate conversation."""
     async with await AsyncConversation.fork(views.store, cid, before=before) as conversation:
         return {"id": conversation.id}
 
 
 @app.post("/conversations/{cid}/stop", status_code=204)
 async def stop(views: Views, cid: UUID):
-    """End the answer, whichever worker gives it: who opens a conversation fences its writer."""
+    """Stop the answer in any worker: opening a conversation fences its previous writer."""
     await (await opened(views, cid)).close("stopped")
 
 
 @app.delete("/conversations/{cid}", status_code=204)
 async def delete(views: Views, cid: UUID):
-    """Erase what was said, for good; that there was a conversation stays known."""
+    """Erase the conversation's content for good; that it existed stays known."""
     await (await opened(views, cid)).close("deleted")
     await views.store.erase(cid, reason="the user deleted it")
 
 
 async def opened(views: AsyncViews, cid: UUID) -> AsyncConversation:
-    """Open a conversation to write to it, and stop the answer that is being given here, if any."""
+    """Open a conversation for writing, and stop the answer that this process is giving, if any."""
     await views.store.get(cid)
     if found := running.get(cid):
         found[1].stop()
@@ -149,11 +149,11 @@ async def opened(views: AsyncViews, cid: UUID) -> AsyncConversation:
 
 
 async def answer(views: AsyncViews, cid: UUID, after: int, turn_of):
-    """Begin a turn in a task that outlives the request; refuse what a screen sends twice."""
+    """Begin a turn in a task that outlives the request; reject what a screen sends twice."""
     async with locks.setdefault(cid, asyncio.Lock()):
         news = await views.timeline(cid, after=after)
         if any(item.version > after and item.kind in ("turn", "branch") for item in news):
-            raise HTTPException(409, "something else was said meanwhile")
+            raise HTTPException(409, "another message was sent in the meantime")
         conversation = await opened(views, cid)
         turn, said = turn_of(conversation), asyncio.get_running_loop().create_future()
         task = asyncio.create_task(converse(conversation, turn, said))
@@ -164,7 +164,7 @@ async def answer(views: AsyncViews, cid: UUID, after: int, turn_of):
 
 
 async def converse(conversation: AsyncConversation, turn: AsyncTurn, said) -> None:
-    """Have one turn: ask the model, run its tools, and ask again until it calls none."""
+    """Run one turn: call the model, run its tools, and repeat until it calls none."""
     async with conversation, turn:
         said.set_result(conversation.version)
         while turn.last_call is None or turn.last_call.tool_calls:
@@ -178,14 +178,14 @@ async def converse(conversation: AsyncConversation, turn: AsyncTurn, said) -> No
 
 
 async def pay(amount: int, key: str) -> str:
-    """Do something in the world; yours asks a service that does it once for each key."""
+    """Have an external effect; your service must execute it once for each key."""
     print("paid", key, flush=True)  # noqa: T201
     await asyncio.sleep(10 * PIECE_S)
     return f"{amount} paid"
 
 
 async def model(messages: list[dict]):
-    """Speak in place of a model, in the pieces of OpenAI's chat format."""
+    """Replace a model: stream an answer in chunks of OpenAI's chat format."""
     last, finish = messages[-1], "stop"
     if last["role"] == "user" and last["content"].startswith("pay "):
         function = {"name": "pay", "arguments": json.dumps({"amount": int(last["content"][4:])})}

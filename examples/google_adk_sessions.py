@@ -1,4 +1,4 @@
-"""Google's ADK on the event store: its runner keeps a session, and the log's views work on it."""
+"""Google's ADK on the event store: a session for its runner, and the log's views on it."""
 
 import asyncio
 import sys
@@ -12,7 +12,7 @@ from agent_eventstore import EventStore, Views
 from agent_eventstore.integrations.google_adk import EventStoreSessionService
 
 
-class Scripted(BaseLlm):  # in place of a model, so that no key is needed
+class Scripted(BaseLlm):  # replaces a model, so that no key is needed
     async def generate_content_async(self, request, stream=False):
         part = types.Part.from_function_call(name="status", args={"order": "A-1"})
         if request.contents[-1].parts[-1].function_response:

@@ -1,6 +1,6 @@
 """A LangGraph agent that asks before it acts, in an event store: ``python langgraph_saver.py``.
 
-The second graph stands for another process: it goes on from where the first one was interrupted.
+The second graph stands for another process: it continues where the first was interrupted.
 """
 
 from typing import Any
@@ -14,13 +14,13 @@ from agent_eventstore.integrations.langgraph import EventStoreSaver
 
 
 def model(state: MessagesState) -> dict[str, Any]:
-    """Ask for a tool; in its place stands a chat model."""
+    """Request a tool call; replaces a chat model."""
     call = {"name": "refund", "args": {"order": 7}, "id": "c1"}
     return {"messages": [AIMessage("I refund it.", id="a1", tool_calls=[call])]}
 
 
 def tool(state: MessagesState) -> dict[str, Any]:
-    """Run the tool, if the user says so."""
+    """Run the tool if the user agrees."""
     answer = "refunded" if interrupt("Refund order 7?") else "the user said no"
     return {"messages": [ToolMessage(answer, tool_call_id="c1", name="refund")]}
 

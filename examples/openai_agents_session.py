@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK on the log: its runner keeps a session, and the log's views work on it."""
+"""The OpenAI Agents SDK on the log: a session for its runner, and the log's views on it."""
 
 import asyncio
 import sys
@@ -9,8 +9,8 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 from agent_eventstore import EventStore, Views
 from agent_eventstore.integrations.openai_agents import EventStoreSession
 
-set_tracing_disabled(True)  # else the SDK sends traces to OpenAI
-model = ScriptedModel(  # in place of a model, so that no key is needed
+set_tracing_disabled(True)  # otherwise the SDK sends traces to OpenAI
+model = ScriptedModel(  # replaces a model, so that no key is needed
     [
         [function_call("status", {"order": "A-1"}, call_id="call_1")],
         [assistant_message("It was shipped yesterday.")],

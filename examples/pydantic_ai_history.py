@@ -1,4 +1,4 @@
-"""Pydantic AI on the event store: two turns, in what might be two processes; no key is needed."""
+"""Pydantic AI on the event store: two turns, as if in two processes; no key is needed."""
 
 import asyncio
 import sys
@@ -20,14 +20,14 @@ def temperature(city: str) -> str:
 
 
 async def turn(url: str, said: str) -> None:
-    """Load the conversation, run the agent, and save what is new."""
+    """Load the conversation, run the agent, and save the new messages."""
     with EventStore.open(url) as store:
         conversations = EventStoreConversations(store)
         conversation = await conversations.load("ada-1")
         conversation = conversation or Conversation(conversation_id="ada-1")
         result = await agent.run(said, conversation=conversation)
         entries = await conversations.save(result)
-        print(f"{len(entries)} messages more, {len(result.all_messages())} in all")
+        print(f"{len(entries)} new messages, {len(result.all_messages())} in total")
         for item in Views(store).timeline("ada-1"):
             print(f"  {item.kind}: {item.title or item.text or ''}".rstrip(": "))
 

@@ -1,4 +1,4 @@
-"""The read side: folds of conversations, and the tables that they fill.
+"""The read side: projections that fold conversations into tables, and views that read them.
 
 ::
 

@@ -1,8 +1,8 @@
-"""Regenerate the token ranks that ship with the package, from tiktoken's own text files.
+"""Regenerate the token ranks bundled with the package, from tiktoken's own text files.
 
-For maintainers, when an encoding is added. The directory must hold ``<encoding>.tiktoken`` for
-each bundled encoding; wheels that carry tiktoken's cache hold the same files under the SHA-1 of
-their address, which is accepted as well. Prints the digests to enter in ``ranks.py``.
+For maintainers, when an encoding is added. The directory must contain ``<encoding>.tiktoken`` for
+each bundled encoding; the same files under the SHA-1 of their URL, as in wheels with tiktoken's
+cache, are accepted too. Prints the digests to enter in ``ranks.py``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
 
 
 def main() -> None:
-    """Pack every bundled encoding that the given directory holds."""
+    """Pack every bundled encoding from the given directory."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("directory", type=Path, help="holds the .tiktoken text files")
+    parser.add_argument("directory", type=Path, help="directory of the .tiktoken text files")
     parser.add_argument("--output", type=Path, default=DATA, help="default: the package's data")
     args = parser.parse_args()
     for name in BUNDLED:
@@ -49,7 +49,7 @@ def _tokens(text: bytes, name: str) -> list[bytes]:
     """Return the tokens by rank.
 
     Raises:
-        SystemExit: The text is not the one that tiktoken expects, or its ranks have gaps.
+        SystemExit: The text is not the file that tiktoken expects, or its ranks have gaps.
     """
     if hashlib.sha256(text).hexdigest() != BUNDLED[name].text_sha256:
         raise SystemExit(f"{name}.tiktoken is not the file that tiktoken expects")

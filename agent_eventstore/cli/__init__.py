@@ -1,7 +1,7 @@
-"""The command ``eventstore``: each group of commands in a thin file of its own.
+"""The command ``eventstore``: a thin module for each group of commands.
 
-A command reads its options, calls the library, and hands what came back to `render` or, with
-``--json``, to `console.print_document`. Nothing here decides anything that the library does not.
+A command reads its options, calls the library, and passes the result to `render` or, with
+``--json``, to `console.print_document`. All decisions are made by the library.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ __all__ = ["cli", "main"]
     help="The database: sqlite:///FILE or postgresql://USER@HOST/DATABASE.  "
     f"[env var: {URL_VARIABLE}; default: sqlite:///eventstore.db]",
 )
-@click.option("--read-only", is_flag=True, help="Write nothing: for replicas and borrowed files.")
+@click.option("--read-only", is_flag=True, help="Write nothing: for replicas and others' files.")
 @click.option(
     "--keys",
     "key_directory",
     metavar="DIR",
     envvar=KEYS_VARIABLE,
     type=click.Path(file_okay=False, path_type=Path),
-    help=f"The keys of a store that seals what it writes.  [env var: {KEYS_VARIABLE}]",
+    help=f"The keys of a store that encrypts its events.  [env var: {KEYS_VARIABLE}]",
 )
 @click.option(
     "--key-file",
@@ -61,10 +61,10 @@ __all__ = ["cli", "main"]
     envvar=KEY_FILE_VARIABLE,
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The key that those are wrapped with; repeat it for older ones.  "
+    help="The key that wraps those keys; repeat the option for older ones.  "
     f"[env var: {KEY_FILE_VARIABLE}]",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Show on stderr what is going on.")
+@click.option("-v", "--verbose", is_flag=True, help="Show log messages on stderr.")
 @click.version_option(package_name="agent-eventstore", prog_name=NAME)
 @click.pass_context
 def cli(
@@ -77,9 +77,9 @@ def cli(
 ) -> None:
     """Store, read and rebuild the conversations of agents.
 
-    Every command that lists takes --json: one JSON document on stdout. Conversations are named by
-    their id or by its beginning. Exit status: 0 done; 1 the check found something; 2 wrong use or
-    a missing thing.
+    Every command that lists takes --json: one JSON document on stdout. A conversation is named by
+    its id or the start of its id. Exit status: 0 success; 1 a check found something; 2 wrong usage,
+    or something is missing.
     """
     by_hand = called.get_parameter_source("url") is click.core.ParameterSource.COMMANDLINE
     called.obj = Target(url, by_hand, read_only, key_directory, key_files)
@@ -114,5 +114,5 @@ for command in (
 
 def main() -> None:
     """Run the command and exit with its status."""
-    gc.freeze()  # What is imported is left out of collections: the last took a tenth of a second.
+    gc.freeze()  # Exclude the imported modules: the last collection took a tenth of a second.
     cli(prog_name=NAME)

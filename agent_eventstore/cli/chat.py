@@ -1,6 +1,6 @@
 """``eventstore chat``: talk to a model, with every turn in the log (document 001).
 
-The answer goes to stdout as it streams; what else there is to see, tools and notes, to stderr.
+The answer is streamed to stdout; tools and notes go to stderr.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ __all__ = ["chat"]
 
 _HELP = """\
 /status          this session: ids, model, mode, turns, tokens
-/history         what was said so far
-/mode [MODE]     the mode, or another one: chat, agent, run
-/continue        go on with a turn that was stopped before its answer
-/fork            go on in a new conversation that shares this one's turns
+/history         the messages so far
+/mode [MODE]     show the mode, or switch to: chat, agent, run
+/continue        continue a turn that was stopped before its answer
+/fork            continue in a new conversation that shares this one's turns
 /exit            end the session; so does Ctrl-D. Ctrl-C stops an answer"""
 _LAST = 20  # messages that /history shows
 
@@ -52,7 +52,9 @@ _LAST = 20  # messages that /history shows
 @click.command()
 @click.argument("question", required=False)
 @click.option("--once", is_flag=True, help="Answer QUESTION and exit.")
-@click.option("--model", metavar="NAME", default=MODEL, show_default=True, help="The model to ask.")
+@click.option(
+    "--model", metavar="NAME", default=MODEL, show_default=True, help="The model to call."
+)
 @click.option(
     "--base-url",
     metavar="URL",
@@ -65,7 +67,7 @@ _LAST = 20  # messages that /history shows
     type=click.Choice(("tools", "react")),
     default="tools",
     show_default=True,
-    help="How the model calls tools: by its API, or in tags.",
+    help="How the model calls tools: through its API, or in tags.",
 )
 @click.option(
     "--files",
@@ -79,26 +81,30 @@ _LAST = 20  # messages that /history shows
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("history"),
     show_default=True,
-    help="Where each session's JSONL is written.",
+    help="Directory for the JSONL file of each session.",
 )
-@click.option("--settings", metavar="FILE", type=InputFile(), help="Settings of the contexts.")
+@click.option("--settings", metavar="FILE", type=InputFile(), help="Settings for messages[].")
 @click.option(
-    "--max-prompt-tokens", metavar="N", type=Number(min=1), help="Refuse longer requests."
+    "--max-prompt-tokens", metavar="N", type=Number(min=1), help="Reject longer requests."
 )
-@click.option("--warn-prompt-tokens", metavar="N", type=Number(min=1), help="Note longer requests.")
-@click.option("--tokenizer-model", metavar="NAME", help="Count as this model or encoding does.")
-@click.option("--resume", metavar="CID", help="Go on in this conversation.")
+@click.option(
+    "--warn-prompt-tokens", metavar="N", type=Number(min=1), help="Warn about longer requests."
+)
+@click.option(
+    "--tokenizer-model", metavar="NAME", help="Count tokens as for this model or encoding."
+)
+@click.option("--resume", metavar="CID", help="Continue this conversation.")
 @click.option("--demo", is_flag=True, help="Talk to a recorded model, which needs no key.")
 @common
 def chat(target: Target, /, question: str | None, once: bool, demo: bool, **given: Any) -> None:
     """Talk to a model; every turn is recorded as it happens.
 
-    Without --once it asks for more after each answer; /help lists its commands. The model is one of
-    OpenAI's, of a server that speaks the same (--base-url), or of Anthropic's (claude-...), with
-    the key in OPENAI_API_KEY or ANTHROPIC_API_KEY.
+    Without --once it prompts again after each answer; /help lists its commands. The model is one of
+    OpenAI's, of a compatible server (--base-url), or of Anthropic's (claude-...), with the key in
+    OPENAI_API_KEY or ANTHROPIC_API_KEY.
     """
     if once and not question:
-        raise Failed("--once answers one question: name it, as in `eventstore chat --once 'Why?'`")
+        raise Failed("--once answers one question: give it, as in `eventstore chat --once 'Why?'`")
     with ExitStack() as stack:
         options = _options(given, demo, stack)
         if demo and not target.by_hand:
@@ -121,7 +127,7 @@ def chat(target: Target, /, question: str | None, once: bool, demo: bool, **give
 
 
 def _options(given: dict[str, Any], demo: bool, stack: ExitStack) -> dict[str, Any]:
-    """Return how the agent answers."""
+    """Return the options of the agent session."""
     tools: list[Any] = []
     if given["files"] is not None:
         tools += _file_tools(given["files"].resolve())
@@ -141,10 +147,10 @@ def _options(given: dict[str, Any], demo: bool, stack: ExitStack) -> dict[str, A
 
 
 def _client(model: str, base_url: str | None, stack: ExitStack) -> Any:
-    """Return the client of the provider that a model is asked at.
+    """Return the client of the model's provider.
 
     Raises:
-        Failed: There is no key, or its SDK is not installed.
+        Failed: The API key is missing, or the SDK is not installed.
     """
     anthropic = model.startswith("claude") and base_url is None
     package = "anthropic" if anthropic else "openai"
@@ -162,7 +168,7 @@ def _client(model: str, base_url: str | None, stack: ExitStack) -> Any:
             return stack.enter_context(Anthropic(api_key=key, max_retries=0))
         from openai import OpenAI
 
-        # The session tries again by itself, and each attempt is in the log.
+        # The session retries by itself, and logs each attempt.
         return stack.enter_context(OpenAI(api_key=key or "none", base_url=base_url, max_retries=0))
     except ImportError as error:
         raise Failed(
@@ -172,7 +178,7 @@ def _client(model: str, base_url: str | None, stack: ExitStack) -> Any:
 
 
 def _file_tools(folder: Path) -> list[FunctionTool]:
-    """Return tools that look at the files of a folder, and at nothing else."""
+    """Return tools that list and read the files of a folder, and no others."""
 
     def list_files() -> str:
         """List the files of the directory."""
@@ -191,7 +197,7 @@ def _file_tools(folder: Path) -> list[FunctionTool]:
 
 
 class _Screen:
-    """Shows an answer as it streams, and what happens beside it."""
+    """Shows an answer as it streams, and the agent's other actions."""
 
     def __init__(self) -> None:
         self._open = ""
@@ -199,10 +205,10 @@ class _Screen:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Stop the block at Ctrl-C, or before its next text where Python ignored the exception.
+        """Stop the block at Ctrl-C, or before its next text if Python ignored the exception.
 
-        What a finalizer raises is printed and forgotten, a `KeyboardInterrupt` that came while it
-        ran included.
+        Python prints and discards an exception raised in a finalizer, including a
+        `KeyboardInterrupt` that arrives while it runs.
         """
         self._interrupted = False
         before = signal.signal(signal.SIGINT, self._interrupt)
@@ -216,7 +222,7 @@ class _Screen:
         raise KeyboardInterrupt
 
     def tell(self, kind: str, text: str) -> None:
-        """Show what the agent tells."""
+        """Show an action of the agent."""
         if kind in ("text", "thought"):
             if self._interrupted:
                 raise KeyboardInterrupt
@@ -234,7 +240,7 @@ class _Screen:
             note(f"  {one_line(text, 200)}", "red" if kind == "failed" else "dim")
 
     def end(self) -> None:
-        """End the line that is open."""
+        """End the current line."""
         if self._open:
             click.echo()
         self._open = ""
@@ -254,7 +260,7 @@ class _Talk:
     _commands: dict[str, Callable[[str], None]] = field(default_factory=dict)
 
     def hold(self, question: str | None, *, once: bool) -> None:
-        """Answer the first question, and then what is typed."""
+        """Answer the first question, and then every line that is entered."""
         self._introduce()
         if question:
             result = self._answer(lambda: self.session.run_turn(question))
@@ -286,11 +292,11 @@ class _Talk:
         note(f"session {self.session.session_id} of conversation {self.session.id}")
 
     def _typed(self) -> Iterator[str]:
-        """Iterate over what is typed, until Ctrl-D."""
+        """Yield the lines entered by the user, until Ctrl-D."""
         if not sys.stdin.isatty():
             yield from (line.strip() for line in sys.stdin)
             return
-        # Only here: it takes a tenth of a second, and no other command has a use for it.
+        # Imported here because it takes a tenth of a second, and no other command needs it.
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import FileHistory
 
@@ -305,13 +311,13 @@ class _Talk:
                 return
 
     def _answer(self, answer: Callable[[], TurnResult | None]) -> TurnResult | None:
-        """Show an answer; what goes wrong is said, and Ctrl-C stops it."""
+        """Show an answer, or the error; Ctrl-C stops it."""
         try:
             with self.screen.interruptible():
                 result = answer()
         except KeyboardInterrupt:
             self.screen.end()
-            note("stopped: what was said is kept; /continue goes on")
+            note("stopped: the partial answer is kept; /continue continues it")
             return None
         except EventStoreError as error:
             self.screen.end()
@@ -321,7 +327,7 @@ class _Talk:
             self.screen.end()
         self.turns += 1
         if result is None:
-            note("the last turn has its answer")
+            note("the last turn is already answered")
         elif result.status == "error":
             note(f"no answer: {result.error}", "red")
         elif result.status == "max_steps":
@@ -348,7 +354,7 @@ class _Talk:
             self.session.conversation.switch_mode(mode)
             note(f"mode {mode} from here on")
         else:
-            note(f"there is no mode {mode!r}: {', '.join(MODES)}", "red")
+            note(f"invalid mode {mode!r}: choose from {', '.join(MODES)}", "red")
 
     def _history(self, _: str) -> None:
         conversation = self.session.conversation

@@ -1,12 +1,12 @@
 """The two consoles, and how texts, numbers and tables look on them.
 
-Results go to stdout; logs, progress and notes to stderr. Text is never read as markup, whoever
-wrote it. Consoles are made when they are needed, because whoever calls a command from a program may
-have replaced the streams.
+Results go to stdout; logs, progress and notes to stderr. Text is never interpreted as markup.
+Consoles are created when needed, because a program that calls a command may have replaced the
+streams.
 
-Other people's text is made harmless: control characters could move the cursor, change colours or
-turn the direction of writing, and invisible ones could hide what stands there, so each is shown as
-its escape. Every table has one frame, and colours that tell how something ended.
+Foreign text is made harmless: control characters could move the cursor, change colours or reverse
+the writing direction, and invisible ones could hide text, so each is shown as its escape. All
+tables have the same frame, and colours for statuses.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _HARMFUL = re.compile(
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 
-# Only the header is underlined; neighbours stand two cells apart.
+# Only the header is underlined; columns are two cells apart.
 _FRAME = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 
 _STYLES = {
@@ -94,7 +94,7 @@ _STYLES = {
 
 class _Console(Console):
     def on_broken_pipe(self) -> NoReturn:
-        """Let the program decide how it ends, instead of exiting here."""
+        """Raise, so that the program decides how to end, instead of exiting here."""
         raise BrokenPipeError(32, "the pipe is closed")
 
 
@@ -109,17 +109,17 @@ def stderr() -> Console:
 
 
 def say(text: str, style: str = "") -> None:
-    """Print a sentence of a result on stdout, unbroken however long."""
+    """Print a sentence of a result on stdout, unwrapped."""
     stdout().print(Text(shown(text), style=style), soft_wrap=True)
 
 
 def note(text: str, style: str = "dim") -> None:
-    """Tell the user something beside the result, on stderr, unbroken however long."""
+    """Print a message that is not part of the result on stderr, unwrapped."""
     stderr().print(Text(shown(text), style=style), soft_wrap=True)
 
 
 class StderrHandler(logging.Handler):
-    """Log records as lines on stderr that do not tear a progress bar."""
+    """Writes log records as lines on stderr, without breaking a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
@@ -127,14 +127,14 @@ class StderrHandler(logging.Handler):
 
 
 def shown(text: str) -> str:
-    """Return a text with its control characters as escapes; line breaks stay."""
+    """Return a text with its control characters as escapes; line breaks are kept."""
     text = text.replace("\r\n", "\n").expandtabs(4)
     return _HARMFUL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def escaped(document: str) -> str:
-    """Return JSON text, or lines of it, that is harmless and has the same value."""
-    # Such characters stand within texts only, where JSON has an escape for each.
+    """Return JSON text, or lines of it, with harmful characters escaped and the same value."""
+    # Such characters occur only within strings, for which JSON has escapes.
     return _HARMFUL.sub(_as_json_escape, document)
 
 
@@ -144,13 +144,13 @@ def _as_json_escape(found: re.Match[str]) -> str:
 
 
 def one_line(text: str, limit: int = 400) -> str:
-    """Return the start of a text on one line, harmless, in about ``limit`` characters."""
+    """Return the start of a text on one line, escaped, in about ``limit`` characters."""
     start = " ".join(text.lstrip()[: 4 * limit].split())
     return shown(start if len(start) <= limit else f"{start[:limit]}…")
 
 
 def count(number: int | None) -> str:
-    """Return a number with separators; nothing for None."""
+    """Return a number with separators; empty for None."""
     return "" if number is None else f"{number:,}"
 
 
@@ -164,7 +164,7 @@ def plural(number: int, noun: str) -> str:
 
 
 def duration(milliseconds: float | None) -> str:
-    """Return a duration in the unit that suits it; nothing for None.
+    """Return a duration in a suitable unit; empty for None.
 
     >>> duration(12), duration(1234), duration(61_000)
     ('12 ms', '1.2 s', '1:01 min')
@@ -181,26 +181,26 @@ def duration(milliseconds: float | None) -> str:
 
 
 def cost(dollars: float | None) -> str:
-    """Return an amount of US dollars, with the places that a small one needs."""
+    """Return an amount of US dollars, with four decimals if it is small; empty for None."""
     if dollars is None:
         return ""
     return f"${dollars:,.2f}" if dollars >= 1 else f"${dollars:.4f}"
 
 
 def moment(value: datetime | None) -> str:
-    """Return a time in UTC, to the minute; nothing for None."""
+    """Return a time in UTC, to the minute; empty for None."""
     return "" if value is None else f"{value:%Y-%m-%d %H:%M}"
 
 
 def place(turn: int | None, step: int | None) -> str:
-    """Return a turn, with its step if there is one; nothing outside of any turn."""
+    """Return a turn, with its step if there is one; empty outside any turn."""
     if turn is None:
         return ""
     return str(turn) if step is None else f"{turn}.{step}"
 
 
 def call(name: str | None, arguments: Any) -> str:
-    """Return a tool call as it would be written in code."""
+    """Return a tool call in the notation of code."""
     if isinstance(arguments, dict):
         inside = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
     else:
@@ -222,7 +222,7 @@ def grid(*columns: Column) -> Table:
 
 
 def fixed(header: str, width: int | None = None) -> Column:
-    """Return a column that is never broken, and ends in an ellipsis beyond ``width`` cells."""
+    """Return a column that never wraps, and ends in an ellipsis beyond ``width`` cells."""
     return Column(header, no_wrap=True, overflow="ellipsis", max_width=width)
 
 
@@ -232,30 +232,30 @@ def number(header: str) -> Column:
 
 
 def flexible(header: str, *, fold: bool = False) -> Column:
-    """Return a column that takes what room there is.
+    """Return a column that takes the remaining width.
 
-    What is longer ends in an ellipsis, or with ``fold`` goes on below.
+    Longer text ends in an ellipsis, or wraps with ``fold``.
     """
     return Column(header, no_wrap=not fold, overflow="fold" if fold else "ellipsis", ratio=1)
 
 
 def wrapped(header: str) -> Column:
-    """Return a column as wide as its texts, which are broken where the table gets too wide."""
+    """Return a column as wide as its texts, which wrap if the table gets too wide."""
     return Column(header, overflow="fold")
 
 
 def cell(text: object | None, style: str = "") -> Text:
-    """Return a cell that shows a text as it is, and nothing for None."""
+    """Return a cell with a literal text; empty for None."""
     return Text("" if text is None else shown(str(text)), style=style)
 
 
 def status_cell(status: str | None) -> Text:
-    """Return a cell for a status, in its colour."""
+    """Return a cell for a status, in the status's colour."""
     return cell(status, _STYLES.get(status or "", ""))
 
 
 def print_document(value: Any) -> None:
-    """Write a value to stdout as JSON, in UTF-8 whatever the locale."""
+    """Write a value to stdout as JSON, in UTF-8 regardless of the locale."""
     write_json(json_text(value, _plain))
 
 
@@ -265,9 +265,9 @@ def write_json(text: str) -> None:
 
 
 def event_document(event: RecordedEvent) -> dict[str, Any]:
-    """Return an event with its whole envelope; ``data`` is None once it was erased."""
+    """Return an event with its whole envelope; ``data`` is None if it was erased."""
     document = _plain(event)
-    del document["quotable"]  # of the row that it was read from
+    del document["quotable"]  # belongs to the row that the event was read from
     if not event.inherited:
         del document["inherited"]
     document["data"] = None if event.data is None else json.loads(encode(event.data))
@@ -276,7 +276,7 @@ def event_document(event: RecordedEvent) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON can express for a value; those inside follow by themselves."""
+    """Return a form that JSON can express; nested values are converted in turn."""
     match value:
         case datetime():
             return value.isoformat()
@@ -294,7 +294,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Rate(ProgressColumn):
-    """How many events were done, and how many a second."""
+    """The number of events done, and the rate per second."""
 
     def render(self, task: Task) -> Text:
         events = int(task.fields["events"])
@@ -304,19 +304,19 @@ class _Rate(ProgressColumn):
 
 
 class Meter:
-    """A progress bar that is being filled."""
+    """A progress bar being filled."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress = progress
         self._task = task
 
     def update(self, done: float, total: float, events: int | None = None) -> None:
-        """Show how far things are.
+        """Show the progress.
 
         Args:
-            done: How much is done, in any unit.
-            total: How much there is, in the same unit.
-            events: Events done so far; ``done`` if it counts these.
+            done: The amount done, in any unit.
+            total: The total amount, in the same unit.
+            events: Events done so far; by default ``done`` counts events.
         """
         shown = int(done) if events is None else events
         self._progress.update(self._task, completed=done, total=total, events=shown)
@@ -327,9 +327,9 @@ def progress_bar(what: str, *, console: Console | None = None) -> Iterator[Meter
     """Show a progress bar during the block.
 
     Args:
-        what: A word for what is being done.
-        console: Where to show it and leave it; by default on stderr while it lasts, if that is a
-            terminal.
+        what: A word for the work.
+        console: Where to show the bar and leave it; by default it is shown on stderr, if that is a
+            terminal, and removed at the end.
     """
     shown = console is not None or stderr().is_terminal
     progress = Progress(
@@ -342,6 +342,6 @@ def progress_bar(what: str, *, console: Console | None = None) -> Iterator[Meter
         transient=console is None,
         disable=not shown,
     )
-    # Rich before 14.1 ends with an empty line even a bar that is not shown.
+    # Rich before 14.1 prints an empty line at the end even for a bar that is not shown.
     with progress if shown else nullcontext():
         yield Meter(progress, progress.add_task(what, total=None, events=0))

@@ -1,4 +1,4 @@
-"""``eventstore context``: the messages[] of the next model call, or of one that was made."""
+"""``eventstore context``: the messages[] of the next model call, or of an earlier one."""
 
 from __future__ import annotations
 
@@ -44,24 +44,34 @@ _AT_LEAST_1 = Number(min=1)
 
 @click.command()
 @conversation_argument
-@click.option("--max-tokens", metavar="N", type=_AT_LEAST_1, help="Tokens of the whole call.")
+@click.option(
+    "--max-tokens", metavar="N", type=_AT_LEAST_1, help="The token limit of the whole call."
+)
 @click.option(
     "--reserve",
     metavar="N",
     type=Number(min=0),
-    help="How many of them are kept free for the response.",
+    help="How many of these tokens are reserved for the response.",
 )
 @click.option("--max-messages", metavar="N", type=_AT_LEAST_1, help="The most messages.")
-@click.option("--model", metavar="NAME", default="gpt-4o", show_default=True, help="Whose tokens.")
+@click.option(
+    "--model",
+    metavar="NAME",
+    default="gpt-4o",
+    show_default=True,
+    help="The model for token counts.",
+)
 @click.option(
     "--mode",
     metavar="NAME",
-    help="Composes the system part for this mode; by default for the conversation's own.",
+    help="Compose the system part for this mode; by default for the conversation's own.",
 )
-@click.option("--no-mode", is_flag=True, help="Composes no system part.")
-@click.option("--agent", metavar="NAME", help="Whose persona is told, in agent and run mode.")
-@click.option("--run", metavar="RUN", help="Told of this run instead of the active one.")
-@click.option("--no-run", is_flag=True, help="Told of no run.")
+@click.option("--no-mode", is_flag=True, help="Compose no system part.")
+@click.option(
+    "--agent", metavar="NAME", help="Include this agent's persona, in agent and run mode."
+)
+@click.option("--run", metavar="RUN", help="Describe this run instead of the active one.")
+@click.option("--no-run", is_flag=True, help="Describe no run.")
 @click.option(
     "--format",
     type=click.Choice(tuple(FORMATS)),
@@ -69,21 +79,21 @@ _AT_LEAST_1 = Number(min=1)
     show_default=True,
     help="The provider's format.",
 )
-@click.option("--strategy", metavar="NAME", help="What loses detail first.")
+@click.option(
+    "--strategy", metavar="NAME", help="The strategy that decides what loses detail first."
+)
 @click.option(
     "--steps/--no-steps",
     default=None,
-    help="Trim in steps, so that the beginning stays the same, or at every request.",
+    help="Trim in steps, so that the prefix stays the same, or at every request.",
 )
 @click.option("--prompts", metavar="DIR", type=_FOLDER, help="The texts of the system part.")
 @click.option("--tools", metavar="FILE", type=_FILE, help="JSON list of tool declarations.")
 @click.option("--settings", metavar="FILE", type=_FILE, help="Settings, as JSON or TOML.")
-@click.option("--at", metavar="VERSION", type=Number(min=0), help="As it was there.")
-@click.option(
-    "--of", metavar="VERSION", type=_AT_LEAST_1, help="As it was sent with this llm_request."
-)
+@click.option("--at", metavar="VERSION", type=Number(min=0), help="As of this version.")
+@click.option("--of", metavar="VERSION", type=_AT_LEAST_1, help="As sent with this llm_request.")
 @click.option("--explain", is_flag=True, help="Show what became of each message, and why.")
-@click.option("--full", is_flag=True, help="Whole contents instead of their beginnings.")
+@click.option("--full", is_flag=True, help="Show full contents instead of their beginnings.")
 @json_option
 @common
 def context(
@@ -98,9 +108,9 @@ def context(
 ) -> None:
     """Show the messages[] of the next model call.
 
-    Within the budget of --max-tokens, less what --reserve keeps free. The system part, the first
-    and the latest user message are always there; older messages lose detail first. Exit status 2
-    if what must be sent is over the budget: the error names the sizes.
+    The budget is --max-tokens minus --reserve. The system part, the first and the latest user
+    message are always included; older messages lose detail first. Exit status 2 if the mandatory
+    messages exceed the budget: the error lists their sizes.
     """
     if of is not None:
         _refuse_others(click.get_current_context())
@@ -168,12 +178,12 @@ def _arguments(chosen: dict[str, Any]) -> dict[str, Any]:
 
 
 def settings_in(path: Path | None) -> ContextSettings:
-    """Return the settings that a file of JSON or TOML holds; the defaults without one."""
+    """Return the settings in a JSON or TOML file; the defaults without a file."""
     if path is None:
         return ContextSettings()
     found = _parsed(path)
     if not isinstance(found, dict):
-        raise Failed(f"{path} holds no settings: they are one object of names and values")
+        raise Failed(f"{path} contains no settings: they are one object of names and values")
     return ContextSettings.from_mapping(found)
 
 
@@ -189,12 +199,12 @@ def _tools(path: Path | None) -> list[dict[str, Any]]:
         return []
     found = _parsed(path)
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise Failed(f"{path} holds no tool declarations: they are one list of objects")
+        raise Failed(f"{path} contains no tool declarations: they are one list of objects")
     return found
 
 
 def _parsed(path: Path) -> Any:
-    """Return what a file of JSON or, by its suffix, of TOML holds."""
+    """Return the content of a JSON file, or of a TOML file according to its suffix."""
     try:
         text = path.read_text("utf-8")
         return tomllib.loads(text) if path.suffix == ".toml" else StrictDecoder().decode(text)
@@ -204,7 +214,7 @@ def _parsed(path: Path) -> Any:
 
 
 def _first_words(store: EventStore, stream: UUID, view: ContextView) -> dict[int, str]:
-    """Return how the events begin that the ledger speaks of, by their version."""
+    """Return the first words of the events in the ledger, by version."""
     wanted = {render_context.spoken_version(entry) for entry in view.ledger}
     versions = sorted(version for version in wanted if version)
     if not versions:
@@ -215,7 +225,7 @@ def _first_words(store: EventStore, stream: UUID, view: ContextView) -> dict[int
 
 
 def _thresholds(view: ContextView) -> tuple[int, int] | None:
-    """Return above how many tokens the history is trimmed, and to how many; None without steps."""
+    """Return the tokens above which the history is trimmed, and to how many; None without steps."""
     chosen = ContextSettings.from_mapping(view.policy.get("settings", {}))
     if view.usage is None or not chosen.steps:
         return None

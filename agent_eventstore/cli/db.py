@@ -1,7 +1,7 @@
-"""``eventstore db``, ``doctor`` and ``keys``: the schema, checks of a database, keys for sealing.
+"""``eventstore db``, ``doctor`` and ``keys``: the schema, checks of a database, encryption keys.
 
-``doctor`` says what is wrong with a database, and what to do; ``keys`` looks after the keys of a
-store that seals what it writes.
+``doctor`` reports what is wrong with a database, and the remedy; ``keys`` manages the keys of a
+store that encrypts its events.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ _STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 @click.group()
 def db() -> None:
-    """Make, upgrade and inspect the database."""
+    """Create, upgrade and inspect the database."""
 
 
 @db.command("upgrade")
 @projections_option
 @common
 def upgrade(target: Target, projection_set: ProjectionSet) -> None:
-    """Create the database, or bring its schema up to date.
+    """Create the database, or upgrade its schema.
 
-    The log's tables in one transaction, then those of read models that are missing, so that a login
-    that may change rows alone finds all that it needs. What is current is left alone.
+    Creates the log's tables in one transaction, then missing tables of read models, so that a login
+    that may only change rows finds every table it needs. Current tables are left unchanged.
     """
     with target.create() as store:
         install_all(store, projection_set)
@@ -71,10 +71,11 @@ def upgrade(target: Target, projection_set: ProjectionSet) -> None:
 @click.argument("role")
 @common
 def grant_rights(target: Target, role: str) -> None:
-    """Let a role of PostgreSQL use the store.
+    """Permit a PostgreSQL role to use the store.
 
-    It may change rows: append, read, project and erase. Upgrades and rebuilds stay the owner's, and
-    the role has the same rights on tables that these make later. Run `eventstore db upgrade` first.
+    The role may change rows: append, read, project and erase. Only the owner can upgrade and
+    rebuild, and the role gets the same rights on tables created later. Run `eventstore db upgrade`
+    first.
     """
     with target.open_to_write() as store, schema_lock(store.engine) as connection:
         grant(connection, role)
@@ -84,21 +85,21 @@ def grant_rights(target: Target, role: str) -> None:
 @db.command("secure")
 @common
 def secure_rows(target: Target) -> None:
-    """Have PostgreSQL show a login one owner's rows alone.
+    """Turn on row-level security: a login sees only one owner's rows.
 
-    Row-level security: a login of `eventstore db grant` sees nothing but what belongs to the tenant
-    and user that its transaction names, as those of store.for_owner() do. The tables' owner and
-    roles with BYPASSRLS see all: they are for upkeep. Start the product's processes anew.
+    A login of `eventstore db grant` sees only rows of the tenant and user that its transaction
+    names, as the transactions of store.for_owner() do. The tables' owner and roles with BYPASSRLS
+    see all rows: use these for maintenance. Restart the product's processes afterwards.
     """
     with target.open_to_write() as store, schema_lock(store.engine) as connection:
         secure(connection, [name for names in relations(connection) for name in names])
-    say(f"{store.url} shows each login its owner's rows alone")
+    say(f"{store.url} shows each login only its owner's rows")
 
 
 @db.command("unsecure")
 @common
 def unsecure_rows(target: Target) -> None:
-    """Take row-level security off again."""
+    """Turn row-level security off."""
     with target.open_to_write() as store, schema_lock(store.engine) as connection:
         unsecure(connection, [name for names in relations(connection) for name in names])
     say(f"{store.url} shows every login all rows")
@@ -137,7 +138,7 @@ def current(target: Target, as_json: bool) -> None:
     type=Number(min=0),
     default=20,
     show_default=True,
-    help="How many conversations' hash chains are verified, taken at random.",
+    help="How many randomly chosen conversations' hash chains to verify.",
 )
 @click.option("--all", "verify_all", is_flag=True, help="Verify every conversation's hash chain.")
 @projections_option
@@ -146,10 +147,11 @@ def current(target: Target, as_json: bool) -> None:
 def doctor(
     target: Target, sample: int, verify_all: bool, projection_set: ProjectionSet, as_json: bool
 ) -> None:
-    """Check a database, and say what to do.
+    """Check a database, and suggest remedies.
 
-    Schema, triggers, hash chains, the feed and who holds it back, projections and their lag, files
-    or server. Writes nothing. The exit status is 1 if there is a problem; warnings leave it at 0.
+    Checks schema, triggers, hash chains, the feed and what holds it back, projections and their
+    lag, files or server. Writes nothing. The exit status is 1 if there is a problem, and 0 if there
+    are only warnings.
     """
     target.require_file()
     engine = open_engine(target.url, read_only=True)
@@ -170,12 +172,12 @@ def doctor(
 def examine(
     store: EventStore, sample: int | None, projections: ProjectionSet = PROJECTIONS
 ) -> Iterator[Check]:
-    """Yield what every check finds; without the right schema only those that need none.
+    """Yield the result of each check; without the right schema, only of checks that need none.
 
     Args:
         store: The store, which may be read-only and of any schema.
-        sample: How many conversations' chains are verified; all of them for None.
-        projections: Which there are.
+        sample: How many conversations' chains to verify; None for all.
+        projections: The projections to check.
 
     Raises:
         CannotConnect: The server cannot be reached.
@@ -211,7 +213,7 @@ def _show(found: list[Check]) -> None:
 
 @click.group()
 def keys() -> None:
-    """Look after the keys of sealed conversations."""
+    """Manage the keys of sealed conversations."""
 
 
 @keys.command("rewrap")
@@ -219,8 +221,8 @@ def keys() -> None:
 def rewrap(target: Target) -> None:
     """Wrap every key with the first --key-file.
 
-    Give the new file first and the old one after it. Processes that are given both go on
-    meanwhile. It can be interrupted and repeated.
+    Give the new file first and the old one after it. Processes that have both files can keep
+    running. The command can be interrupted and repeated.
     """
     found = target.keys()
     if found is None:

@@ -1,4 +1,4 @@
-"""``eventstore demo``: a conversation is held, and everything that can be read from it is shown."""
+"""``eventstore demo``: runs a conversation, and shows everything that can be read from it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["DELAY_S", "DEMO_FILE", "DEMO_TENANT", "demo"]
 
 DEMO_FILE = "eventstore-demo.db"
 DELAY_S = 0.004
-"""How long the model takes for a piece of its answer, in seconds."""
+"""The model's delay before each piece of its answer, in seconds."""
 
 DEMO_TENANT = "eventstore-demo"
 _USER = "ada"
@@ -51,13 +51,14 @@ _SMALL_BUDGET = 1_300  # tokens: about half of the whole request
 @click.option("--keep", is_flag=True, help=f"Add to {DEMO_FILE} instead of replacing it.")
 @common
 def demo(target: Target, keep: bool) -> None:
-    """Hold a scripted conversation and show it.
+    """Run a scripted conversation and show it.
 
-    Without --db it is kept in the file eventstore-demo.db of this directory, which is made anew. A
-    stand-in plays the model; the tools, the events and all that is made of them are real.
+    Without --db, the database is the file eventstore-demo.db in the current directory, which is
+    replaced. The model is simulated; the tools, the events and everything derived from them are
+    real.
     """
     if not target.by_hand:
-        # A demo has no business in the database that the environment names.
+        # The demo does not use the database named by the environment.
         target.named = f"sqlite:///{DEMO_FILE}"
         _require_demo(Path(DEMO_FILE))
         if not keep:
@@ -72,10 +73,10 @@ def demo(target: Target, keep: bool) -> None:
 
 
 def _require_demo(path: Path) -> None:
-    """Refuse a file that holds anything else than conversations of this demo."""
+    """Reject a file that contains anything other than conversations of this demo."""
     if not path.exists():
         return
-    refusal = Failed(f"{path} holds something else than a demo: move it away, or use --db")
+    refusal = Failed(f"{path} contains something other than a demo: move it away, or use --db")
     try:
         with EventStore.open(f"sqlite:///{path}", read_only=True) as store:
             owners = {info.tenant_id for info in store.list(limit=_MANY)}
@@ -86,7 +87,7 @@ def _require_demo(path: Path) -> None:
 
 
 def _require_disk(url: str) -> None:
-    """Refuse a database in memory, where the process that is killed could not write."""
+    """Reject an in-memory database, to which the killed process could not write."""
     try:
         named = make_url(url)
     except (ArgumentError, ValueError):
@@ -101,7 +102,7 @@ def _discard(path: Path) -> None:
 
 
 def _hold(store: EventStore, url: str) -> tuple[UUID, bool]:
-    """Hold the conversation, with its deaths; return its id, and whether nothing was lost."""
+    """Run the conversation and the kills; return its id, and whether nothing was lost."""
     console = stdout()
     heading(console, "1. A conversation", "held by a scripted agent, recorded event by event")
     with (
@@ -196,7 +197,7 @@ def _tell_where_to_go(url: str, conversation_id: UUID) -> None:
 
 
 def _program() -> str:
-    """Return what to type to run this program again."""
+    """Return the command that runs this program again."""
     started = Path(sys.argv[0])
     if started.name != NAME:
         return f"{shlex.quote(sys.executable)} -m agent_eventstore.cli"

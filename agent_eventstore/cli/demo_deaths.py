@@ -1,6 +1,6 @@
-"""The part of the demo in which the agent's process is killed, and the conversation goes on.
+"""The part of the demo in which the agent's process is killed and the conversation continues.
 
-`Narrator` is the screen of the whole demo: what an agent does, as it does it, and the headings.
+`Narrator` is the screen of the whole demo: the agent's actions as they happen, and the headings.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from projections import Views
 __all__ = ["Narrator", "Scene", "heading", "show_deaths", "waiting_agents"]
 
 _Claim = tuple[str, bool]
-"""What the recovery promises, in words, and whether it was kept."""
+"""A promise of the recovery, in words, and whether it was kept."""
 
 _GO_ON = "continue"
-_LAST = 2  # messages: what the model had said, and what became of it
+_LAST = 2  # messages: the interrupted answer or call, and the note on it
 _SHORT = 260  # characters
 
 
 class Narrator:
-    """Writes what happens, a line each; answers and calls when they are complete, or cut short."""
+    """Writes each action on a line; answers and calls when they are complete or cut short."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._who, self._text = "", ""
 
     def tell(self, kind: str, text: str) -> None:
-        """Show what an agent tells; see `agent_eventstore.demo.agent.Listener`."""
+        """Show an action of the agent; see `agent_eventstore.demo.agent.Listener`."""
         if kind == "text":
             self._who, self._text = "model", self._text + text
         elif kind == "user":
@@ -59,10 +59,10 @@ class Narrator:
         else:
             self._end("cyan")
             if kind == "error":
-                self.line("", f"({text}; the call is made again)", "red")
+                self.line("", f"({text}; the call is retried)", "red")
 
     def cut_short(self, why: str) -> None:
-        """Show what was being told when it ended, and why nothing more came."""
+        """Show the incomplete text, and why it ended."""
         self._end("cyan" if self._who == "model" else "yellow")
         self.line("", why, "red")
 
@@ -72,7 +72,7 @@ class Narrator:
         self._text = ""
 
     def line(self, who: str, text: str, style: str = "") -> None:
-        """Show a text, and who says it; a long one goes on below."""
+        """Show a text and its speaker; a long text wraps."""
         shown = cell(text, style)
         shown.overflow = "fold"
         for number, line in enumerate(shown.wrap(self._console, self._console.width - 8)):
@@ -87,9 +87,9 @@ def heading(console: Console, title: str, why: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Where the deaths happen: a conversation that nobody has open, and what its tools work on.
+    """The setting of the kills: a conversation that no process has open, and the tools' folder.
 
-    ``delay_s`` is how long the model takes for a piece of its answer, in seconds.
+    ``delay_s`` is the model's delay before each piece of its answer, in seconds.
     """
 
     store: EventStore
@@ -99,21 +99,21 @@ class Scene:
     delay_s: float
 
     def order(self, death: str) -> Order:
-        """Return what an agent's process is to do."""
+        """Return the order to an agent's process."""
         folder = str(self.workspace.folder)
         return Order(self.url, str(self.conversation_id), folder, death, self.delay_s)
 
 
 @contextmanager
 def waiting_agents() -> Iterator[Mapping[str, AgentProcess]]:
-    """Start a process for each death of the script ahead of time, since starting takes a second."""
+    """Start a process for each death of the script in advance, because starting takes a second."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(AgentProcess()) for name in script.DEATHS}
 
 
 def show_deaths(console: Console, scene: Scene, agents: Mapping[str, AgentProcess]) -> bool:
-    """Kill the agent at each point of the script, and go on; return whether all was as promised."""
-    heading(console, "2. Killed, twice", "the agent in a process of its own, ended with SIGKILL")
+    """Kill the agent at each point of the script and continue; return whether all claims held."""
+    heading(console, "2. Killed, twice", "the agent in its own process, killed with SIGKILL")
     kept = True
     for name, agent in agents.items():
         narrator = Narrator(console)
@@ -165,7 +165,7 @@ def _claims_of(scene: Scene, name: str, killed: Killed, recovery: Recovery) -> I
         outcomes = [
             each.data.status for each in recovery.sealed if isinstance(each.data, ToolResult)
         ]
-        yield "the log does not pretend to know the outcome", ["outcome_unknown"] == outcomes
+        yield "the log says that the outcome is unknown", ["outcome_unknown"] == outcomes
         lines = _lines_of(scene.workspace.folder / script.CHANGELOG)
         yield (
             f"the effect happened once: {script.CHANGELOG} has {plural(lines, 'line')}",
@@ -182,4 +182,4 @@ def _completed(scene: Scene) -> _Claim:
     ended = any(isinstance(each.data, TurnEnd) and each.data.status == "ok" for each in last)
     answered = any(isinstance(each.data, AssistantMessage) and each.data.final for each in last)
     left = Views(scene.store).open_work(scene.conversation_id).any
-    return f'"{_GO_ON}" went on to the end, and nothing is open', ended and answered and not left
+    return f'"{_GO_ON}" ran to the end, and no work is left open', ended and answered and not left

@@ -1,4 +1,4 @@
-"""``eventstore erase`` and ``purge``: what a conversation or a user said, for good."""
+"""``eventstore erase`` and ``purge``: permanent deletion of content, or of a whole conversation."""
 
 from __future__ import annotations
 
@@ -31,23 +31,25 @@ __all__ = ["ask", "erase", "no_file_left", "purge"]
 
 
 def _receipted(command: Command) -> Command:
-    """Add what both commands take that leave a receipt."""
+    """Add the options of both commands, which leave a receipt."""
     for option in (
         click.option("--yes", is_flag=True, help="Do not ask."),
         click.option(
-            "--vacuum", is_flag=True, help="Rewrite all tables, so that no page holds it either."
+            "--vacuum",
+            is_flag=True,
+            help="Also rewrite all tables, so that no page keeps the content.",
         ),
         click.option(
             "--state-directory",
             type=click.Path(exists=True, file_okay=False, path_type=Path),
             metavar="DIR",
-            help="Where the product has files of tool outputs: the conversation's are deleted.",
+            help="The directory of tool output files: the conversation's files are deleted.",
         ),
         click.option(
-            "--requested-by", metavar="WHO", help="Who asked for it; stands in the receipt."
+            "--requested-by", metavar="WHO", help="Who requested it; recorded in the receipt."
         ),
         click.option(
-            "--reason", required=True, metavar="TEXT", help="Why; it stands in the receipt."
+            "--reason", required=True, metavar="TEXT", help="Why; recorded in the receipt."
         ),
     ):
         command = option(command)
@@ -56,7 +58,7 @@ def _receipted(command: Command) -> Command:
 
 @click.command()
 @click.argument("conversation", metavar="[CID]", required=False)
-@click.option("--user", "user_id", metavar="ID", help="All conversations of this user, not one.")
+@click.option("--user", "user_id", metavar="ID", help="Erase all conversations of this user.")
 @click.option("--tenant-id", metavar="ID", help="With --user: the user's tenant.")
 @click.option(
     "--version",
@@ -64,17 +66,17 @@ def _receipted(command: Command) -> Command:
     type=Versions(),
     multiple=True,
     metavar="N[-M]",
-    help="Erase this event or these alone, and what copies them; may be repeated.",
+    help="Erase only these events, and their copies; may be repeated.",
 )
 @click.option(
     "--no-derived",
     is_flag=True,
-    help="With --version: leave the copies, and name them as what still quotes.",
+    help="With --version: keep the copies, and list them as still quoting the events.",
 )
 @click.option(
     "--no-usage",
     is_flag=True,
-    help="Erase the usage of model calls too, which otherwise stays: the bill without the words.",
+    help="Also erase the usage of model calls, which is otherwise kept.",
 )
 @_receipted
 @json_option
@@ -94,20 +96,20 @@ def erase(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Erase what a conversation says, for good.
+    """Erase a conversation's content permanently.
 
-    Payloads, blobs and everything derived from them go; the order of events, their types, the
-    usage of model calls and a receipt stay, and can be verified. A conversation that was erased
-    as a whole is listed by `list --status erased` alone. The receipt names what went along as it
-    copied what was to be erased (derived), and what repeats it still (quoted_by).
+    Payloads, blobs and everything derived from them are deleted. The order of events, their types,
+    the usage of model calls and a receipt remain, and can be verified. A conversation erased as a
+    whole is listed only by `list --status erased`. The receipt lists erased copies of the erased
+    events (derived), and remaining events that still repeat them (quoted_by).
 
-    With --user, every conversation of the user is erased, one after another; a run that was
-    interrupted is run again, and goes on.
+    With --user, all conversations of the user are erased, one after another; run an interrupted
+    command again to continue.
     """
     if (conversation is None) == (user_id is None):
         raise Failed("give a conversation, or --user for all of a user's")
     if tenant_id is not None and user_id is None:
-        raise Failed("--tenant-id is for --user")
+        raise Failed("--tenant-id requires --user")
     asked: dict[str, Any] = {
         "reason": reason,
         "requested_by": requested_by,
@@ -117,11 +119,11 @@ def erase(
     }
     if conversation is None:
         if chosen or no_derived:
-            raise Failed("--version and --no-derived are for one conversation, not for --user")
+            raise Failed("--version and --no-derived cannot be used with --user")
         _erase_user(target, user_id or "", tenant_id, asked, yes=yes, as_json=as_json)
         return
     if no_derived and not chosen:
-        raise Failed("--no-derived is for --version: erasing all leaves no copies")
+        raise Failed("--no-derived requires --version: erasing everything leaves no copies")
     with target.open_to_write() as store:
         stream = find_conversation(store, conversation)
         newest = store.get(stream).version
@@ -139,7 +141,7 @@ def erase(
     else:
         _tell(receipt)
     if missed := set(versions or ()).difference(receipt.versions):
-        note(f"nothing was left to erase of {_listed(ranges(sorted(missed)))}", "yellow")
+        note(f"already erased: {_listed(ranges(sorted(missed)))}", "yellow")
 
 
 def _erase_user(
@@ -167,20 +169,20 @@ def _erase_user(
     if done.kept_calls:
         say(f"the usage of {plural(done.kept_calls, 'model call')} is kept")
     if done.forks:
-        say(f"forks of others that have lost what they shared: {', '.join(map(str, done.forks))}")
+        say(f"other users' forks that lost shared events: {', '.join(map(str, done.forks))}")
 
 
 @contextmanager
 def no_file_left() -> Iterator[None]:
-    """Say what is to be done where a file of an output cannot be deleted."""
+    """Explain what to do if an output file cannot be deleted."""
     try:
         yield
     except OSError as error:
-        raise Failed(f"erased, but for a file: {error}; erase again once it can go") from error
+        raise Failed(f"erased, except a file: {error}; erase again when it can go") from error
 
 
 def _versions(stream: UUID, newest: int, chosen: Collection[range]) -> set[int] | None:
-    """Return the versions that were asked for, or None for all."""
+    """Return the requested versions, or None for all."""
     for each in chosen:
         if each[-1] > newest:
             raise Failed(f"there is no event {each[-1]}: the newest of {stream} is {newest}")
@@ -188,13 +190,13 @@ def _versions(stream: UUID, newest: int, chosen: Collection[range]) -> set[int] 
 
 
 def ask(question: str) -> None:
-    """Ask for a yes.
+    """Ask for confirmation.
 
     Raises:
-        Failed: It was a no, or nobody is there.
+        Failed: The answer was no, or stdin is not a terminal.
     """
     if not sys.stdin.isatty():
-        raise Failed("nobody is there to be asked: give --yes to erase without being asked")
+        raise Failed("stdin is not a terminal: use --yes to erase without confirmation")
     if not click.confirm(question, err=True):
         raise Failed("nothing was erased")
 
@@ -208,7 +210,10 @@ def _tell(receipt: ErasureReceipt) -> None:
     if receipt.derived:
         say(f"of these, as copies: {_quoting(receipt.derived)}")
     if receipt.quoted_by:
-        say(f"not erased, though they hold the same words: {_quoting(receipt.quoted_by)}", "yellow")
+        say(
+            f"not erased, although they contain the same text: {_quoting(receipt.quoted_by)}",
+            "yellow",
+        )
 
 
 def _quoting(found: Iterable[Quoting]) -> str:
@@ -223,7 +228,7 @@ def _listed(runs: Iterable[tuple[int, int]]) -> str:
 
 @click.command()
 @conversation_argument
-@click.option("--forks", is_flag=True, help="Purge the forks that share its events too.")
+@click.option("--forks", is_flag=True, help="Also purge the forks that share its events.")
 @_receipted
 @json_option
 @common
@@ -238,17 +243,17 @@ def purge(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Delete a conversation with its events, for good.
+    """Delete a conversation with its events permanently.
 
-    Headers, hashes, owner, title, usage and earlier receipts go too. What is left is a row of
-    `purges` with the conversation's id, when, why, and how many events went. `erase` is what
-    leaves the order of events and the usage.
+    Headers, hashes, owner, title, usage and earlier receipts are deleted too. A row of `purges`
+    remains, with the conversation's id, time, reason, and number of events. Use `erase` to keep the
+    order of events and the usage.
     """
     with target.open_to_write() as store:
         stream = find_conversation(store, conversation)
         if not yes:
             events = plural(store.get(stream).version, "event")
-            ask(f"Delete {stream} with its {events}, so that nothing is left, for good?")
+            ask(f"Delete {stream} with its {events} permanently, leaving nothing?")
         with no_file_left():
             receipt = store.purge(
                 stream,

@@ -1,7 +1,7 @@
-"""``eventstore verify`` and ``eventstore checkpoint``: nothing was altered, and nothing cut off.
+"""``eventstore verify`` and ``eventstore checkpoint``: detect altered and missing events.
 
-``checkpoint`` writes what every chain has come to, signed, to be kept outside; ``verify`` proves
-that nothing changed, also since a checkpoint.
+``checkpoint`` writes the current end of every chain, signed, to be stored elsewhere; ``verify``
+proves that nothing has changed, also since a checkpoint.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
     "output",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="A new file to write it to; by default stdout.",
+    help="A new file for the checkpoint; by default stdout.",
 )
 @click.option(
     "--key", "key_file", metavar="FILE", type=InputFile(), help="Sign it with this private key."
@@ -52,21 +52,21 @@ T = TypeVar("T")
     "--new-key",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Only make a key to sign with: FILE, and FILE.pub for --public-key.",
+    help="Only create a signing key: FILE, and FILE.pub for --public-key.",
 )
 @common
 def checkpoint(
     target: Target, output: Path | None, key_file: Path | None, new_key: Path | None
 ) -> None:
-    """Mark where every conversation stands.
+    """Record the current end of every conversation's hash chain.
 
-    What is written is for a later `eventstore verify --against`. Keep it, and the key, where
-    whoever can change the database cannot. Then it shows what the hash chains cannot: that last
-    events, whole conversations or all since a backup are gone.
+    The output is for a later `eventstore verify --against`. Store it, and the key, out of reach of
+    everybody who can change the database. It then reveals what the hash chains cannot: that the
+    last events, whole conversations or everything since a backup are missing.
     """
     if new_key is not None:
         if output is not None or key_file is not None:
-            raise Failed("--new-key makes a key and no checkpoint: give it alone")
+            raise Failed("--new-key creates a key and no checkpoint: use it without other options")
         _make_key(new_key)
         return
     with target.open() as store:
@@ -76,11 +76,14 @@ def checkpoint(
     if output is not None:
         say(f"checkpoint of {counts}: {output}")
     if made.signed_by is None:
-        note("it is not signed: with --key a change of the file would show", "yellow")
+        note(
+            "the checkpoint is not signed: use --key to make changes of the file detectable",
+            "yellow",
+        )
 
 
 def with_key(file: Path | None, use: Callable[[bytes | None], T]) -> T:
-    """Use the key of a file, if there is one; what is wrong with the key is told with the file."""
+    """Use the key in a file, if given; an error about the key names the file."""
     if file is None:
         return use(None)
     with file.open("rb") as opened:
@@ -98,11 +101,11 @@ def _make_key(path: Path) -> None:
         raise Failed(str(error)) from error
     known = Path(f"{path}.pub")
     if known.exists():
-        raise Failed(f"{known} is there already")
+        raise Failed(f"{known} already exists")
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(private)
     known.write_bytes(public)
-    say(f"made {path}, to be kept secret, and {known}, for verify --public-key")
+    say(f"created {path} (keep it secret) and {known} (for verify --public-key)")
 
 
 @click.command()
@@ -111,13 +114,13 @@ def _make_key(path: Path) -> None:
     "--against",
     metavar="FILE",
     type=InputFile(),
-    help="Also find what has gone since `eventstore checkpoint` wrote this file.",
+    help="Also find what is missing since `eventstore checkpoint` wrote this file.",
 )
 @click.option(
     "--public-key",
     metavar="FILE",
     type=InputFile(),
-    help="Refuse a checkpoint that is not signed by this key.",
+    help="Reject a checkpoint that is not signed by this key.",
 )
 @json_option
 @common
@@ -130,11 +133,11 @@ def verify(
 ) -> None:
     """Check that nothing was altered.
 
-    Recomputes the hash chain of a conversation, or of all, and compares. What is not as it was
-    written is listed with conversation and version, and the exit status is 1.
+    Recomputes the hash chain of a conversation, or of all, and compares it. Differences are listed
+    with conversation and version, and the exit status is then 1.
     """
     if public_key is not None and against is None:
-        raise Failed("--public-key is for a checkpoint: name it with --against")
+        raise Failed("--public-key is for a checkpoint: give it with --against")
     with target.open() as store, progress_bar("verifying") as meter:
         stream = None if conversation is None else _named(store, conversation)
         if against is None:
@@ -147,7 +150,7 @@ def verify(
                 ),
             )
     if against is not None and public_key is None:
-        note("whose checkpoint it is was not checked: give --public-key", "yellow")
+        note("the checkpoint's signature was not checked: use --public-key", "yellow")
     if as_json:
         print_document({"ok": found.ok, **asdict(found)})
     else:
@@ -161,7 +164,7 @@ def verify(
 
 
 def _named(store: EventStore, conversation: str) -> UUID:
-    # A whole id is not looked up: its row may be gone, which is what is to be found.
+    # A full id is not looked up: its row may be missing, which is what verify must find.
     try:
         return UUID(conversation)
     except ValueError:

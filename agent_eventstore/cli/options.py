@@ -1,6 +1,6 @@
-"""What commands share: which database, how a conversation is named, and the common options.
+"""Shared by the commands: the database, names of conversations, and the common options.
 
-The types of arguments take no value which would end in an error of Python or a driver.
+The argument types reject values that would cause an error of Python or a driver.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ _HEX_DIGITS = 32
 _AMBIGUOUS = 3
 
 _MOST = 2**53
-"""Neither a version nor a limit is above it, and both databases can count further."""
+"""The largest version or limit; both databases can count further."""
 
 
 class Number(click.IntRange):
-    """An integer that is no larger than any that there is."""
+    """An integer, at most `_MOST`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number."""
@@ -74,7 +74,7 @@ class Number(click.IntRange):
 
 
 class Versions(click.ParamType):  # type: ignore[type-arg] # click 8.1 takes no argument
-    """A version, or versions from one to another, both included, as in ``5-9``."""
+    """A version, or an inclusive range of versions as in ``5-9``."""
 
     name = "versions"
 
@@ -94,7 +94,7 @@ class Versions(click.ParamType):  # type: ignore[type-arg] # click 8.1 takes no 
 
 
 class Seconds(click.FloatRange):
-    """A time in seconds that ends."""
+    """A finite time in seconds."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -107,12 +107,12 @@ class Seconds(click.FloatRange):
 
 
 class ServerUrl(click.ParamType):  # type: ignore[type-arg] # click 8.1 takes no argument
-    """The address of a server that speaks HTTP."""
+    """The URL of an HTTP server."""
 
     name = "url"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the address as it was given."""
+        """Return the URL unchanged."""
         address = str(value)
         with suppress(ValidationError):
             _HTTP.validate_python(address)
@@ -122,7 +122,7 @@ class ServerUrl(click.ParamType):  # type: ignore[type-arg] # click 8.1 takes no
 
 
 class InputFile(click.Path):
-    """A file that is there and ends: no pipe, which can be read only once, and no device."""
+    """An existing regular file: no pipe, which can be read only once, and no device."""
 
     def __init__(self, *, folders: bool = False) -> None:
         super().__init__(exists=True, dir_okay=folders, readable=True, path_type=Path)
@@ -131,13 +131,13 @@ class InputFile(click.Path):
         """Return the file's path."""
         path = Path(super().convert(value, param, ctx))  # type: ignore[arg-type]
         if not path.is_file() and not path.is_dir():
-            self.fail(f"{path} is not a file: save what it gives to one", param, ctx)
+            self.fail(f"{path} is not a regular file: save its content to one", param, ctx)
         return path
 
 
 @dataclass(slots=True)
 class Target:
-    """The database that a command works on; ``by_hand`` if it was named on the command line."""
+    """The database of a command; ``by_hand`` if it was named on the command line."""
 
     named: str | None = field(repr=False)
     by_hand: bool = False
@@ -147,22 +147,24 @@ class Target:
 
     @property
     def url(self) -> str:
-        """The URL, or the default one."""
+        """The given URL, or the default."""
         return self.named or DEFAULT_URL
 
     def keys(self, *, create: bool = False) -> DirectoryKeys | None:
-        """Return the keys of sealed conversations, if any were named.
+        """Return the keys of sealed conversations, if any were given.
 
         Raises:
-            Failed: There is no such directory, and none is created; or a wrapping key is none; or
-                what seals is not installed.
+            Failed: The directory does not exist and is not created, a wrapping key is invalid, or
+                the encryption package is not installed.
         """
         if self.key_directory is None:
             if self.key_files:
-                raise Failed(f"--key-file is for --keys{_KEYS_HINT}: name their directory")
+                raise Failed(f"--key-file requires --keys{_KEYS_HINT}, the directory of the keys")
             return None
         if not create and not self.key_directory.is_dir():
-            raise Failed(f"there is no directory of keys {self.key_directory} (--keys{_KEYS_HINT})")
+            raise Failed(
+                f"the key directory {self.key_directory} does not exist (--keys{_KEYS_HINT})"
+            )
         if find_spec("cryptography") is None:
             raise Failed("--keys needs the extra: pip install 'agent-eventstore[encryption]'")
         try:
@@ -171,22 +173,22 @@ class Target:
             raise Failed(f"--key-file: {error}") from error
 
     def open(self) -> EventStore:
-        """Open a store that exists; its schema is left as it is.
+        """Open an existing store without changing its schema.
 
         Raises:
-            Failed: There is no such file; none is created.
+            Failed: The file does not exist; it is not created.
             StoreUnavailable: See `EventStore.open`.
         """
         self.require_file()
         return EventStore.open(self.url, migrate=False, read_only=self.read_only, keys=self.keys())
 
     def open_to_write(self) -> EventStore:
-        """Open a store that exists, in order to change it."""
+        """Open an existing store for writing."""
         self._refuse_read_only()
         return self.open()
 
     def create(self, redact: Redactor | None = None) -> EventStore:
-        """Open a store; create it, or upgrade its schema, where that is needed."""
+        """Open a store; create it, or upgrade its schema, if needed."""
         self._refuse_read_only()
         return EventStore.open(self.url, redact=redact, keys=self.keys(create=True))
 
@@ -203,13 +205,13 @@ class Target:
         path = file_of(url)
         if path is not None and not path.startswith("file:") and not Path(path).exists():
             raise Failed(
-                f"there is no database file {path}: name another with --db, or make one with "
-                "`eventstore import` or `eventstore db upgrade`"
+                f"the database file {path} does not exist: name another with --db, or create it "
+                "with `eventstore import` or `eventstore db upgrade`"
             )
 
 
 def configure(verbose: bool) -> None:
-    """Send the library's logs to stderr: warnings, or with ``verbose`` everything."""
+    """Send the library's logs to stderr: warnings, or everything with ``verbose``."""
     handler = StderrHandler()
     for name in ("eventstore", "projections", "agent_eventstore"):
         logger = logging.getLogger(name)
@@ -218,7 +220,7 @@ def configure(verbose: bool) -> None:
 
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command its `Target`, and the global options, since many write them at the end."""
+    """Give a command its `Target`, and the global options, because many users write them last."""
     command = click.make_pass_decorator(Target)(command)
     command = click.option(
         "-v",
@@ -226,9 +228,9 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
         is_flag=True,
         expose_value=False,
         callback=_take_verbose,
-        help="Show on stderr what is going on.",
+        help="Show log messages on stderr.",
     )(command)
-    # Errors name it, and it is tried where the command was typed.
+    # Accepted here too, because users try it after the command.
     command = click.option(
         "--read-only",
         is_flag=True,
@@ -264,7 +266,7 @@ conversation_argument = click.argument("conversation", metavar="CID")
 
 
 def limit_option(default: int | None, what: str) -> Callable[[Command], Command]:
-    """Return the option that limits how many of something are listed."""
+    """Return an option that limits the number of listed items."""
     return click.option(
         "--limit",
         type=Number(min=1),
@@ -275,12 +277,12 @@ def limit_option(default: int | None, what: str) -> Callable[[Command], Command]
 
 
 def find_conversation(store: EventStore, named: str) -> UUID:
-    """Return the conversation of this id or key, or the one whose id begins so.
+    """Return the conversation with this id, key, or start of an id.
 
-    A key of a tenant's is written ``TENANT/KEY``.
+    A key with a tenant is written ``TENANT/KEY``.
 
     Raises:
-        Failed: There is none, or several conversations' ids begin so.
+        Failed: There is no such conversation, or several ids start like this.
     """
     found_by_key = _by_key(store, named)
     if found_by_key is not None:
@@ -288,24 +290,24 @@ def find_conversation(store: EventStore, named: str) -> UUID:
     digits = named.replace("-", "").lower()
     if not digits or len(digits) > _HEX_DIGITS or set(digits) - set("0123456789abcdef"):
         raise Failed(
-            f"there is no conversation with the key {named!r}: give a key, a UUID or how it "
-            "begins; `eventstore list` shows those there are"
+            f"there is no conversation with the key {named!r}: give a key, a UUID or the start of "
+            "one; `eventstore list` shows the existing ones"
         )
     first = int(digits.ljust(_HEX_DIGITS, "0"), 16)
     after = UUID(int=first - 1) if first else None
     page = store.list(after=after, limit=_AMBIGUOUS + 1)
     found = [info.conversation_id for info in page if info.conversation_id.hex.startswith(digits)]
     if not found:
-        raise Failed(f"there is no conversation {named}: `eventstore list` shows those there are")
+        raise Failed(f"there is no conversation {named}: `eventstore list` shows the existing ones")
     if len(found) > 1:
         few = ", ".join(map(str, found[:_AMBIGUOUS]))
         more = ", ..." if len(found) > _AMBIGUOUS else ""
-        raise Failed(f"{named!r} begins the ids of several conversations: {few}{more}")
+        raise Failed(f"{named!r} is the start of several conversations' ids: {few}{more}")
     return found[0]
 
 
 def _by_key(store: EventStore, named: str) -> UUID | None:
-    """Return the conversation of a key, if there is one."""
+    """Return the conversation with a key, or None."""
     tenant, slash, key = named.partition("/")
     asked: list[tuple[str, str | None]] = [(named, None)] if named else []
     asked += [(key, tenant)] if slash and tenant and key else []

@@ -1,7 +1,7 @@
-"""How every command ends: its exit status, and one clear line for what went wrong.
+"""How every command ends: with an exit status, and one clear line about an error.
 
-Errors that this project raises on purpose, and wrong use, give status 2 and one line on stderr. An
-interrupt gives 130 and a closed pipe 141, as for any program that these signals end.
+Errors that this project raises deliberately, and wrong usage, exit with status 2 and one line on
+stderr. An interrupt exits with 130 and a closed pipe with 141, as usual for these signals.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ FOUND = 1
 """Exit status: the check found something."""
 
 WRONG_USE = 2
-"""Exit status: wrong use, or something is missing."""
+"""Exit status: wrong usage, or something is missing."""
 
 _INTERRUPTED = 130
 _CLOSED_PIPE = 141
 
 
 class Failed(click.ClickException):
-    """The command cannot be carried out; the message says why, in one line."""
+    """The command cannot run; the message says why, in one line."""
 
     exit_code = WRONG_USE
 
 
 def found_something() -> NoReturn:
-    """End the command with the status that tells that its check found something."""
+    """End the command with the exit status for a check that found something."""
     raise click.exceptions.Exit(FOUND)
 
 
 class Program(click.Group):
-    """The outermost group, which turns whatever ends a command into an exit status."""
+    """The top-level group, which converts whatever ends a command into an exit status."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order in which one meets them."""
+        """Return the commands in the order in which they were added."""
         return list(self.commands)
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> NoReturn:
         """Run a command and exit."""
         _open_streams()
         for stream in (sys.stdout, sys.stderr):
-            # What a terminal cannot show must not be an error.
+            # A character that a terminal cannot show must not be an error.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
         options["standalone_mode"] = False
@@ -76,25 +76,25 @@ class Program(click.Group):
             click.echo(_line(error), err=True)
             try:
                 sys.stdout.flush()
-            except OSError:  # it is what could not be written
+            except OSError:  # stdout itself is what failed
                 _silence_stdout()
             sys.exit(WRONG_USE)
         sys.exit(status if isinstance(status, int) else 0)
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
-        """Read the options; ``--help`` writes here."""
+        """Parse the options; ``--help`` is printed here."""
         with _closed_pipe_ends_quietly():
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was named."""
+        """Run the named command."""
         with _closed_pipe_ends_quietly():
             return super().invoke(ctx)
 
 
 @contextmanager
 def _closed_pipe_ends_quietly() -> Iterator[None]:
-    # Before click sees it, which would end with the status of a check that found something.
+    # Before click sees the error: it would exit with the status of a check that found something.
     try:
         yield
     except BrokenPipeError as error:
@@ -114,18 +114,18 @@ def _line(error: Exception) -> str:
 
 
 def _open_streams() -> None:
-    """Open what the caller has closed, lest a database is opened in its place and written to."""
+    """Open closed standard streams, so that a database file does not get their descriptors."""
     closed = sys.stdout is None
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))
     if closed:
-        click.echo(f"{NAME}: stdout is closed: there is nowhere to write to", err=True)
+        click.echo(f"{NAME}: stdout is closed", err=True)
         sys.exit(WRONG_USE)
 
 
 def _refuse_bytes(arguments: Sequence[str]) -> None:
-    """Refuse arguments that no database can keep as text, but for names of files."""
+    """Refuse arguments that a database cannot store as text, except names of existing files."""
     for place, argument in enumerate(arguments, start=1):
         try:
             argument.encode()
@@ -137,7 +137,7 @@ def _refuse_bytes(arguments: Sequence[str]) -> None:
 
 
 def _silence_stdout() -> None:
-    # The interpreter flushes stdout when it exits, and would complain of the pipe once more.
+    # The interpreter flushes stdout on exit, and would report the closed pipe again.
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

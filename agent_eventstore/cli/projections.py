@@ -1,6 +1,6 @@
-"""``eventstore projections``: how the read models stand, rebuilding them, keeping them warm.
+"""``eventstore projections``: status of the read models, rebuilding, and keeping them caught up.
 
-With ``--projections`` these commands fold a product's own projections too.
+With ``--projections`` these commands also fold a product's own projections.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ __all__ = ["ENTRY_POINTS", "compared", "projections", "projections_option", "reb
 
 
 ENTRY_POINTS = "eventstore.projections"
-"""The group of entry points: each names a projection, several of them, or a `ProjectionSet`."""
+"""The entry point group: each entry is a projection, several of them, or a `ProjectionSet`."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def projections_option(command: Command) -> Command:
-    """Give a command the option, and hand it the `ProjectionSet` as ``projection_set``."""
+    """Add the option to a command, which gets the `ProjectionSet` as ``projection_set``."""
     return click.option(
         "--projections",
         "projection_set",
         metavar="MODULE:NAME",
         multiple=True,
         callback=lambda _context, _option, places: _found(places),
-        help="A product's own projections, beside those of installed packages' entry points.",
+        help="A product's own projections, in addition to those of entry points.",
     )(command)
 
 
@@ -87,7 +87,7 @@ def _imported(place: str) -> Any:
     module, _, name = place.partition(":")
     if not module or not name:
         raise Failed(f"--projections takes MODULE:NAME, not {place!r}")
-    # As python -m does: a product's modules lie where its commands are given.
+    # Like python -m: a product's modules are often in the current directory.
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
@@ -98,7 +98,7 @@ def _imported(place: str) -> Any:
 
 
 def _own(found: Any, place: str) -> Iterator[Projection]:
-    """Yield what was named: of a set, what it has beside this package's."""
+    """Yield the named projections; of a set, those that are not this package's."""
     if isinstance(found, ProjectionSet):
         yield from found.own
     elif isinstance(found, list | tuple):
@@ -120,11 +120,11 @@ def projections() -> None:
 @json_option
 @common
 def status(target: Target, projection_set: ProjectionSet, as_json: bool) -> None:
-    """Show how each projection stands.
+    """Show the status of each projection.
 
-    Its version, its generation, how many conversations are behind, with how many events, and for
-    how long. Being behind is not a fault: a read catches up what it is asked for. Below stand the
-    conversations that cannot be folded, and who holds the feed back.
+    Shows its version, its generation, how many conversations are behind, by how many events, and
+    for how long. Being behind is not a fault: a read catches up the conversation it needs. Below
+    are the conversations that cannot be folded, and what holds the feed back.
     """
     with target.open() as store:
         found = status_of(store, projection_set)
@@ -147,10 +147,14 @@ def status(target: Target, projection_set: ProjectionSet, as_json: bool) -> None
     type=Number(min=1, max=64),
     default=1,
     show_default=True,
-    help="How many processes fold.",
+    help="The number of folding processes.",
 )
-@click.option("--skip-broken", is_flag=True, help="Set aside what cannot be folded, and go on.")
-@click.option("--diff", is_flag=True, help="Compare with a fresh fold, and change nothing.")
+@click.option(
+    "--skip-broken",
+    is_flag=True,
+    help="Set aside conversations that cannot be folded, and continue.",
+)
+@click.option("--diff", is_flag=True, help="Compare with a fresh fold, without changing anything.")
 @projections_option
 @json_option
 @common
@@ -163,10 +167,10 @@ def rebuild(
     diff: bool,
     as_json: bool,
 ) -> None:
-    """Fold all events anew into new tables, and make them the live ones.
+    """Fold all events again into new tables, and make these live.
 
-    Reads go on meanwhile. A rebuild that was interrupted goes on where it stopped. With --diff the
-    rows that differ are listed, and the exit status is 1 if there are any. It is 1 as well if
+    Reads continue meanwhile. An interrupted rebuild continues where it stopped. With --diff, the
+    rows that differ are listed, and the exit status is 1 if there are any. It is also 1 if
     --skip-broken has set a conversation aside.
     """
     projection_set.named(names)
@@ -223,14 +227,14 @@ def _show_differences(
 
 
 def rebuilt(report: RebuildReport) -> str:
-    """Return what a rebuild did as a sentence."""
+    """Return a sentence about a rebuild."""
     done = f"{plural(report.conversations, 'conversation')}, {plural(report.events, 'event')}"
     rate = f" ({report.events / report.seconds:,.0f} events/s)" if report.events else ""
     return f"rebuilt {', '.join(report.projections)}: {done} in {report.seconds:.2f} s{rate}"
 
 
 def compared(report: DiffReport) -> str:
-    """Return the result of a comparison as a sentence."""
+    """Return a sentence about a comparison."""
     seen = f"{plural(report.conversations, 'conversation')}, {plural(report.rows, 'row')} compared"
     if report.ok:
         return f"{seen}: no difference"
@@ -238,13 +242,13 @@ def compared(report: DiffReport) -> str:
 
 
 @projections.command("run")
-@click.option("--once", is_flag=True, help="End when nothing is behind.")
+@click.option("--once", is_flag=True, help="Exit when nothing is behind.")
 @projections_option
 @common
 def run(target: Target, projection_set: ProjectionSet, once: bool) -> None:
-    """Keep every projection warm, until it is stopped.
+    """Keep every projection caught up, until stopped.
 
-    Several may run, on several machines, without doing anything twice.
+    Several workers may run, also on several machines, without doubling work.
     """
     stop = threading.Event()
 

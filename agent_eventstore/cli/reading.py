@@ -1,4 +1,4 @@
-"""The commands that read: the list of conversations, and the views of one or of all."""
+"""The reading commands: the list of conversations, and the views of one or all of them."""
 
 from __future__ import annotations
 
@@ -52,10 +52,12 @@ __all__ = ["events", "list_conversations", "search", "timeline", "tools", "usage
 
 
 @click.command("list")
-@click.option("--tenant-id", metavar="ID", help="Only this tenant's.")
-@click.option("--user-id", metavar="ID", help="Only this user's.")
+@click.option("--tenant-id", metavar="ID", help="Only this tenant's conversations.")
+@click.option("--user-id", metavar="ID", help="Only this user's conversations.")
 @click.option(
-    "--status", type=click.Choice(get_args(ConversationStatus)), help="Only those of this status."
+    "--status",
+    type=click.Choice(get_args(ConversationStatus)),
+    help="Only conversations with this status.",
 )
 @limit_option(50, "conversations")
 @json_option
@@ -68,9 +70,9 @@ def list_conversations(
     limit: int,
     as_json: bool,
 ) -> None:
-    """List conversations, the latest active first."""
+    """List conversations, most recently active first."""
     with target.open() as store:
-        # One more than is shown tells whether there are more.
+        # One more than shown, to detect whether there are more.
         found = Views(store).conversations(
             tenant_id=tenant_id, user_id=user_id, status=status, limit=limit + 1
         )
@@ -83,7 +85,7 @@ def list_conversations(
 
 
 class EventType(click.Choice[str]):
-    """A type of the catalogue, or any name that could be a product's own."""
+    """A built-in event type, or any name that could be a product's own type."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the type."""
@@ -92,14 +94,16 @@ class EventType(click.Choice[str]):
 
 @click.command()
 @conversation_argument
-@click.option("--after", metavar="VERSION", type=Number(min=0), default=0, help="Only later ones.")
+@click.option(
+    "--after", metavar="VERSION", type=Number(min=0), default=0, help="Only later events."
+)
 @click.option(
     "--type",
     "types",
     multiple=True,
     type=EventType([each.type for each in EVENT_TYPES]),
     metavar="TYPE",
-    help="Only of this type; may be repeated.",
+    help="Only events of this type; may be repeated.",
 )
 @limit_option(None, "events")
 @json_option
@@ -112,10 +116,9 @@ def events(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """List the events of a conversation.
+    """List the events of a conversation, as recorded.
 
-    What happened, as it was written. With --json each event comes with its whole payload and
-    envelope.
+    With --json, each event includes its whole payload and envelope.
     """
     with target.open() as store:
         recorded = store.read(find_conversation(store, conversation), after=after)
@@ -136,7 +139,7 @@ def events(
     default=0,
     help="Only items that began or changed later.",
 )
-@click.option("--full", is_flag=True, help="Whole texts instead of their beginnings.")
+@click.option("--full", is_flag=True, help="Show full texts instead of their beginnings.")
 @limit_option(None, "items")
 @json_option
 @common
@@ -145,8 +148,8 @@ def timeline(
 ) -> None:
     """Show a conversation as a user interface would.
 
-    Messages, answers, tool calls and errors of the active branch, in order; what is long, by its
-    beginning. Below stands where there are alternatives, and which one is shown.
+    Messages, answers, tool calls and errors of the active branch, in order; long texts are
+    shortened. Below, the alternatives are listed, with the one that is shown.
     """
     with target.open() as store:
         stream = find_conversation(store, conversation)
@@ -161,7 +164,7 @@ def timeline(
 
 
 def _alternatives(point: BranchPoint) -> str:
-    """Return what there is besides what is shown, by version."""
+    """Return a sentence about a point's alternatives, by version."""
     shown_at = [at for at, each in enumerate(point.alternatives, start=1) if each.active]
     named = ", ".join(
         f"[{each.version}]" if each.active else str(each.version) for each in point.alternatives
@@ -185,13 +188,13 @@ def search(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Find messages of all conversations, the best first.
+    """Find messages in all conversations, best first.
 
-    All words of TEXT must stand in a message, those in "quotes" one after the other; be* is the
-    beginning of a word.
+    A message must contain all words of TEXT, and those in "quotes" in this order; be* matches words
+    that begin with be.
     """
     with target.open() as store:
-        # One more than is shown tells whether there are more.
+        # One more than shown, to detect whether there are more.
         found = Views(store).search(text, tenant_id=tenant_id, user_id=user_id, limit=limit + 1)
         _tell_of_set_aside(store, SEARCH)
     if as_json:
@@ -207,7 +210,7 @@ def search(
     type=click.Choice(get_args(UsageBy)),
     default="model",
     show_default=True,
-    help="What to add up by.",
+    help="The grouping of the totals.",
 )
 @click.option("--conversation", metavar="CID", help="Only this conversation.")
 @click.option("--tenant-id", metavar="ID", help="Only this tenant's conversations.")
@@ -222,10 +225,10 @@ def usage(
     user_id: str | None,
     as_json: bool,
 ) -> None:
-    """Add up tokens, cost, latency and errors.
+    """Show totals of tokens, cost, latency and errors.
 
-    Tokens are those that the provider reported; a ~ marks estimates where it reported none. Prompts
-    that were both counted before sending and reported are compared below, with the error.
+    Tokens are as reported by the provider; a ~ marks estimates if it reported none. Prompts that
+    were both counted before sending and reported are compared below, with the error.
     """
     with target.open() as store:
         stream = None if conversation is None else find_conversation(store, conversation)
@@ -248,7 +251,10 @@ def usage(
 @click.argument("conversation", metavar="[CID]", required=False)
 @click.option("--tool", metavar="NAME", help="Only calls of this tool.")
 @click.option(
-    "--status", type=click.Choice(TOOL_STATUSES), metavar="STATUS", help="Only in this status."
+    "--status",
+    type=click.Choice(TOOL_STATUSES),
+    metavar="STATUS",
+    help="Only calls with this status.",
 )
 @limit_option(100, "calls")
 @json_option
@@ -261,10 +267,10 @@ def tools(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Audit tool calls, the newest first.
+    """Audit tool calls, newest first.
 
-    With arguments, outcome and time of each. A status is requested, running, success, failed,
-    skipped, denied, not_started or outcome_unknown.
+    With the arguments, outcome and duration of each. A status is requested, running, success,
+    failed, skipped, denied, not_started or outcome_unknown.
     """
     with target.open() as store:
         stream = None if conversation is None else find_conversation(store, conversation)
@@ -281,7 +287,7 @@ def tools(
 
 
 def _tell_of_set_aside(store: EventStore, projection: Projection) -> None:
-    """Say of how many conversations the newest events are missing."""
+    """Warn about conversations whose newest events are missing from a projection."""
     with store.reading() as connection:
         failed = noted(connection, [find_live(connection, projection)])
     if count := len({each.conversation_id for each in failed}):
@@ -298,7 +304,7 @@ _ID_CELLS = 36
 
 
 def _search_table(hits: Sequence[SearchHit]) -> Table:
-    """Return the messages, each under its conversation's id, which stands whole, to be copied."""
+    """Return a table of messages, each below its conversation's full id, which can be copied."""
     found = flexible("conversation and message")
     found.min_width = _ID_CELLS
     table = grid(found, fixed("role"), number("#"))

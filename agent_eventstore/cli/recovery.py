@@ -1,4 +1,4 @@
-"""``eventstore recover``: end what processes left open when they died."""
+"""``eventstore recover``: ends work that processes left open when they died."""
 
 from __future__ import annotations
 
@@ -39,19 +39,21 @@ __all__ = ["recover", "sealed_table"]
 
 @click.command()
 @click.argument("conversation", metavar="[CID]", required=False)
-@click.option("--dry-run", is_flag=True, help="Change nothing; status 1 if something is open.")
-@click.option("--take-over", is_flag=True, help="Also what sessions have open that live.")
+@click.option(
+    "--dry-run", is_flag=True, help="Change nothing; exit with status 1 if anything is open."
+)
+@click.option("--take-over", is_flag=True, help="Also end the work of live sessions.")
 @json_option
 @common
 def recover(
     target: Target, conversation: str | None, dry_run: bool, take_over: bool, as_json: bool
 ) -> None:
-    """End what a crash left open.
+    """End the work that a crash left open.
 
-    Model calls, tool calls, turns and the session that a process left open when it died are ended
-    as what they are: interrupted, never started, or of unknown outcome. No tool runs. Without CID
-    every conversation with open work is recovered. What a session has open whose process lives is
-    left to it, unless it is to be taken over; then that process is shut out.
+    Model calls, tool calls, turns and the session that a dead process left open are ended with
+    their actual state: interrupted, never started, or of unknown outcome. No tool runs. Without CID
+    every conversation with open work is recovered. The work of a live process is left to it, unless
+    it is taken over, which locks that process out.
     """
     open_ones = 0
 
@@ -73,8 +75,8 @@ def recover(
             except ConversationInUse as error:
                 raise Failed(
                     f"conversation {stream} is in use by {error.who} since "
-                    f"{error.since:%Y-%m-%d %H:%M:%S} UTC: wait until it is closed, or end what it "
-                    "has open with --take-over"
+                    f"{error.since:%Y-%m-%d %H:%M:%S} UTC: wait until it is closed, or end its "
+                    "open work with --take-over"
                 ) from error
     found = [each for each in found if each.sealed]
     if as_json:
@@ -87,7 +89,7 @@ def recover(
 
 def _show(found: Sequence[Recovery], dry_run: bool, *, in_use: bool) -> None:
     if not found:
-        said = "nothing to end: what is open is in use" if in_use else "nothing was left open"
+        said = "nothing to end: all open work is in use" if in_use else "nothing was left open"
         say(said, "green")
     for recovery in found:
         sealed = plural(len(recovery.sealed), "event")
@@ -99,11 +101,11 @@ def _show(found: Sequence[Recovery], dry_run: bool, *, in_use: bool) -> None:
             say(f"call {each.call_id} was declared idempotent: it may be executed again{key}")
         if recovery.found.tasks:
             waiting = plural(len(recovery.found.tasks), "task")
-            say(f"{waiting} in the queue: a Scheduler that opens it again goes on with them")
+            say(f"{waiting} in the queue: a Scheduler that opens it again continues them")
 
 
 def sealed_table(recovery: Recovery) -> Table:
-    """Return what a recovery has sealed, as a table."""
+    """Return a table of the events with which a recovery ended open work."""
     table = grid(fixed("turn"), fixed("left open"), flexible("what"), fixed("ended as"))
     for event in recovery.sealed:
         kind, what, status = _row(recovery.found, event)

@@ -1,6 +1,6 @@
-"""The tables of the command line: what the library returns, for people to read.
+"""The tables of the command line, which show the library's results to people.
 
-A list of a conversation's events has one line for any event (`brief`).
+A list of events has one line for each event (`brief`).
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ _KINDS = _ROLES | {"error": "red", "erased": "dim", "tool": "yellow"}
 
 
 def brief(event: RecordedEvent) -> str:
-    """Return what an event says, in short; it may have line breaks and be long."""
+    """Return a short text for an event; it may have line breaks and be long."""
     return "(erased)" if event.data is None else _said(event.data) or _told(event.data)
 
 
 def _said(data: EventData) -> str:
-    """Return what people, models and tools said."""
+    """Return the text of an event of people, models or tools; empty for any other event."""
     match data:
         case UserMessage():
             return text_of(data.parts) or sections_text(data.sections)
@@ -119,7 +119,7 @@ def _said(data: EventData) -> str:
 
 
 def _told(data: EventData) -> str:
-    """Return what the other events tell; those without a form of their own, as JSON."""
+    """Return a short text for any other event; as JSON if its type has no own form."""
     match data:
         case LlmRequest():
             counted = "" if data.counted_tokens is None else plural(data.counted_tokens, "token")
@@ -161,7 +161,7 @@ def _told(data: EventData) -> str:
 
 
 def conversations_table(entries: Sequence[ConversationEntry]) -> Table:
-    """Return the directory; each id stands whole under its title, to be copied."""
+    """Return the directory; each id is shown in full below the title, so that it can be copied."""
     columns = [flexible("conversation"), fixed("mode"), number("events"), fixed("last activity")]
     columns[0].min_width = _ID_CELLS
     owned = any(entry.user_id for entry in entries)
@@ -186,7 +186,7 @@ def conversations_table(entries: Sequence[ConversationEntry]) -> Table:
 
 
 def events_table(events: Iterable[RecordedEvent]) -> Table:
-    """Return events, one line each if there is room."""
+    """Return a table of events, one line each if the width suffices."""
     table = grid(number("#"), fixed("time (UTC)"), fixed("turn"), fixed("type"), flexible("what"))
     for event in events:
         table.add_row(
@@ -200,7 +200,7 @@ def events_table(events: Iterable[RecordedEvent]) -> Table:
 
 
 def timeline_table(items: Sequence[TimelineItem], *, full: bool = False) -> Table:
-    """Return what a user interface would show; texts in short unless ``full``."""
+    """Return a table of timeline items; texts are shortened unless ``full``."""
     table = grid(
         number("#"),
         fixed("turn"),
@@ -233,9 +233,9 @@ def _item_lines(item: TimelineItem, full: bool) -> list[Text]:
 
 
 def usage_table(totals: Sequence[UsageTotal], by: str) -> Table:
-    """Return usage by group; ``~`` marks tokens that were estimated, where none were reported.
+    """Return a table of usage by group; ``~`` marks estimates of tokens that were not reported.
 
-    Days, turns and steps come in their order; the beginnings of ids tell conversations apart.
+    Days, turns and steps are in order; conversations are shown by the start of their id.
     """
     columns = (number("calls"), number("errors"), number("prompt"), number("cached"))
     more = (number("completion"), number("cost"), number("latency"))
@@ -255,7 +255,7 @@ def usage_table(totals: Sequence[UsageTotal], by: str) -> Table:
 
 
 def estimates_table(totals: Sequence[UsageTotal], by: str) -> Table | None:
-    """Return estimated beside reported prompt tokens, of calls that have both; None without any."""
+    """Compare estimated with reported prompt tokens of calls that have both; None without any."""
     if not any(total.compared_calls for total in totals):
         return None
     columns = (number("calls"), number("estimated"), number("reported"), number("error"))
@@ -281,7 +281,7 @@ def _by_name(totals: Sequence[UsageTotal], by: str) -> list[tuple[str, UsageTota
 
 
 def _conversation(key: str | None) -> UUID | None:
-    """Return the conversation that a key of turns, steps, calls or conversations begins with."""
+    """Return the conversation id that a usage key begins with, or None."""
     try:
         return UUID((key or "").partition("/")[0])
     except ValueError:
@@ -306,7 +306,7 @@ def _tokens(reported: int | None, estimated: int | None) -> str:
 
 
 def tools_table(calls: Sequence[ToolCallRow], *, one_conversation: bool) -> Table:
-    """Return the audit of tool calls; of several conversations, with how their ids begin."""
+    """Return a table of tool calls; for several conversations, with the start of their ids."""
     columns = [number("call"), flexible("tool and arguments"), fixed("status"), number("took")]
     columns += [flexible("result")]
     ids = _short_ids({each.conversation_id for each in calls})
@@ -329,7 +329,7 @@ def tools_table(calls: Sequence[ToolCallRow], *, one_conversation: bool) -> Tabl
 
 
 def _short_ids(ids: set[UUID]) -> Mapping[UUID, str]:
-    """Return beginnings of ids, cut at a hyphen where that tells them apart."""
+    """Return the shortest starts of ids, cut at a hyphen, that are all different."""
     for length in (8, 13, 18, 23):
         short = {each: str(each)[:length] for each in ids}
         if len(set(short.values())) == len(ids):
@@ -338,7 +338,7 @@ def _short_ids(ids: set[UUID]) -> Mapping[UUID, str]:
 
 
 def problems_table(problems: Sequence[Problem]) -> Table:
-    """Return what a verification found."""
+    """Return a table of a verification's problems."""
     table = grid(
         fixed("conversation"), number("version"), fixed("problem"), flexible("detail", fold=True)
     )
@@ -350,7 +350,7 @@ def problems_table(problems: Sequence[Problem]) -> Table:
 
 
 def status_table(statuses: Sequence[ProjectionStatus]) -> Table:
-    """Return how each projection stands."""
+    """Return a table of the state of each projection."""
     columns = (number("version"), number("generation"), number("behind"))
     table = grid(fixed("projection"), *columns, wrapped("lag"), wrapped("rebuild"))
     for each in statuses:
@@ -373,7 +373,7 @@ def status_table(statuses: Sequence[ProjectionStatus]) -> Table:
 
 
 def differences_table(differences: Sequence[Difference]) -> Table:
-    """Return the rows that differ, one line for each column."""
+    """Return a table of differing rows, one line for each column."""
     values = (flexible("live", fold=True), flexible("rebuilt", fold=True))
     table = grid(fixed("table"), flexible("row", fold=True), fixed("column"), *values)
     for each in differences:

@@ -1,6 +1,6 @@
 """The messages[] view for people: its messages, its budget as a bar, and its ledger as a table.
 
-Everything is told in words and characters; colours only repeat it.
+All information is in words and characters; colours only repeat it.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _LEVELS = ("full", "shortened", "facts", "dropped")
 _LONGEST_BAR = 60  # cells
 _FRONT = ("system", "notebook")
 EXPLAINED = (
-    "An entry is one message, or an answer of the model with the results of its tool calls. Where "
-    "only facts are left, one message, the digest, tells them. All texts stay whole in the "
-    "events of the first column: `eventstore events CID --json`."
+    "An entry is one message, or an answer of the model with the results of its tool calls. The "
+    "digest is one message with the facts of all entries of which nothing else is left. The full "
+    "texts are in the events of the first column: `eventstore events CID --json`."
 )
-"""What the ledger's words mean."""
+"""Explains the ledger's terms."""
 
 
 def messages_table(view: ContextView, *, full: bool = False) -> Table:
-    """Return the messages of a request in any format; contents in short unless ``full``."""
+    """Return the messages of a request in any format; contents are shortened unless ``full``."""
     table = grid(number("#"), fixed("role"), flexible("content", fold=full))
     apart = [] if view.system is None else [{"role": "system", "content": view.system}]
     for place, message in enumerate((*apart, *view.messages), start=1 - len(apart)):
@@ -69,7 +69,7 @@ def messages_table(view: ContextView, *, full: bool = False) -> Table:
 
 
 def _said(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what a message says, piece by piece, each with its style."""
+    """Yield the pieces of a message's content, each with its style."""
     content = message.get("content", message.get("parts"))
     if isinstance(content, str):
         yield content, ""
@@ -87,7 +87,7 @@ def _said(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _part(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield a content part, or an item of a format that has no roles."""
+    """Yield a content part, or an item of a format without roles."""
     match part.get("type"):
         case "tool_use" | "function_call":
             given = part.get("arguments", part.get("input"))
@@ -101,7 +101,7 @@ def _part(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def context_summary(view: ContextView) -> str:
-    """Return a line on the size of a request, and one on what became of the history."""
+    """Return a line on the size of a request, and one on how much of the history it includes."""
     tokens = plural(view.tokens.tokens, "token")
     if view.usage is not None:
         tokens = f"{tokens} of at most {count(view.usage.budget)}"
@@ -109,20 +109,20 @@ def context_summary(view: ContextView) -> str:
     size = f"{plural(len(view.messages), 'message')}, {tokens} ({view.encoding}, {how})"
     if view.complete:
         previews = any(entry.full_aliases for entry in view.ledger)
-        told = "large tool outputs as previews, the rest whole" if previews else "whole"
-        return f"{size}\neverything is there, {told}"
+        told = "large tool outputs as previews, the rest in full" if previews else "in full"
+        return f"{size}\neverything is included, {told}"
     found: Counter[str] = Counter(entry.level for entry in view.ledger if entry.version is not None)
     told = ", ".join(f"{found[level]} {level}" for level in _LEVELS if found[level])
     older = any(entry.version is None for entry in view.ledger)
-    return f"{size}\n{told}" + ("; what is beyond the limit was not looked at" if older else "")
+    return f"{size}\n{told}" + ("; messages beyond the limit were not read" if older else "")
 
 
 def ledger_table(view: ContextView, said: Mapping[int, str]) -> Table:
-    """Return the account of a request: what became of each entry, why, and where its text is.
+    """Return the ledger of a request: each entry's level, the reason, and the events of its text.
 
     Args:
         view: The request.
-        said: How events begin, by version; see `spoken_version`.
+        said: The first words of events, by version; see `spoken_version`.
     """
     columns = (number("event"), flexible("message", fold=True), fixed("level"), number("tokens"))
     table = grid(*columns)
@@ -146,7 +146,7 @@ def ledger_table(view: ContextView, said: Mapping[int, str]) -> Table:
 
 
 def runs_table(ledger: Sequence[LedgerEntry]) -> Table:
-    """Return the account in short, without scores: one row for neighbours that met the same end."""
+    """Return the ledger in short, without scores: one row for adjacent entries of one level."""
     columns = (number("entries"), flexible("why", fold=True), fixed("level"), number("tokens"))
     table = grid(*columns)
     for level, entries in groupby(ledger, key=lambda entry: entry.level):
@@ -172,7 +172,7 @@ def _entry(entry: LedgerEntry, words: str) -> RenderableType:
 
 
 def _events(entry: LedgerEntry) -> str:
-    """Return the events of an entry, in which its text is whole."""
+    """Return the range of events that hold an entry's full text."""
     versions = entry.source_versions
     if not versions:
         return "-"
@@ -185,14 +185,14 @@ def _tokens(entry: LedgerEntry) -> str:
 
 
 def spoken_version(entry: LedgerEntry) -> int | None:
-    """Return the event in which an entry's first words are; None for what is not an event."""
+    """Return the event that holds an entry's first words, or None if it comes from no event."""
     if entry.version in entry.source_versions or not entry.source_versions:
         return entry.version
     return entry.source_versions[-1]
 
 
 def fixed_tokens(ledger: Sequence[LedgerEntry]) -> int:
-    """Return the tokens of what every request holds: the system part and the first user message."""
+    """Return the tokens in every request: of the system part and the first user message."""
     front = sum(entry.tokens_after for entry in ledger if entry.kind in _FRONT)
     users = (entry.tokens_after for entry in ledger if entry.kind == "user")
     return front + next(users, 0)
@@ -202,9 +202,9 @@ def show_budget(console: Console, view: ContextView, thresholds: tuple[int, int]
     """Print the budget as a bar, with its marks, and its status in words.
 
     Args:
-        console: Where to.
+        console: The console to print on.
         view: The request.
-        thresholds: Above how many tokens the history is trimmed, and to how many; None if it is
+        thresholds: The tokens above which the history is trimmed, and to how many; None if it is
             trimmed at every request.
     """
     usage = view.usage
@@ -240,9 +240,9 @@ def _cells(tokens: int, budget: int, width: int) -> int:
 
 def _status(usage: ContextUsage, complete: bool) -> str:
     if usage.status == "normal":
-        return "there is room, nothing has lost detail"
+        return "no message has lost detail"
     if usage.status == "warning":
-        return "little room is left, soon older messages lose detail"
+        return "little room is left: older messages will soon lose detail"
     if complete:
-        return "little room is left, older messages lose detail next"
-    return "the whole history is too large, older messages lost detail"
+        return "little room is left: older messages lose detail next"
+    return "the whole history is too large: older messages lost detail"

@@ -1,4 +1,4 @@
-"""``eventstore torture``: writers killed, connections cut, and a report of what was lost."""
+"""``eventstore torture``: kills writers, cuts connections, and reports what was lost."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from eventstore.sql.urls import is_in_memory
 __all__ = ["torture"]
 
 _DONE = {
-    "acknowledged": "events that the store has acknowledged to their writers",
-    "stored": "events stored; more where a transaction's end was unknown, or its writer killed",
+    "acknowledged": "events that the store acknowledged to their writers",
+    "stored": "events stored; more if a commit's outcome was unknown, or its writer killed",
 }
 _FOUND = {
-    "missed": "acknowledged and not stored, or not handed to a reader",
-    "duplicated": "stored twice, or handed twice to a reader",
-    "out_of_order": "at another version than acknowledged, or handed out before its turn",
+    "missed": "acknowledged but not stored, or not received by a reader",
+    "duplicated": "stored twice, or received twice by a reader",
+    "out_of_order": "stored at another version than acknowledged, or received out of order",
     "torn": "appends of which only a part is stored",
     "chain": "problems of the hash chain",
     "views": "differences between a view and a fresh fold",
-    "misnamed": "said by a recorder to be lost, and there, or not known at all",
-    "failed": "processes that ended by themselves, or did not end",
+    "misnamed": "reported as lost by a recorder, but stored or never acknowledged",
+    "failed": "processes that exited with an error, or did not exit",
 }
 
 
@@ -64,8 +64,8 @@ _ALL = "all"
     multiple=True,
     default=("kills",),
     show_default=True,
-    help=f"What befalls the processes and the database: {', '.join(SCENARIOS)}, or all of them, "
-    "one after the other. May be repeated.",
+    help=f"What happens to the processes and the database: {', '.join(SCENARIOS)}, or all of "
+    "them, one after the other. May be repeated.",
 )
 @click.option(
     "--writers",
@@ -73,16 +73,19 @@ _ALL = "all"
     type=Number(1, 64),
     default=4,
     show_default=True,
-    help="How many processes append.",
+    help="The number of writing processes.",
 )
 @click.option(
     "--events",
     metavar="N",
     type=Number(min=1),
-    help="Events to get acknowledged in each scenario.  [default: 10000, without --seconds]",
+    help="Events to acknowledge in each scenario.  [default: 10000, without --seconds]",
 )
 @click.option(
-    "--seconds", metavar="S", type=Seconds(min=0.1), help="The longest time to write in each."
+    "--seconds",
+    metavar="S",
+    type=Seconds(min=0.1),
+    help="The longest time to write in each scenario.",
 )
 @click.option(
     "--every",
@@ -98,9 +101,9 @@ _ALL = "all"
     type=Number(min=0),
     default=1,
     show_default=True,
-    help="What chance begins with.",
+    help="The seed of the random choices.",
 )
-@click.option("--yes", is_flag=True, help="Also where there are other conversations.")
+@click.option("--yes", is_flag=True, help="Run even if the database has other conversations.")
 @json_option
 @common
 def torture(
@@ -116,10 +119,10 @@ def torture(
 ) -> None:
     """Kill writers, cut connections, and count what was lost.
 
-    Works in conversations of its own, which stay there. Takes the whole power of the machine and
-    of the server, and rebuilds the views of all conversations: not for a database in use. Failover
-    and restore use a database of their own, of the same kind, which is deleted. The exit status is
-    1 if anything was lost, doubled or out of order.
+    Uses its own conversations, which remain in the database. Takes all the power of the machine and
+    the server, and rebuilds the views of all conversations: do not run it on a database in use.
+    Failover and restore use their own database, of the same kind, which is deleted. The exit status
+    is 1 if anything was lost, duplicated or out of order.
     """
     if events is None and seconds is None:
         events = 10_000
@@ -140,16 +143,16 @@ def torture(
 
 
 def _chosen(store: EventStore, names: tuple[str, ...]) -> list[str]:
-    """Return the scenarios to run; with all of them, those that can be run here."""
+    """Return the scenarios to run; for `all`, those that can run here."""
     found = []
     for name in dict.fromkeys(SCENARIOS if _ALL in names else names):
         reason = lacks(store, name)
         if reason is None:
             found.append(name)
         elif _ALL in names:
-            note(f"{name} is left out: {reason}")
+            note(f"{name} is skipped: {reason}")
         else:
-            raise Failed(f"{name} cannot be run: {reason}")
+            raise Failed(f"{name} cannot run: {reason}")
     return found
 
 
@@ -166,8 +169,8 @@ def _refuse_unfit(store: EventStore, yes: bool) -> None:
         raise Failed("torture needs a database that outlives a process: name a file with --db")
     if not yes and others_in(store):
         raise Failed(
-            "this database holds other conversations: use an empty one, or --yes to torture it "
-            "all the same; theirs are left as they are"
+            "this database contains other conversations: use an empty one, or --yes to torture it "
+            "anyway; other conversations are not changed"
         )
 
 
@@ -179,7 +182,7 @@ def _table(report: Report) -> Table:
         told = cell(COUNTS[name], "dim")
         table.add_row(cell(name.replace("_", " ")), cell(f"{count:,}"), told)
     for index, count in enumerate(report.delivered, start=1):
-        told = cell("events handed to a tailing reader", "dim")
+        told = cell("events received by a tailing reader", "dim")
         table.add_row(cell(f"reader {index}"), cell(f"{count:,}"), told)
     for name, meaning in _FOUND.items():
         count = getattr(report.findings, name)
@@ -197,5 +200,5 @@ def _sentence(report: Report) -> str:
         nothing = f"nothing but the {lost:,} events that recorders named" if lost else "nothing"
         return f"{nothing} lost: {report.acknowledged:,} events in {spent}"
     if report.findings.ok:
-        return f"nothing was acknowledged in {spent}: there was nothing to lose"
-    return f"NOT all is well: {report.acknowledged:,} events in {spent}; seed {report.seed}"
+        return f"nothing was acknowledged in {spent}, so nothing could be lost"
+    return f"FAILED: {report.acknowledged:,} events in {spent}; seed {report.seed}"

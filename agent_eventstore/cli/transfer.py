@@ -1,6 +1,6 @@
-"""``eventstore import`` and ``eventstore export``: foreign files to events, and back.
+"""``eventstore import`` and ``eventstore export``: other formats to events, and back.
 
-Either takes single files or whole projects.
+Both handle single files and whole projects.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ _PAGE, _NAMED = 500, 5
     "--format",
     "format_name",
     type=click.Choice(formats.FORMATS),
-    help="The format; by default the content tells.",
+    help="The format; by default it is detected.",
 )
 @click.option("--strict", is_flag=True, help="Stop at the first bad record.")
 @click.option("--tenant-id", metavar="ID", help="The tenant that the conversations belong to.")
 @click.option(
     "--redact",
     type=click.Choice(["default"]),
-    help="Mark keys, passwords and tokens, and do not store them.",
+    help="Replace keys, passwords and tokens with marks before storing.",
 )
 @click.option("--user-id", metavar="ID", help="The user that the conversations belong to.")
 @json_option
@@ -84,12 +84,12 @@ def import_files(
 ) -> None:
     """Add the conversations of transcripts and projects.
 
-    A FILE may be a directory: a project's, or its conversations, with an index.json; or one that
-    has session files of Claude Code, Codex, Copilot CLI or Gemini CLI in it, or below.
+    A FILE may be a directory: a project or its conversations directory, with an index.json; or one
+    that contains session files of Claude Code, Codex, Copilot CLI or Gemini CLI, at any depth.
 
-    What is there already is left alone, so a file may be imported again, also one that has grown.
-    A bad record is reported with file and line, and the rest goes on; the exit status is then 1.
-    What became no event, or is kept but not understood, is counted by its kind.
+    Existing content is left unchanged, so a file can be imported again, also after it has grown. A
+    bad record is reported with file and line, and the import continues; the exit status is then 1.
+    Records that became no event, or are kept but not understood, are counted by kind.
     """
     files = tuple(file for path in files for file in _files_of(path, format_name))
     owner = known({"tenant_id": tenant_id, "user_id": user_id})
@@ -107,7 +107,7 @@ def import_files(
 
 
 def _files_of(path: Path, format_name: str | None) -> list[Path]:
-    """Return what is to be read: the path itself, or the session files below it."""
+    """Return the files to read: the path itself, or the session files below it."""
     is_project = formats.is_project(path)
     no_project = f"{path} is not a project (there is no index.json and no conversations/index.json)"
     if format_name == _PROJECT and not is_project:
@@ -116,7 +116,7 @@ def _files_of(path: Path, format_name: str | None) -> list[Path]:
         return [path]
     if format_name not in (None, *formats.SESSIONS):
         readable = f"{', '.join(formats.SESSIONS)} and {_PROJECT}"
-        raise Failed(f"{path} is a directory: only --format {readable} read one")
+        raise Failed(f"{path} is a directory: only --format {readable} read directories")
     found, others = formats.sessions_in(path)
     if not found:
         raise Failed(f"{no_project}, and no session file of {_AGENTS} is below it")
@@ -124,7 +124,7 @@ def _files_of(path: Path, format_name: str | None) -> list[Path]:
         named = ", ".join(str(each.relative_to(path)) for each in others[:_NAMED])
         more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
         note(
-            f"passed over: {plural(len(others), 'file')} without a session ({named}{more})",
+            f"skipped: {plural(len(others), 'file')} without a session ({named}{more})",
             "yellow",
         )
     return found
@@ -135,7 +135,7 @@ def _owned(found: Transcript | ImportFailed, owner: dict[str, Any]) -> Transcrip
 
 
 class _Reading:
-    """The conversations of several files, and how far their import is."""
+    """The conversations of several files, and the progress of their import."""
 
     def __init__(self, files: tuple[Path, ...], format_name: str | None, meter: Meter) -> None:
         self.report = ImportReport()
@@ -157,7 +157,7 @@ class _Reading:
             before += size
 
     def loaded(self, report: ImportReport) -> None:
-        """Take note of what has been loaded."""
+        """Update the report and the progress bar."""
         self.report = report
         self._show()
 
@@ -203,25 +203,27 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
 
 @click.command()
 @click.argument("conversation", metavar="[CID]", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every conversation; for a project only.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Export every conversation; only for a project."
+)
 @click.option(
     "--format",
     "format_name",
     type=click.Choice(formats.WRITTEN),
     required=True,
-    help="What to write.",
+    help="The format to write.",
 )
 @click.option(
     "-o",
     "--output",
     metavar="PATH",
     type=click.Path(writable=True, path_type=Path),
-    help="Where to: a file, by default stdout; for a project a directory.",
+    help="The output file, by default stdout; for a project a directory.",
 )
 @click.option(
     "--content/--no-content",
     default=None,
-    help="With or without what was said, for otlp-json; by default without, unless "
+    help="For otlp-json, include message content or not; by default not, unless "
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is true.",
 )
 @common
@@ -235,9 +237,9 @@ def export(
 ) -> None:
     """Write conversations in another format.
 
-    CID names one; --all takes every one, for a project. That is a directory, with
-    conversations/index.json and a messages.json for each conversation. What cannot be read is
-    reported, and the rest goes on; the exit status is then 1.
+    CID names one; --all exports every one, as a project. A project is a directory with
+    conversations/index.json and a messages.json for each conversation. Unreadable conversations are
+    reported, and the export continues; the exit status is then 1.
     """
     _check(conversation, everything, format_name, output)
     if content is not None and format_name != _SPANS:
@@ -256,8 +258,8 @@ def export(
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file whole; on a full disk, or at an interrupt, what stood there stays."""
-    target = path.resolve()  # a link stays one
+    """Write a file atomically: on a full disk or an interrupt, the old content remains."""
+    target = path.resolve()  # keep a link a link
     if target.exists() and not (target.is_file() and os.access(target.parent, os.W_OK)):
         target.write_text(text, encoding="utf-8", newline="\n")  # a pipe, a device
         return
@@ -279,7 +281,7 @@ def _check(
     if (conversation is None) is not everything:
         raise Failed("name one conversation, or give --all with --format project")
     if format_name != _PROJECT and everything:
-        raise Failed("--all needs --format project: the other formats hold one conversation")
+        raise Failed("--all needs --format project: the other formats contain one conversation")
     if format_name == _PROJECT and output is None:
         raise Failed("--format project needs a directory: name it with -o")
     if format_name == _PROJECT and output is not None and output.is_file():
@@ -312,7 +314,7 @@ def _export_project(store: EventStore, directory: Path, named: UUID | None) -> N
 
 
 def _all(store: EventStore) -> list[UUID]:
-    """Return every conversation, the oldest first; a project that was imported has its order."""
+    """Return every conversation, oldest first, which restores an imported project's order."""
     found: list[tuple[datetime, UUID]] = []
     after: UUID | None = None
     while page := store.list(after=after, limit=_PAGE):

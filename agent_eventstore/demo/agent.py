@@ -1,8 +1,8 @@
-"""A small agent, and an example of how a product's own loop records what it does.
+"""A small agent, and an example of how a product's own loop records its work.
 
-The loop is any product's: ask the model, run the tools that it wants, ask again. Each ``with``
-stands around what the product would do anyway, and makes it durable: the input before the model is
-asked, the answer while it streams, a tool call before the tool runs.
+The loop is like any product's: call the model, run the tools that it requests, call it again. Each
+``with`` wraps something the product does anyway and makes it durable: the input before the model is
+called, the answer while it streams, a tool call before the tool runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["Agent", "Listener", "RecordedModel", "demo_tools"]
 
 
 Listener = Callable[[str, str], None]
-"""Told as it happens, with a text: user, text, said, call, result or error."""
+"""Called with a kind (user, text, said, call, result or error) and a text, as it happens."""
 
 _MAX_TOKENS = 8_000
 _RESERVE = 1_000  # of these, for the answer
@@ -47,9 +47,9 @@ class Agent:
 
     Args:
         conversation: Where everything is recorded.
-        model: What answers.
-        workspace: What the tools work on.
-        tell: Told of everything as it happens, as a screen would be.
+        model: The model to call.
+        workspace: The folder that the tools work on.
+        tell: Called with everything as it happens, as a screen would be.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Agent:
         self._workspace, self._tell = workspace, tell
 
     def turn(self, text: str) -> None:
-        """Answer the user, with as many model calls and tool calls as that takes."""
+        """Answer the user, with as many model calls and tool calls as needed."""
         self._tell("user", text)
         with self._conversation.turn(text) as turn:
             for _ in range(_MAX_STEPS):
@@ -75,10 +75,10 @@ class Agent:
             turn.max_steps()
 
     def _ask(self, turn: Turn) -> LlmCall:
-        """Call the model until it has answered."""
+        """Call the model, retrying failed calls, until it has answered."""
         failed: LlmCall | None = None
         for _ in range(_ATTEMPTS):
-            # In the turn's mode, which gives the rules of the system part.
+            # In the turn's mode, which determines the rules of the system part.
             request = turn.context(
                 model=MODEL,
                 max_tokens=_MAX_TOKENS,
@@ -125,7 +125,7 @@ _DELAY_S = 0.02
 
 
 class RecordedModel:
-    """Gives the demo's recorded replies in order, whatever is said; then says that it is over."""
+    """Plays the demo's recorded replies in order; after the last it says that there are no more."""
 
     def __init__(self) -> None:
         self._replies = iter(script.REPLIES)
@@ -138,7 +138,7 @@ class RecordedModel:
 
 
 def demo_tools(folder: Path) -> list[FunctionTool]:
-    """Return the demo's tools, at work on its project in an existing folder."""
+    """Return the demo's tools, working on its project in an existing folder."""
     workspace = Workspace(folder, script.PROJECT)
     return [_tool(workspace, each["function"]) for each in DEFINITIONS]
 

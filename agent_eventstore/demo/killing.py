@@ -1,11 +1,11 @@
-"""The agent in a process of its own, which stops where it is told to, and is killed there.
+"""The agent in its own process, which stops at a requested point and is killed there.
 
-The process's order comes on stdin, as one line of JSON, so that no password shows in a list of
-processes; what a user would see on the screen goes to stdout, a line of JSON each. It never
-outlives whoever started it: where it waits, for the order or to be killed, it waits at stdin.
+The process reads its order from stdin as one line of JSON, so that no password appears in the
+process list. It writes what a user would see to stdout, one line of JSON each. It never outlives
+its parent: whenever it waits, for the order or to be killed, it reads stdin.
 
-Nothing depends on timing: the process tells that it has stopped, and is killed then. If it never
-tells, it is killed all the same after a minute; and nothing is left running, whatever goes wrong.
+Nothing depends on timing: the process reports that it has stopped, and is then killed. If it does
+not report within a minute, it is killed all the same. No process is left running, whatever fails.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["STOPPED", "AgentProcess", "Killed", "Order", "main", "read_told"]
 
 
 STOPPED = "stopped"
-"""What is told where the process stops."""
+"""The kind of the line that reports the stop."""
 
 _PATIENCE_S = 60.0
 _PACKAGES = Path(agent_eventstore.__file__).parents[1]
@@ -42,14 +42,14 @@ _PACKAGES = Path(agent_eventstore.__file__).parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the process is to do.
+    """The order to the process.
 
     Attributes:
         url: The database.
         conversation_id: The conversation.
-        folder: What the tools work on.
-        death: Which of the script's deaths.
-        delay_s: How long the model takes for a piece of its answer, in seconds.
+        folder: The folder that the tools work on.
+        death: A name of the script's ``DEATHS``.
+        delay_s: The model's delay before each piece of its answer, in seconds.
     """
 
     url: str = field(repr=False)
@@ -64,13 +64,13 @@ class Order:
 
 
 def read_told(line: str) -> tuple[str, str]:
-    """Return what a line of the process tells: of what kind it is, and the text."""
+    """Return the kind and the text of a line from the process."""
     kind, text = json.loads(line)
     return kind, text
 
 
 class _StoppingModel(ScriptedModel):
-    """Stops in the middle of its stream, or never."""
+    """Stops after a given number of chunks, or never."""
 
     def __init__(self, replies: Sequence[Reply], delay_s: float, after: int | None) -> None:
         super().__init__(replies, delay_s=delay_s, tools=DEFINITIONS)
@@ -84,7 +84,7 @@ class _StoppingModel(ScriptedModel):
 
 
 class _StoppingWorkspace(Workspace):
-    """Stops when a tool has taken effect, before anybody learns of it."""
+    """Stops after a tool has taken effect, before its result is recorded."""
 
     def run(self, name: str, arguments: JsonObject | None) -> Outcome:
         super().run(name, arguments)
@@ -92,7 +92,7 @@ class _StoppingWorkspace(Workspace):
 
 
 def main() -> None:
-    """Take an order, and hold a turn up to the point where the process is killed."""
+    """Read an order, and run a turn up to the point where the process is killed."""
     line = sys.stdin.readline()
     if not line:
         return
@@ -115,14 +115,14 @@ def _tell(kind: str, text: str) -> None:
 def _stop() -> NoReturn:
     _tell(STOPPED, "")
     sys.stdin.read()
-    raise SystemExit("nobody is there any more to kill this process")
+    raise SystemExit("the process that started this one has ended")
 
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """A process that is no more: its id, the signal that ended it, and the text on its screen.
+    """A killed process: its id, the signal that ended it, and the text on its screen.
 
-    ``shown`` is what had been streamed of the answer that was cut short.
+    ``shown`` is the streamed part of the answer that was cut short.
     """
 
     pid: int
@@ -131,16 +131,16 @@ class Killed:
 
 
 class AgentProcess:
-    """A process that holds one turn, up to the point where it is killed.
+    """A process that runs one turn, up to the point where it is killed.
 
-    A context manager: entering starts the process, which then waits for its order; when it is left,
-    the process is gone.
+    A context manager: entering starts the process, which then waits for its order; leaving ends
+    it.
     """
 
     def __enter__(self) -> Self:
         """Start the process."""
         self._process = subprocess.Popen(
-            # -P: what lies in the current directory is not to be imported.
+            # -P: do not import modules from the current directory.
             [sys.executable, "-P", "-m", "agent_eventstore.demo.killing"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -153,20 +153,20 @@ class AgentProcess:
         return self
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
-        """End the process, if it still runs."""
+        """End the process if it is still running."""
         self._process.kill()
         with contextlib.suppress(BrokenPipeError):
             self._process.communicate()
 
     def run_and_kill(self, order: Order, tell: Listener) -> Killed:
-        """Have the process carry out its order, and kill it with SIGKILL where it stops.
+        """Send the order to the process, and kill it with SIGKILL when it reports its stop.
 
         Args:
-            order: What to do.
-            tell: Told what the process shows, as it shows it.
+            order: The order.
+            tell: Called with everything that the process shows, as it happens.
 
         Raises:
-            ChildProcessError: The process has ended before it could be killed.
+            ChildProcessError: The process ended before it could be killed.
         """
         overdue = threading.Timer(_PATIENCE_S, self._process.kill)
         overdue.start()
@@ -177,12 +177,12 @@ class AgentProcess:
             self._process.kill()
         status = self._process.wait()
         if shown is None:
-            raise ChildProcessError(f"the agent's process ended by itself: {status}")
+            raise ChildProcessError(f"the agent's process ended unexpectedly, with status {status}")
         return Killed(self._process.pid, -status, shown)
 
     def _listen(self, order: Order, tell: Listener) -> str | None:
-        """Return what the process has shown of its last answer; None if it never stopped."""
-        assert self._process.stdin is not None  # noqa: S101 - asked for on entering
+        """Return the shown part of the last answer, or None if the process never stopped."""
+        assert self._process.stdin is not None  # noqa: S101 - requested in __enter__
         assert self._process.stdout is not None  # noqa: S101 - likewise
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(order.line())
@@ -197,7 +197,7 @@ class AgentProcess:
 
 
 def _python_path() -> str:
-    """Return where the process finds these packages, installed or not."""
+    """Return the PYTHONPATH with which the process finds these packages, installed or not."""
     inherited = os.environ.get("PYTHONPATH")
     return os.pathsep.join((str(_PACKAGES), inherited)) if inherited else str(_PACKAGES)
 

@@ -1,8 +1,8 @@
-"""The demo's scripted model, and its tools: real ones, on a folder that they cannot leave.
+"""The demo's scripted model, and its tools: real ones, confined to a folder.
 
-The model replays recorded replies, streamed as OpenAI's chat-completion chunks. It answers as the
-chat endpoint does with ``stream`` and ``include_usage``, each chunk as a dict; usage is counted
-from what it is really sent, and from what it says.
+The model streams recorded replies as OpenAI's chat-completion chunks, each as a dict, as the chat
+endpoint does with ``stream`` and ``include_usage``. Its usage is counted from the messages it
+actually gets and the reply.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 Outcome = tuple[Literal["success", "failed"], str]
-"""How a tool ended, and what it returned or why it failed."""
+"""The status of a tool's run, and its result or the reason of the failure."""
 
 _TIMEOUT_S = 60
 
@@ -60,10 +60,10 @@ DEFINITIONS: tuple[JsonObject, ...] = (
     _definition("append_line", "Write a line at the end of a file.", "path", "line"),
     _definition("run_tests", "Run the project's tests and return their output."),
 )
-"""What the model is told of the tools, in OpenAI's format."""
+"""The tool definitions sent to the model, in OpenAI's format."""
 
 IDEMPOTENT = frozenset({"list_files", "read_file", "write_file", "run_tests"})
-"""The tools that may run twice without harm; a line that is appended twice is there twice."""
+"""The tools that may run twice without harm; appending a line twice adds it twice."""
 
 
 class Workspace:
@@ -71,7 +71,7 @@ class Workspace:
 
     Args:
         folder: An existing folder.
-        files: What to put there, by name.
+        files: The files to create there, by name.
     """
 
     def __init__(self, folder: Path, files: Mapping[str, str]) -> None:
@@ -80,7 +80,7 @@ class Workspace:
             (self.folder / name).write_text(text, encoding="utf-8")
 
     def run(self, name: str, arguments: JsonObject | None) -> Outcome:
-        """Run a tool; whatever goes wrong is its outcome, and never an exception."""
+        """Run a tool; an error is an outcome, never an exception."""
         tools: dict[str, Callable[..., str]] = {
             "list_files": self._list_files,
             "read_file": self._read_file,
@@ -113,7 +113,7 @@ class Workspace:
         return f"wrote a line to {path}"
 
     def _run_tests(self) -> str:
-        # -B: a cached module of the same second and size would hide a change from the tests.
+        # -B: a cached module with the same second and size would hide a change from the tests.
         command = [sys.executable, "-B", "-m", "unittest", "--verbose"]
         done = subprocess.run(  # noqa: S603 - our own interpreter, on files that the demo wrote
             command,
@@ -134,13 +134,13 @@ class Workspace:
         return found
 
     def _local(self, text: str) -> str:
-        # Where the folder lies says nothing to the model, and differs from run to run.
+        # The folder's location tells the model nothing, and differs from run to run.
         return text.replace(f"{self.folder}/", "").replace(str(self.folder), ".")
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Wanted:
-    """A tool call that the model asks for."""
+    """A tool call that the model requests."""
 
     name: str
     arguments: JsonObject = field(default_factory=dict)
@@ -152,7 +152,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A recorded reply; ``breaks_off`` is the network's error that ends its stream early."""
+    """A recorded reply; ``breaks_off`` is the network error that ends its stream early."""
 
     text: str
     calls: tuple[Wanted, ...] = ()
@@ -160,12 +160,12 @@ class Reply:
 
 
 class ScriptedModel:
-    """Gives one reply a call, in order.
+    """Plays one reply per call, in order.
 
     Args:
-        replies: What to say.
-        delay_s: How long a piece takes, in seconds.
-        tools: The declarations that it is sent along with the messages, which it bills too.
+        replies: The replies.
+        delay_s: The delay before each piece, in seconds.
+        tools: The tool definitions sent with the messages, which count as prompt tokens.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class ScriptedModel:
         """Yield the chunks of the next reply.
 
         Raises:
-            ConnectionError: The reply is one that breaks off.
+            ConnectionError: The reply breaks off.
         """
         reply = next(self._replies)
         self._answers += 1

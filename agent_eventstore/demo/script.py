@@ -1,4 +1,4 @@
-"""The script of the demo: the project, the user's words, the model's replies, and two deaths."""
+"""The script of the demo: project, user messages, model replies, and two ways to be killed."""
 
 from __future__ import annotations
 
@@ -81,20 +81,20 @@ REPLIES = (
         "而不是直接减去百分数；两个测试都已通过。"  # noqa: RUF001
     ),
 )
-"""In the order in which the model is called; the fourth call breaks off and is made again."""
+"""In the order of the model calls; the fourth call breaks off and is retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A turn in which the agent's process is killed, and how the next one goes on.
+    """A turn in which the agent's process is killed, and the continuation.
 
     Attributes:
-        when: The instant, in words.
-        user: What the user says.
-        replies: The model's replies up to then.
-        after_chunks: How many chunks of the stream arrive; None if it dies when the first tool has
-            taken effect.
-        then: The replies once the user has said "continue".
+        when: The moment of the kill, in words.
+        user: The user's message.
+        replies: The model's replies before the kill.
+        after_chunks: How many chunks of the stream arrive; None to kill the process after the first
+            tool has taken effect.
+        then: The replies after the user has said "continue".
     """
 
     when: str
@@ -141,4 +141,4 @@ DEATHS = {
         ),
     ),
 }
-"""By what is cut short."""
+"""By what is interrupted."""

@@ -1,16 +1,16 @@
-"""Provider streams to deltas and messages, and provider exceptions to kinds of failure.
+"""Parsers of provider streams, and classification of provider exceptions.
 
 ::
 
     parser = parser_for(first_chunk)
     for chunk in chunks:
         delta = parser.feed(chunk)          # what this chunk added; false if nothing
-    parser.message(llm_call_id="call-1")    # the same, put together: an AssistantMessage
+    parser.message(llm_call_id="call-1")    # all of it: an AssistantMessage
 
-Eight specifications are known: OpenAI's chat completions (with the many servers that speak the
-same) and Responses, Anthropic's Messages, Gemini's generateContent and Interactions, Ollama's chat,
-Bedrock's Converse and Cohere's chat; also where Bedrock's InvokeModel wraps their chunks. What
-comes from elsewhere is told by hand. Everything here is pure: no I/O, no SDK.
+Supported are OpenAI's chat completions (also of the many compatible servers) and Responses,
+Anthropic's Messages, Gemini's generateContent and Interactions, Ollama's chat, Cohere's chat, and
+Bedrock's Converse and InvokeModel (which wraps other providers' chunks). For any other provider,
+`ByHand` takes the answer as text and tool calls. Everything here is pure: no I/O, no SDK.
 """
 
 from agent_eventstore.providers.base import Delta, Partial, StreamError, StreamParser

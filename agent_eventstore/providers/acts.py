@@ -1,8 +1,8 @@
-"""Output items of OpenAI's Responses that ask the product to act, as calls of a tool.
+"""Output items of OpenAI's Responses that ask the product to act, as tool calls.
 
-The endpoint waits for the output of a shell, a patch, a computer or a search that the product runs,
-as it waits for that of a function; so they are calls, named for what is to be done. What the
-provider's own container or search has answered is none.
+The endpoint waits for the output of a shell, patch, computer or search action that the product
+runs, just as for the output of a function. These items are therefore recorded as tool calls, named
+after the action. Actions that the provider's own container or search has performed are not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from eventstore.events.base import JsonObject
 __all__ = ["CALLS", "acts_of"]
 
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
-"""The items that call the product's tools by name, and where their arguments stand."""
+"""The items that call the product's tools by name, and the field that holds the arguments."""
 
 _ACTIONS = {
     "apply_patch_call": "operation",
@@ -22,11 +22,11 @@ _ACTIONS = {
     "shell_call": "action",
     "tool_search_call": "arguments",
 }
-"""The items that ask the product to act, and where they say what to do."""
+"""The items that ask the product to act, and the field that describes the action."""
 
 
 def acts_of(item: JsonObject) -> tuple[str, JsonObject] | None:
-    """Return the tool's name and the arguments of an item that the product has to answer."""
+    """Return tool name and arguments of an item that the product must answer, otherwise None."""
     kind = text(item.get("type"))
     if kind == "mcp_approval_request":
         return "mcp_approval", {key: item.get(key) for key in ("server_label", "name", "arguments")}

@@ -1,9 +1,9 @@
-"""An answer as it grows: text, reasoning, tool calls, and whether their arguments are whole.
+"""The accumulator of a streamed answer: text, reasoning, tool calls, completeness of arguments.
 
-Every piece is added to what the model has said so far and to the delta of the last chunk at once,
-so the deltas and the message cannot differ. Parts stand in the order in which they began; calls
-too, and their place in that order is their index. The arguments of a call arrive in pieces of text;
-`Wholeness` tells when they are a whole JSON object.
+Each piece is added both to the answer so far and to the delta of the current chunk, so deltas and
+message cannot differ. Parts and calls are ordered by when they began; the position of a call is its
+index. A call's arguments arrive as pieces of text; `Wholeness` detects when they form a complete
+JSON object.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MARKS = re.compile(r'\\.|\\\Z|["{}\[\]]', re.DOTALL)
 
 
 class Wholeness:
-    """Looks at each piece once, and parses the text once: when its first bracket is closed."""
+    """Scans each piece once, and parses the text once, when its first bracket is closed."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -49,7 +49,7 @@ class Wholeness:
         self._whole: bool | None = None
 
     def of(self, pieces: Sequence[str]) -> bool:
-        """Return whether the pieces are one; they are those of the last time, and new ones."""
+        """Return whether the pieces form a JSON object; only pieces may be added between calls."""
         for piece in pieces[self._seen :]:
             if self._closed:
                 self._whole = False if piece.strip() else self._whole
@@ -84,7 +84,7 @@ def _is_object(text: str) -> bool:
 
 @dataclass(slots=True)
 class Call:
-    """A tool call while it arrives; ``free_text`` says that its input is not JSON by design."""
+    """A tool call while it arrives; ``free_text`` marks input that is not JSON by design."""
 
     name: str = ""
     provider_id: str | None = None
@@ -110,22 +110,22 @@ class Call:
         return self.wholeness.of(self.pieces)
 
     def keep(self, extra: JsonObject) -> None:
-        """Add what a piece says beside name, id and arguments."""
+        """Add the fields of a piece other than name, id and arguments."""
         if not isinstance(self.raw, Growing):
             self.raw = Growing(self.raw)
         self.raw.add(extra)
 
     @property
     def whole_raw(self) -> JsonObject:
-        """What the call says beside name, id and arguments."""
+        """The call's fields other than name, id and arguments."""
         found: JsonObject = whole(self.raw)
         return found
 
     def request(self, complete: bool) -> ToolCallRequest:
         """Return the call as the model produced it.
 
-        Once the answer is complete, no text at all means no arguments, as servers send it for
-        tools that take none.
+        In a complete answer, empty arguments mean no arguments: servers send this for tools without
+        parameters.
         """
         text = self.arguments
         found = request_of(self.name, text, self.provider_id)
@@ -158,7 +158,7 @@ class _Segment:
 
 
 class Answer:
-    """The accumulator of one model call."""
+    """Accumulates the answer of one model call."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -171,7 +171,7 @@ class Answer:
         self._raw: list[Any] = []
 
     def take(self) -> Delta:
-        """Return what was added since the last time."""
+        """Return what was added since the last call of this method."""
         if not (self._said or self._pieces or self._raw):
             return Delta()
         said = {kind: "".join(pieces) for kind, pieces in self._said.items()}
@@ -180,22 +180,22 @@ class Answer:
         return delta
 
     def say(self, kind: Kind, key: Hashable, text: str) -> None:
-        """Add a piece of text to the part that ``key`` names.
+        """Add a piece of text to the part named ``key``.
 
-        A part that others of its kind have followed is not gone back to: the texts of all parts
-        stay in the order in which they were streamed.
+        If a later part of the same kind has begun, a new part is opened under this key, so that
+        texts stay in the order in which they were streamed.
         """
         if text:
             self._segment(kind, key).pieces.append(text)
             self._said.setdefault(kind, []).append(text)
 
     def text_of(self, kind: Kind, key: Hashable) -> str:
-        """Return what was said so far in the part that ``key`` names."""
+        """Return the text so far of the part named ``key``."""
         found = self._named.get((kind, key), ())
         return "".join(piece for part in found for piece in part.pieces)
 
     def replace(self, kind: Kind, key: Hashable, text: str) -> None:
-        """Put another text in place of what was said in a part; both stay told."""
+        """Replace the text of a part; both texts are kept in `replaced`."""
         found = self._named[kind, key]
         self._note_replaced(kind, self.text_of(kind, key), text)
         for each in found:
@@ -203,7 +203,7 @@ class Answer:
         found[0].pieces.append(text)
 
     def replace_call(self, index: int, arguments: str) -> None:
-        """Put other arguments in place of those of a call; both stay told."""
+        """Replace the arguments of a call; both texts are kept in `replaced`."""
         call = self.calls[index]
         self._note_replaced("arguments", call.arguments, arguments)
         call.pieces, call.size, call.wholeness = [arguments], len(arguments), Wholeness()
@@ -213,17 +213,17 @@ class Answer:
         self.keep({"type": "replaced", "kind": kind, "streamed": streamed, "text": text})
 
     def sign(self, key: Hashable, signature: str | None, raw: Any = None) -> None:
-        """Keep what the provider demands back with the reasoning that ``key`` names."""
+        """Store the signature and raw object that the provider requires back with the reasoning."""
         found = self._known("reasoning", key) or self._segment("reasoning", key)
         found.signature = signature or found.signature
         found.raw = raw or found.raw
 
     def show(self, key: Hashable, raw: Any) -> None:
-        """Keep a part that has no name here, or its newest state; it adds nothing to the delta."""
+        """Add or update a part of an unknown kind; the delta is not changed."""
         (self._known("other", key) or self._segment("other", key)).raw = raw
 
     def keep(self, raw: Any) -> None:
-        """Add something that has no place elsewhere to the delta alone."""
+        """Add to the delta's ``raw``, and to nothing else."""
         self._raw.append(raw)
 
     def open_call(self, **fields: Any) -> int:
@@ -238,7 +238,7 @@ class Answer:
     def add_to_call(
         self, index: int, arguments: str = "", name: str = "", provider_id: str | None = None
     ) -> None:
-        """Add a piece to a call; the first id stays."""
+        """Add a piece to a call; its first id is final."""
         call = self.calls[index]
         provider_id = provider_id if call.provider_id is None else None
         if arguments or name or provider_id:
@@ -256,11 +256,11 @@ class Answer:
         return tuple(segment.part() for segment in self._segments)
 
     def requests(self, complete: bool) -> tuple[ToolCallRequest, ...]:
-        """Return the calls so far, as the model produced them."""
+        """Return the calls so far as requests."""
         return tuple(call.request(complete) for call in self.calls)
 
     def partial_calls(self) -> tuple[PartialToolCall, ...]:
-        """Return the calls so far, as the remains of a broken stream."""
+        """Return the calls so far as what a broken stream left."""
         return tuple(
             PartialToolCall(
                 index=index,

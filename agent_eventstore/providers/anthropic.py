@@ -1,8 +1,8 @@
 """Events of Anthropic's Messages: content blocks that open, grow and close one by one.
 
-Text, thinking and tool use have a name here. Any other block (server tools and their results,
-redacted thinking, what is yet to come) is kept as it came, with its pieces put together. The
-blocks are kept whole in the message's ``raw`` only where parts and calls cannot give them back.
+Text, thinking and tool use become parts and calls. Other blocks (server tools and their results,
+redacted thinking, future types) are kept as received, with their pieces joined. The message's
+``raw`` holds the blocks only if they cannot be rebuilt from parts and calls.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Block:
         return text(self.start.get("type"))
 
     def cite(self, citation: Any) -> None:
-        """Add a citation to those that the block began with, which stay as they were."""
+        """Add a citation to those in the block's start."""
         if self.citations is None:
             cited = self.start.get("citations")
             self.citations = [*cited] if isinstance(cited, list) else []
@@ -49,13 +49,13 @@ class _Block:
         self.citations.append(citation)
 
     def settle(self) -> None:
-        """Take what the block has grown to for what it is."""
+        """Replace the start by the grown block."""
         if self.grown is not None:
             self.start, self.grown = self.grown.value(), None
 
 
 class AnthropicParser(ChunkParser):
-    """Takes the events of one message."""
+    """Parses the events of one message."""
 
     specification: ClassVar[str] = "anthropic_messages"
     server: ClassVar[str | None] = "anthropic"
@@ -99,7 +99,7 @@ class AnthropicParser(ChunkParser):
             self._begun = True
             self._start(event["message"])
             return
-        # Two answers in one stream: nobody can say which of them the rest belongs to.
+        # Two answers in one stream: the rest cannot be assigned to either.
         self._begun_twice, self.finished = True, False
         self._answer.keep(event)
         self._fail({"type": "protocol_error", "message": _TWO_MESSAGES}, event)
@@ -222,7 +222,7 @@ class AnthropicParser(ChunkParser):
         self.finished = True
 
     def _add_counts(self, usage: Any) -> None:
-        """Take the counts, which are totals; those that a later event leaves out still hold."""
+        """Update the counts, which are totals; a count that a later event omits stays valid."""
         if isinstance(usage, dict):
             self._totals |= told(usage, frozenset())
 
@@ -235,7 +235,7 @@ class AnthropicParser(ChunkParser):
         return told({**found, "response": self._of_response}, frozenset())
 
     def _whole(self, block: _Block) -> JsonObject:
-        """Return a block as it is sent back."""
+        """Return a block in the form in which it is sent back."""
         found = told(block.start, frozenset())
         if block.call is not None:
             request = self._answer.calls[block.call].request(complete=True)
@@ -248,7 +248,7 @@ class AnthropicParser(ChunkParser):
         return whole(block.grown or block.start)  # type: ignore[no-any-return]
 
     def _is_empty(self, block: _Block) -> bool:
-        """Whether a block says nothing; Anthropic refuses an empty text that is sent back."""
+        """Whether a block is empty; Anthropic rejects an empty text block in a request."""
         if block.kind == "text":
             return not self._answer.text_of("text", block.place)
         if block.kind == "thinking" and not block.start.get("signature"):
@@ -256,7 +256,7 @@ class AnthropicParser(ChunkParser):
         return False
 
     def _rendered(self) -> list[JsonObject]:
-        """Return the blocks that parts and calls alone stand for."""
+        """Return the blocks that can be rebuilt from parts and calls."""
         found: list[JsonObject] = []
         for part in self._answer.parts():
             if isinstance(part, TextPart):

@@ -1,18 +1,17 @@
-"""What every parser stands on: plain values of SDK objects, deltas, merging, who sells a model.
+"""The base of all parsers: SDK objects as plain JSON, deltas, merging, the seller of a model.
 
-A parser is fed the chunks of a stream as they come and keeps everything that was received, so that
-at any moment it can tell the delta of the last chunk, the message so far and what a broken stream
-left. The deltas of a stream, put together, are its message: nothing is in one that is not in the
-other.
+A parser is fed the chunks of a stream and keeps everything it receives. At any moment it can return
+the delta of the last chunk, the message so far, and what a broken stream left. The deltas of a
+stream add up to its message exactly.
 
-Whatever a caller feeds becomes plain JSON that the event store can keep. SDK objects are asked for
-their fields (those which were set, as the provider sent them). What JSON cannot express becomes
-text rather than an error: recording never breaks the product's own loop. Pieces of an object become
-one: texts grow, lists too, by ``index`` where their items have one; numbers, names and ids are
-replaced. A piece costs what it is long, however much there is already.
+Everything fed becomes plain JSON that the event store can store. SDK objects are dumped with the
+fields that were set, as the provider sent them. Values that JSON cannot express become text instead
+of raising, because recording must not break the product's own loop. Pieces of an object are merged:
+texts are concatenated, lists too (by ``index`` if their items have one), and numbers, names and ids
+are replaced. Adding a piece costs time in proportion to its own length only.
 
-Prices depend on the seller, and many servers offer the same models, so a name that several of them
-use tells nothing: no seller is better than a wrong one.
+Prices depend on the seller, and many servers offer the same models. A model name that several
+sellers use therefore has no seller: none is better than a wrong one.
 """
 
 from __future__ import annotations
@@ -54,27 +53,27 @@ _SELLERS = (
 _OPEN_WEIGHTS = "gpt-oss"
 
 _DEEPEST = 100
-"""Levels of nesting that every JSON reader on the way to the database accepts."""
+"""The nesting depth that every JSON reader on the way to the database accepts."""
 
 _LONGEST_REPR = 1_000
 _LARGEST_INT_BITS = 1_024
 
 _NAMES = frozenset({"format", "id", "index", "name", "role", "signature", "type"})
-"""Fields whose text is a whole, and no piece of a longer one."""
+"""Fields whose text is always complete, never a piece of a longer text."""
 
 
 def seller_of(model: str | None) -> str | None:
-    """Return the seller whose models alone go by such a name."""
+    """Return the seller that a model name identifies, or None if several sellers use such names."""
     if model is None or model.startswith(_OPEN_WEIGHTS):
         return None
     return next((seller for seller, name in _SELLERS if name.match(model)), None)
 
 
 def as_chunk(chunk: Any) -> Any:
-    """Return a chunk as plain JSON, be it an SDK's object, a dict or a line of an event stream.
+    """Return a chunk (an SDK object, a dict or a line of an event stream) as plain JSON.
 
-    None stands for a line that says nothing, and ``[DONE]`` for itself. A stream of Bedrock's
-    InvokeModel has a model's own chunks as bytes.
+    Return None for a line without data, and ``[DONE]`` unchanged. Chunks of Bedrock's InvokeModel
+    are unwrapped: they hold the model's own chunks as bytes.
     """
     value = plain(chunk)
     match value:
@@ -97,7 +96,7 @@ def _from_line(text: str) -> Any:
 
 
 def attribute(value: Any, name: str) -> Any:
-    """Return an attribute of a foreign object, or None where it has none or cannot give it."""
+    """Return an attribute of a foreign object, or None if it is missing or raises."""
     try:
         return getattr(value, name, None)
     except Exception:
@@ -105,7 +104,7 @@ def attribute(value: Any, name: str) -> Any:
 
 
 def word(value: Any, name: str) -> str:
-    """Return an attribute of a foreign object that is a text, or an empty one."""
+    """Return a text attribute of a foreign object, or an empty text."""
     try:
         found = getattr(value, name, None)
         return str.__str__(found) if isinstance(found, str) else ""
@@ -114,17 +113,17 @@ def word(value: Any, name: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as plain JSON: cycles cut, what is not JSON as text."""
+    """Return a value as plain JSON; cycles are cut, and other values become text."""
     return _plain(value, ())
 
 
 def _plain(value: Any, path: tuple[int, ...]) -> Any:
-    # By exact type first: that is nearly every value of nearly every chunk.
+    # Check the exact type first: it decides nearly every value of nearly every chunk.
     kind = type(value)
     if value is None or kind is str or kind is bool:
         return value
     if kind is not dict and kind is not list:
-        # Objects of a caller may raise whatever they like when they are looked at.
+        # A caller's objects may raise anything when they are inspected.
         try:
             scalar = _scalar(value)
         except Exception:
@@ -193,10 +192,10 @@ def _described(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one chunk added; false when that is nothing.
+    """What one chunk added; false if nothing.
 
-    ``index`` of a tool-call delta is the place of the call among the message's calls, whatever
-    number the provider gave it. ``raw`` holds, as plain JSON, what has no other place here.
+    The ``index`` of a tool-call delta is the call's position among the message's calls, not the
+    provider's number. ``raw`` holds everything that has no field here, as plain JSON.
     """
 
     text: str = ""
@@ -211,7 +210,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """What has been received, in the form in which a failure of the call is recorded."""
+    """What has been received, in the form recorded with a failed call."""
 
     text: str
     reasoning: str
@@ -222,7 +221,7 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class StreamError:
-    """An error that came as a chunk of the stream; ``raw`` is the provider's object as it came."""
+    """An error that arrived as a chunk of the stream; ``raw`` is the provider's own object."""
 
     kind: LlmErrorKind
     message: str
@@ -231,36 +230,36 @@ class StreamError:
 
 
 class StreamParser(Protocol):
-    """Takes the chunks of one model call."""
+    """Parses the chunks of one model call."""
 
     @property
     def unknown(self) -> bool:
-        """Whether nothing that was fed has told which specification this is."""
+        """Whether the specification is still undetected after all chunks so far."""
 
     @property
     def finished(self) -> bool:
-        """Whether the provider said that the answer is complete; usage may still follow."""
+        """Whether the provider has marked the answer complete; usage may still follow."""
 
     @property
     def error(self) -> StreamError | None:
-        """The first error that came in the stream."""
+        """The first error in the stream."""
 
     def feed(self, chunk: Any) -> Delta:
-        """Take a chunk, an SDK's object or a dict, and return what it added.
+        """Take a chunk, an SDK object or a dict, and return what it added.
 
-        Never raises: a chunk that nobody knows, and what is not a chunk at all, comes back in the
-        delta's ``raw``.
+        Never raises: an unknown chunk, or a value that is no chunk, is returned in the delta's
+        ``raw``.
         """
 
     def message(self, **fields: Any) -> AssistantMessage:
-        """Return what has been received as the final payload; ``fields`` come before its own."""
+        """Return what has been received as the final payload; ``fields`` override its own."""
 
     def partial(self) -> Partial:
-        """Return what has been received as the remains of a call that failed."""
+        """Return what has been received as the partial answer of a failed call."""
 
 
 def told(fields: JsonObject, known: frozenset[str]) -> JsonObject:
-    """Return the fields that are not among the known ones and say something."""
+    """Return the fields that are not known and not empty."""
     return {
         key: value
         for key, value in fields.items()
@@ -269,20 +268,20 @@ def told(fields: JsonObject, known: frozenset[str]) -> JsonObject:
 
 
 def whole(value: Any) -> Any:
-    """Return a JSON value as it is, and of one that grows what it has come to."""
+    """Return a value as plain JSON, resolving a growing one to its current value."""
     return value.value() if isinstance(value, _Grown) else value
 
 
 class _Grown:
-    """A value that has been added to; what it was made of is never changed."""
+    """A value built from pieces, which are never modified."""
 
     def value(self) -> Any:
-        """Return it as plain JSON."""
+        """Return the value as plain JSON."""
         raise NotImplementedError
 
 
 class Growing(_Grown):
-    """An object to which pieces are added."""
+    """An object that grows by merging pieces."""
 
     def __init__(self, start: JsonObject | None = None) -> None:
         self._fields: dict[str, Any] = dict(start or {})
@@ -292,7 +291,7 @@ class Growing(_Grown):
         return bool(self._fields)
 
     def add(self, piece: JsonObject) -> None:
-        """Add a piece."""
+        """Merge a piece."""
         for key, value in piece.items():
             old = self._fields.get(key)
             self._fields[key] = value if key in _NAMES else _joined(old, value)
@@ -352,7 +351,7 @@ def _joined(old: Any, new: Any) -> Any:
 
 
 def _named(item: Any) -> tuple[Hashable, Hashable]:
-    """Return by what an item is known in its list; the first is None if by nothing."""
+    """Return the index and type that identify an item in its list; without index, None first."""
     if not isinstance(item, dict):
         return None, None
     index, kind = item.get("index"), item.get("type")

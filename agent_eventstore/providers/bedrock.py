@@ -1,7 +1,7 @@
 """Answers of Bedrock's ``Converse``, and the events of ``ConverseStream``.
 
-An event is an object with one key, which names it. Text, tool use and reasoning have a name here;
-any other block is kept as it came. Usage comes after the end, as ``metadata``.
+An event is an object with one key, its name. Text, tool use and reasoning become parts and calls;
+other blocks are kept as received. Usage arrives after the end, as ``metadata``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ EVENTS = frozenset(
         *("contentBlockStart", "contentBlockDelta", "contentBlockStop"),
     }
 )
-"""What an event is called, if it is not an error."""
+"""The names of events other than errors."""
 
 _OF_RESPONSE = frozenset({"ResponseMetadata", "output", "stopReason", "usage"})
 
 
 class BedrockParser(ChunkParser):
-    """Takes the events of one answer."""
+    """Parses the events of one answer."""
 
     specification: ClassVar[str] = "bedrock_converse"
     server: ClassVar[str | None] = "aws"

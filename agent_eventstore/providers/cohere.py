@@ -1,8 +1,7 @@
 """Answers of Cohere's chat API, version 2, whole or streamed.
 
-What the model plans before it calls tools (``tool_plan``) is text. Citations have no place among
-the parts: they are kept as they came, in ``raw``. Cohere's API reference, "Chat" and "Chat with
-Streaming" (2026).
+The model's plan before tool calls (``tool_plan``) is recorded as text. Citations are kept as
+received, in ``raw``. Source: Cohere's API reference, "Chat" and "Chat with Streaming" (2026).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ COHERE_EVENTS = frozenset(
         *("citation-start", "citation-end", "debug"),
     }
 )
-"""The types of the events of a stream."""
+"""The event types of a stream."""
 
 _PLAN = "plan"
 _OF_RESPONSE = frozenset({"id", "type", "delta", "message", "finish_reason", "usage", "model"})
@@ -31,7 +30,7 @@ _OF_MESSAGE = frozenset({"role", "content", "tool_plan", "tool_calls", "citation
 
 
 class CohereParser(ChunkParser):
-    """Takes the events of one answer."""
+    """Parses the events of one answer."""
 
     specification: ClassVar[str] = "cohere_chat"
     server: ClassVar[str | None] = "cohere"
@@ -70,7 +69,7 @@ class CohereParser(ChunkParser):
         self._end(response)
 
     def _add(self, message: JsonObject) -> None:
-        """Take a message that is whole, or the empty one with which a stream begins."""
+        """Add a complete message, or the empty one that begins a stream."""
         self._answer.say("text", _PLAN, text(message.get("tool_plan")))
         content, calls = message.get("content"), message.get("tool_calls")
         if isinstance(content, str):

@@ -1,7 +1,7 @@
-"""Which specification a chunk or a response belongs to, told from the SDK's class or its fields.
+"""Detection of the specification of a chunk or response, by the SDK's class or the fields.
 
-A stream whose first chunk tells nothing is not lost: its chunks are kept as they came until one
-tells, and from then on they are parsed.
+If the first chunk does not identify the specification, chunks are kept unparsed until one does;
+parsing starts with that chunk.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _ANTHROPIC_FIELDS = frozenset({"content", "role", "stop_reason"})
 
 
 def parser_for(chunk: Any, *, provider: str | None = None) -> StreamParser:
-    """Return the parser for the stream that begins with this chunk; the chunk is not yet fed.
+    """Return the parser for the stream that begins with this chunk, without feeding the chunk.
 
     Args:
-        chunk: An SDK's object, a dict, or a line of a server-sent stream.
-        provider: Who serves the model, where the caller knows (``groq``, ``azure``).
+        chunk: An SDK object, a dict, or a line of a server-sent stream.
+        provider: The server of the model (such as ``groq`` or ``azure``), if known.
     """
     kind = _kind_of(chunk)
     return _Undetected(provider) if kind is None else kind(provider)
 
 
 def read_response(response: Any, *, provider: str | None = None) -> StreamParser:
-    """Return a parser that has taken a whole response, an SDK's object or a dict."""
+    """Return a parser that has read a whole response, an SDK object or a dict."""
     body = as_chunk(response)
     kind = _by_response(body) if isinstance(body, dict) else None
     if kind is None:
@@ -65,14 +65,14 @@ def read_response(response: Any, *, provider: str | None = None) -> StreamParser
 
 
 def says_nothing(parser: StreamParser) -> bool:
-    """Whether a response held no answer: nothing was said or asked for, and nobody says why."""
+    """Whether a response has no answer: no parts, tool calls, finish reason or error."""
     message = parser.message()
     told = message.parts or message.tool_calls or message.finish_reason
     return parser.error is None and not told
 
 
 class _Undetected:
-    """Keeps what comes until a chunk tells its specification, then parses from there on."""
+    """Keeps chunks until one identifies the specification, and parses from there on."""
 
     def __init__(self, provider: str | None) -> None:
         self._provider = provider
@@ -157,7 +157,7 @@ def _by_fields(chunk: JsonObject) -> type[ChunkParser] | None:
 
 
 def _by_other_fields(body: JsonObject) -> type[ChunkParser] | None:
-    """Tell apart those who stream chunks of the shape of their answer, and Bedrock's events."""
+    """Detect Gemini and Ollama, whose chunks are shaped like their answers, and Bedrock."""
     if isinstance(body.get("candidates"), list):
         return GeminiParser
     if any(isinstance(field(body, name), dict) for name in ("usageMetadata", "promptFeedback")):

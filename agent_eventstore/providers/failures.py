@@ -1,13 +1,12 @@
-"""What an exception of a model call means, for `LlmError` and for who decides on another try.
+"""Classification of a model call's exceptions, for `LlmError` and for deciding on a retry.
 
-Exceptions of the official SDKs and of the HTTP libraries are told by the names of their classes
-and by what they carry, since none of those packages needs to be installed.
+Exceptions of the official SDKs and the HTTP libraries are recognised by class names and attributes,
+because none of those packages needs to be installed.
 
-A provider's error is told by its HTTP status and by the words of its body; the same words stand in
-the body of a refused request and in an error in mid-stream. Sources, read in November 2026:
+A provider's error is classified by its HTTP status and the codes in its body; the body of a
+rejected request and an error in mid-stream use the same codes. Sources, read in November 2026:
 OpenAI's "Error codes" and the Responses API's list of error codes, Anthropic's "Errors",
-OpenRouter's "Errors and Debugging". Which statuses are worth another try is what the official SDKs
-themselves retry.
+OpenRouter's "Errors and Debugging". The retryable statuses are those that the official SDKs retry.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Verdict = tuple[LlmErrorKind, bool]
 """The kind of an error, and whether the same request may succeed later."""
 
 _LONGEST_MESSAGE = 4_000
-"""Characters; a proxy answers with whole pages."""
+"""Characters; a proxy may answer with a whole page."""
 
 _CANCELLED = frozenset(
     {"CancelledError", "Cancelled", "GeneratorExit", "KeyboardInterrupt", "SystemExit"}
@@ -54,7 +53,7 @@ _LOCAL = frozenset(
         *("NotADirectoryError", "PermissionError", "UnsupportedProtocol"),
     }
 )
-"""Among the errors of network and system, those that another try cannot mend."""
+"""Network and system errors that a retry cannot fix."""
 
 _SPENT: Verdict = ("rate_limit", False)
 
@@ -89,12 +88,12 @@ _WORDS: tuple[tuple[str, Verdict], ...] = (
     ("tool_use_failed", ("invalid", False)),
     ("cancel", ("cancelled", False)),
 )
-"""Parts of error codes, the more telling first."""
+"""Substrings of error codes, the more specific first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a model call failed; ``retryable`` says that the same request may succeed later."""
+    """Why a model call failed; ``retryable`` means that the same request may succeed later."""
 
     kind: LlmErrorKind
     retryable: bool
@@ -103,24 +102,24 @@ class Failure:
 
 
 def classify(exception: BaseException) -> Failure:
-    """Return what an exception means: of it and its causes, the first that tells decides.
+    """Classify an exception by the first of itself and its causes that is recognised.
 
-    What nobody knows is ``invalid`` and not worth another try: most likely it is an error in the
-    product's own code.
+    An unknown exception is ``invalid`` and not retryable: most likely it is a bug in the product's
+    own code.
     """
     chain = list(_chain(exception))
     status = next((found for found in map(_status, chain) if found is not None), None)
     verdicts = [verdict for verdict in map(_verdict, chain) if verdict is not None]
     kind, retryable = verdicts[0] if verdicts else ("invalid", False)
     if kind == "network" and ("timeout", True) in verdicts:
-        # SDKs wrap a timeout of the HTTP library in their own error of connection.
+        # SDKs wrap an HTTP library's timeout in their own connection error.
         kind = "timeout"
     stop = stopped(exception)
     if stop is not None:
         return Failure("cancelled", False, stop, status)
     message = _message(exception)
     if not any(map(_by_answer, chain)):
-        # No words of a provider, but of the product's own code or of this machine's.
+        # The text is not from a provider but from local code, and may contain local paths.
         message = without_directories(message)
     return Failure(kind, retryable, message, status)
 
@@ -155,10 +154,10 @@ def _verdict(exception: BaseException) -> Verdict | None:
 
 
 def _by_answer(exception: BaseException) -> Verdict | None:
-    """Return what the provider's answer says: a refusal's status, or the words of its body.
+    """Classify by the provider's answer: the status of a refusal, or the codes in its body.
 
-    An error in mid-stream comes under the status of success, so there the words alone tell; and a
-    quota that is used up has the status of a rate limit, but will not pass.
+    An error in mid-stream has a success status, so only its codes count. An exhausted quota has the
+    status of a rate limit, but is not retryable.
     """
     body = attribute(exception, "body")
     words = verdict_of(body) if body is not None else None
@@ -171,7 +170,7 @@ def _by_answer(exception: BaseException) -> Verdict | None:
 
 
 def _is_api_error(exception: BaseException) -> bool:
-    """Whether an SDK reports what the provider said, and not that it could not be reached."""
+    """Whether an SDK reports a provider's error, not a failure to reach the provider."""
     names = frozenset(cls.__name__ for cls in type(exception).__mro__)
     return "APIError" in names and not names & (_NETWORK | _TIMEOUT)
 
@@ -195,7 +194,7 @@ def _message(exception: BaseException) -> str:
 
 
 def verdict_of(body: Any) -> Verdict | None:
-    """Return what an error's body says, or None if it says nothing that is known."""
+    """Classify an error's body, or return None if it has no known code or status."""
     if isinstance(body, dict) and isinstance(body.get("error"), dict):
         return verdict_of(body["error"])
     if not isinstance(body, dict):
@@ -209,7 +208,7 @@ def verdict_of(body: Any) -> Verdict | None:
 
 
 def by_status(status: Any) -> Verdict | None:
-    """Return what an HTTP status says, or None if it is not that of an error."""
+    """Classify an HTTP status, or return None if it is not an error status."""
     if isinstance(status, str) and status.isdecimal() and len(status) == 3:
         status = int(status)
     if isinstance(status, bool) or not isinstance(status, int):
@@ -224,10 +223,10 @@ def by_status(status: Any) -> Verdict | None:
 
 
 def stream_error(error: Any, raw: JsonObject) -> StreamError:
-    """Return the error that a chunk holds.
+    """Return the error in a chunk.
 
     Args:
-        error: What the provider says of it: an object, a text, or nothing.
+        error: The provider's description of it: an object, a text, or nothing.
         raw: The chunk.
     """
     body = error if isinstance(error, dict) else {}

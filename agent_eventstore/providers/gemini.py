@@ -1,7 +1,7 @@
-"""Answers of Gemini's ``generateContent``, whole or streamed: each chunk is shaped as an answer.
+"""Answers of Gemini's ``generateContent``, whole or streamed: each chunk is shaped like an answer.
 
-Its REST interface writes ``usageMetadata``, its older SDKs ``usage_metadata``: both are read. Only
-the first candidate is the answer. A function call comes whole, often without an id.
+The REST interface has ``usageMetadata``, older SDKs ``usage_metadata``: both are read. Only the
+first candidate is the answer. A function call arrives complete, often without an id.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _OF_CANDIDATE = frozenset(
     {"content", "finishReason", "finish_reason", "index", "tokenCount", "token_count"}
 )
 _REASONS = ("", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER")
-"""What the older SDKs give as numbers."""
+"""The finish reasons that older SDKs give as numbers."""
 
 
 class GeminiParser(ChunkParser):
-    """Takes the chunks of one answer."""
+    """Parses the chunks of one answer."""
 
     specification: ClassVar[str] = "gemini_generate_content"
     server: ClassVar[str | None] = "google"

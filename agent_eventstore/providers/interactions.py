@@ -1,7 +1,7 @@
 """Answers of Gemini's Interactions API, whole or streamed.
 
-An interaction is a list of steps: thoughts, what the model says, calls of functions; any other step
-is kept as it came. An interaction that goes on in the background is no answer yet. Gemini's API
+An interaction is a list of steps: thoughts, model output, function calls. Other steps are kept as
+received. An interaction that continues in the background is not an answer yet. Source: Gemini's API
 reference, "Interactions" (2026).
 """
 
@@ -24,7 +24,7 @@ _SILENT = ("interaction.status_update", "step.stop")
 
 
 class InteractionsParser(ChunkParser):
-    """Takes the events of one answer."""
+    """Parses the events of one answer."""
 
     specification: ClassVar[str] = "gemini_interactions"
     server: ClassVar[str | None] = "google"
@@ -55,7 +55,7 @@ class InteractionsParser(ChunkParser):
         self._end(response)
 
     def _step(self, place: Any, step: JsonObject) -> None:
-        """Take a step that is whole, or that begins."""
+        """Add a complete step, or one that begins."""
         kind = self._kinds[place] = text(step.get("type"))
         content = step.get("content", step.get("summary"))
         match kind:
@@ -90,8 +90,7 @@ class InteractionsParser(ChunkParser):
         elif delta.get("type") in ("text", "thought_summary"):
             self._say(place, delta.get("content", delta))
         elif delta.get("type") != "thought":
-            self._answer.show((place, "delta"), delta)
-            self._answer.keep(delta)
+            self._show_other(delta, delta)
 
     def _say(self, place: Any, block: Any) -> None:
         said = object_of(block).get("text")
@@ -99,8 +98,7 @@ class InteractionsParser(ChunkParser):
         if isinstance(said, str):
             self._answer.say(kind, place, said)  # type: ignore[arg-type]
         elif block is not None:
-            self._answer.show((place, "block", len(self._kinds)), block)
-            self._answer.keep(block)
+            self._show_other(block, block)
 
     def _end(self, body: JsonObject) -> None:
         self._note(body)

@@ -1,7 +1,7 @@
 """Answers of Ollama's ``/api/chat`` and ``/api/generate``, whole or streamed line by line.
 
-Every chunk has the shape of the whole answer, and the last one says ``done`` and the counts. A tool
-call comes whole and without an id.
+Every chunk has the shape of a whole answer; the last one has ``done`` and the counts. A tool call
+arrives complete and without an id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OF_MESSAGE = frozenset({"content", "role", "thinking", "tool_calls"})
 
 
 class OllamaParser(ChunkParser):
-    """Takes the chunks of one answer."""
+    """Parses the chunks of one answer."""
 
     specification: ClassVar[str] = "ollama_chat"
     server: ClassVar[str | None] = "ollama"

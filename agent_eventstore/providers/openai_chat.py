@@ -1,14 +1,14 @@
-"""OpenAI's chat completions, also of the many servers that speak the same: chunks and answers.
+"""OpenAI's chat completions, also of the many compatible servers: chunks and whole answers.
 
-Known peculiarities: DeepSeek, xAI and others stream ``reasoning_content`` or ``reasoning``;
-Mistral sends ``content`` as a list; Groq also puts usage under ``x_groq``; Azure begins with a
-chunk without choices; usage may come last, with every chunk (counting up), or not at all; an error
+Known differences: DeepSeek, xAI and others stream ``reasoning_content`` or ``reasoning``; Mistral
+sends ``content`` as a list; Groq also puts usage under ``x_groq``; Azure begins with a chunk
+without choices; usage may come last, with every chunk (as a running total), or not at all; an error
 may come as ``{"error": ...}``, with or without choices. Only the first choice is the answer.
 
-`ChatCalls` tells which tool call a piece of a stream belongs to. OpenAI numbers the calls and says
-id and name once, in the first piece. Compatible servers leave out the number, the id or both, give
-every call the number 0, repeat id and name with each piece, make up a new id for each piece, or
-send the whole call again at the end.
+`ChatCalls` assigns each piece of a stream to its tool call. OpenAI numbers the calls and sends id
+and name once, in the first piece. Compatible servers omit the number, the id or both, number every
+call 0, repeat id and name with each piece, invent a new id for each piece, or send the whole call
+again at the end.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ChatCalls:
         self._by_id: dict[str, int] = {}
 
     def add(self, pieces: Any) -> None:
-        """Take what a delta holds under ``tool_calls``."""
+        """Add the ``tool_calls`` of a delta."""
         if isinstance(pieces, dict):
             pieces = [pieces]
         if not isinstance(pieces, list):
@@ -64,7 +64,7 @@ class ChatCalls:
                 self._answer.keep({"tool_calls": [piece]})
 
     def add_legacy(self, piece: JsonObject) -> None:
-        """Take what a delta holds under ``function_call``, of which there is only one."""
+        """Add the ``function_call`` of a delta; there is only one per message."""
         self._add({"index": -1, "function": piece}, 0, 1)
 
     def _add(self, piece: JsonObject, place: int, pieces: int) -> None:
@@ -112,10 +112,10 @@ class ChatCalls:
 
 
 def _begins_anew(call: Call, given_id: str | None, name: str, arguments: str) -> bool:
-    """Whether a piece with a known number is another call, from a server that numbers them all 0.
+    """Whether a piece with a known number begins another call: some servers number every call 0.
 
-    A name comes before the arguments, so one that comes after them begins a call: under another
-    name or id at once, under the same when the arguments so far are whole and new ones begin.
+    A name precedes the arguments, so a name after arguments begins a call: always if the name or id
+    differs; if both are the same, only if the arguments so far are complete and new ones begin.
     """
     if not name or not call.name:
         return False
@@ -129,7 +129,7 @@ def _begins_anew(call: Call, given_id: str | None, name: str, arguments: str) ->
 
 
 def _repeats(call: Call, given_id: str | None, name: str, arguments: str) -> bool:
-    """Whether a piece is a whole call sent again."""
+    """Whether a piece is a complete call sent again."""
     return (
         bool(arguments)
         and given_id is not None
@@ -150,7 +150,7 @@ def _number(value: Any) -> int | None:
 
 
 class OpenAIChatParser(ChunkParser):
-    """Takes the chunks of one chat completion."""
+    """Parses the chunks of one chat completion."""
 
     specification: ClassVar[str] = "openai_chat"
 
@@ -220,12 +220,12 @@ class OpenAIChatParser(ChunkParser):
             self._answer.keep({"delta": extra})
 
     def _say(self, kind: Kind, content: Any) -> None:
-        """Add a text, or the texts in a list of content parts."""
+        """Add a text, or the texts of a list of content parts."""
         if isinstance(content, str):
             self._answer.say(kind, kind, content)
             return
         if isinstance(content, dict) and not content.keys() & {"text", "thinking", "type"}:
-            # An answer by a schema, which some servers send as an object.
+            # A structured answer, which some servers send as an object.
             self._answer.say(kind, kind, json.dumps(content, ensure_ascii=False))
             return
         for part in content if isinstance(content, list) else [content]:
@@ -241,7 +241,7 @@ class OpenAIChatParser(ChunkParser):
                 self._show_other(part, {"delta": {"content": [part]}})
 
     def _count(self, event: JsonObject) -> None:
-        """Take the counts, which are totals: the last ones are right."""
+        """Update the counts; they are totals, so the last ones are final."""
         groq = event.get("x_groq")
         if isinstance(groq, dict):
             self._told_seller = "groq"
@@ -270,7 +270,7 @@ class OpenAIChatParser(ChunkParser):
 
 
 def _numbered(choice: Any) -> Any:
-    """Return a whole choice with its calls numbered: only pieces of a stream share an id."""
+    """Return a whole choice with its calls numbered; an id may repeat only within a stream."""
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(message, dict) or not isinstance(calls := message.get("tool_calls"), list):
         return choice

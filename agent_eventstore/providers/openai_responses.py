@@ -1,13 +1,13 @@
 """OpenAI's Responses: the events of a stream, whole answers, and their output items.
 
-Output items begin, grow part by part, and are done. The final event repeats the whole response; it
-is the source of usage and of the output items that the next request sends back, which the message
-keeps under ``raw["output"]``.
+Output items begin, grow part by part, and are done. The final event repeats the whole response,
+including the usage and the output items that the next request must send back; the message keeps
+these under ``raw["output"]``.
 
-A ``done`` event repeats in full what the deltas said piece by piece; what is missing then is added
-as one more piece, so that a stream which skips deltas, or has none, still gives the whole text.
-Where a repetition contradicts the pieces, the repetition wins, and what was streamed is kept in the
-message's ``raw["replaced"]``; one that says nothing at all contradicts nothing.
+A ``done`` event repeats the full text of its deltas. Whatever the deltas lacked is added as one
+more piece, so a stream that skips some or all deltas still yields the whole text. If the repetition
+contradicts the pieces, it wins, and the streamed text is kept in the message's ``raw["replaced"]``;
+an empty repetition is ignored.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TEXTS: dict[str, tuple[str, Kind, str, str]] = {
     "response.reasoning_text": ("reasoning", "reasoning", "content", "text"),
     "response.reasoning_summary_text": ("reasoning", "reasoning", "summary", "text"),
 }
-"""Item, kind of text, place in the item, and field of the whole text in the ``done`` event."""
+"""Item type, kind of text, field of the item, and field of the ``done`` event's whole text."""
 
 _CALLS = {
     "response.function_call_arguments": "function_call",
@@ -70,13 +70,13 @@ _OF_RESPONSE = frozenset(
         *("top_p", "truncation", "user"),
     }
 )
-"""What has a place of its own, and what only repeats the request."""
+"""Fields that are stored elsewhere, or only repeat the request."""
 _NOTHING = frozenset({"ping", "keepalive", "response.keepalive"})
 
 
 @dataclass(slots=True)
 class Item:
-    """An output item; ``done`` is the provider's own object once it is complete."""
+    """An output item; ``done`` is the provider's own object once complete."""
 
     number: int
     kind: str
@@ -89,7 +89,7 @@ class Item:
 
 
 class Items:
-    """The output items of one response, in the order in which they came."""
+    """The output items of one response, in order of arrival."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -100,7 +100,7 @@ class Items:
         self._output: list[Any] = []
 
     def begin(self, event: JsonObject) -> None:
-        """Take an item that was added."""
+        """Begin an item, from its ``added`` event."""
         if isinstance(body := event.get("item"), dict):
             kind = text(body.get("type"))
             item = self.at(event, kind)
@@ -108,9 +108,9 @@ class Items:
                 self._head(item, body)
 
     def at(self, event: JsonObject, kind: str) -> Item:
-        """Return the item that an event is about; a new one of this kind if it was not added.
+        """Return the item that an event belongs to, or a new one of this kind.
 
-        The place among the output counts first: some servers change an item's id on the way.
+        The output index takes precedence, because some servers change an item's id midway.
         """
         index = event.get("output_index")
         item_id = text(event.get("item_id")) or None
@@ -126,19 +126,19 @@ class Items:
         return same[-1] if same else self._open(kind, item_id)
 
     def say(self, item: Item, kind: Kind, place: tuple[str, int], piece: str) -> None:
-        """Add a piece of a part of an item."""
+        """Add a piece of text to a part of an item."""
         if piece:
             item.texts.setdefault(place, []).append(piece)
             item.sizes[place] = item.sizes.get(place, 0) + len(piece)
             self._answer.say(kind, (item.number, *place), piece)
 
     def complete(self, item: Item, kind: Kind, place: tuple[str, int], whole: str) -> None:
-        """Add what is missing from a part of an item."""
+        """Add the rest of an item's part, given its whole text."""
         size = item.sizes.get(place, 0)
         if not size:
             self.say(item, kind, place, whole)
             return
-        # Joined once, however often it is sent again.
+        # Joined only once, even if the whole text arrives repeatedly.
         pieces = item.texts[place]
         pieces[:] = [streamed := "".join(pieces)]
         if whole.startswith(streamed):
@@ -148,7 +148,7 @@ class Items:
             self._answer.replace(kind, (item.number, *place), whole)
 
     def call_of(self, item: Item) -> int:
-        """Return the index of the tool call that an item is."""
+        """Return the index of the item's tool call, opening it if needed."""
         if item.call is None:
             free_text = item.kind == "custom_tool_call"
             raw = {"type": item.kind} if free_text else {}
@@ -156,7 +156,7 @@ class Items:
         return item.call
 
     def complete_call(self, item: Item, whole: Any) -> None:
-        """Add what is missing from the arguments of a call."""
+        """Add the rest of a call's arguments, given all of them."""
         if whole is not None and not isinstance(whole, str):
             whole = json.dumps(whole, ensure_ascii=False)
         index = self.call_of(item)
@@ -171,13 +171,13 @@ class Items:
             self._answer.replace_call(index, whole)
 
     def end(self, event: JsonObject) -> None:
-        """Take an item that is done."""
+        """Complete an item, from its ``done`` event."""
         if isinstance(body := event.get("item"), dict):
             given = {"item_id": body.get("id"), **event}
             self._finish(self.at(given, text(body.get("type"))), body)
 
     def end_all(self, output: Any) -> None:
-        """Take the whole output; some servers leave it empty after a stream."""
+        """Complete all items from the final output; some servers leave it empty after a stream."""
         seen: dict[str, int] = {}
         for body in output if isinstance(output, list) else ():
             if not isinstance(body, dict):
@@ -193,7 +193,7 @@ class Items:
             self._output = output
 
     def whole(self) -> list[Any]:
-        """Return the items that are done, as the provider wants them back."""
+        """Return the completed items, in the form in which the provider wants them back."""
         return self._output or [item.done for item in self._items if item.done is not None]
 
     def _open(self, kind: str, item_id: str | None) -> Item:
@@ -206,7 +206,7 @@ class Items:
         return item
 
     def _name(self, item: Item) -> None:
-        """Note an item under its id, in the order in which items came."""
+        """Index an item by its id, in order of arrival."""
         if item.item_id is not None:
             named = self._by_id.setdefault((item.kind, item.item_id), [])
             insort(named, item, key=lambda each: each.number)
@@ -242,7 +242,7 @@ class Items:
                 self._answer.keep({"type": "response.output_item.done", "item": body})
 
     def _act(self, item: Item, body: JsonObject, name: str, arguments: JsonObject) -> None:
-        """Take what the product is to do as a call of a tool, once it is whole."""
+        """Record an action for the product as a complete tool call."""
         if item.call is None:
             given = text(body.get("call_id")) or text(body.get("id")) or None
             item.call = self._answer.open_call(
@@ -255,20 +255,20 @@ class Items:
             self.complete_part(item, where, place, part)
 
     def complete_part(self, item: Item, where: str, place: int, part: Any) -> None:
-        """Add what is missing from a content part or a part of a reasoning summary."""
+        """Add the rest of a content part or of a part of a reasoning summary."""
         known = _PARTS_OF_ITEMS.get(text(part.get("type"))) if isinstance(part, dict) else None
         if known is not None:
             self.complete(item, known[0], (where, place), text(part.get(known[1])))
 
     def _sign(self, item: Item, body: JsonObject) -> None:
-        """Keep what identifies the reasoning with the last of its parts."""
+        """Store the reasoning's type, id and encrypted content with the last of its parts."""
         last = next(reversed(item.texts), ("summary", 0))
         named = {key: body[key] for key in ("type", "id") if isinstance(body.get(key), str)}
         self._answer.sign((item.number, *last), text(body.get("encrypted_content")) or None, named)
 
 
 class OpenAIResponsesParser(ChunkParser):
-    """Takes the events of one response."""
+    """Parses the events of one response."""
 
     specification: ClassVar[str] = "openai_responses"
 

@@ -1,8 +1,8 @@
-"""What the parsers of the specifications share, and the answer that a product tells by hand.
+"""The base class of the parsers, and the parser for answers that a product reports itself.
 
-A parser of a specification says what one of its chunks, as a plain JSON object, adds to the
-`Answer`. Chunks are copied into plain JSON first, so nothing that a caller does to an object later
-changes what was received, and a parser never meets anything but JSON.
+Each subclass adds the content of one chunk, as a plain JSON object, to the `Answer`. Chunks are
+copied into plain JSON first: later changes to an object do not affect what was received, and
+parsers handle only JSON.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _DERIVED = frozenset(
         *("logprobs.refusal.delta", "logprobs.refusal.done"),
     }
 )
-"""Events that the SDKs' ``stream()`` makes itself, beside the provider's own which it passes on."""
+"""Events that the SDKs' ``stream()`` derives from the provider's events and emits with them."""
 
 
 class ChunkParser(ABC):
     """A `StreamParser` of one specification.
 
     Args:
-        provider: Who serves the model, where the caller knows; otherwise the chunks may tell.
+        provider: The server of the model, if known; otherwise the chunks may identify it.
     """
 
     specification: ClassVar[str]
     server: ClassVar[str | None] = None
-    """Who serves the model, where nobody says otherwise."""
+    """The server of the model unless another one is given."""
     unknown: ClassVar[bool] = False
 
     def __init__(self, provider: str | None = None) -> None:
@@ -74,7 +74,7 @@ class ChunkParser(ABC):
         kind = word(chunk, "type")
         if kind in _DERIVED:
             return Delta()
-        # The SDK's own wrapper also holds a snapshot of all that came before.
+        # The SDK's wrapper also holds a snapshot of everything so far.
         inner = attribute(chunk, "chunk") if kind == "chunk" else None
         event = as_chunk(chunk if inner is None else inner)
         if isinstance(event, dict):
@@ -86,11 +86,11 @@ class ChunkParser(ABC):
         return self._answer.take()
 
     def read(self, response: JsonObject) -> None:
-        """Take a whole response that was not streamed."""
+        """Read a whole response that was not streamed."""
         self._read(response)
         self._answer.take()
         if not self._answer.parts() and not self._answer.calls:
-            # Whatever it was that nobody has read, the log has it.
+            # Keep an unreadable response, so that it is at least in the log.
             self._body = response
 
     def message(self, **fields: Any) -> AssistantMessage:
@@ -133,12 +133,12 @@ class ChunkParser(ABC):
             self.error = stream_error(error, raw)
 
     def _note(self, source: JsonObject) -> None:
-        """Keep the id and the model; some servers send both empty at first."""
+        """Store id and model; some servers send both empty at first."""
         self._response_id = self._response_id or text(source.get("id")) or None
         self._model = self._model or text(source.get("model")) or None
 
     def _show_other(self, part: Any, delta: Any) -> None:
-        """Keep a part that has no name here; the delta has it as ``delta``."""
+        """Add a part of an unknown kind, and ``delta`` to the delta's ``raw``."""
         self._others += 1
         self._answer.show(("other", self._others), part)
         self._answer.keep(delta)
@@ -151,35 +151,35 @@ class ChunkParser(ABC):
         return self._counts
 
     def _raw(self) -> JsonObject:
-        """Return what the message cannot say, but the provider wants back."""
+        """Return what the message has no fields for, but the provider wants back."""
         return told({"response": self._of_response}, frozenset())
 
     @abstractmethod
     def _take(self, event: JsonObject) -> None:
-        """Add what a chunk brings to the answer."""
+        """Add a chunk to the answer."""
 
     @abstractmethod
     def _read(self, response: JsonObject) -> None:
-        """Add what a whole response brings to the answer."""
+        """Add a whole response to the answer."""
 
 
 def text(value: Any) -> str:
-    """Return a text, or an empty one for anything else."""
+    """Return a text, or an empty text for any other type."""
     return value if isinstance(value, str) else ""
 
 
 def object_of(value: Any) -> JsonObject:
-    """Return an object, or an empty one for anything else."""
+    """Return an object, or an empty object for any other type."""
     return value if isinstance(value, dict) else {}
 
 
 def place_of(value: Any) -> Any:
-    """Return by what a piece tells its block, as a key: a number or a text."""
+    """Return the key of a piece's block: a number or a text."""
     return value if isinstance(value, int | str) else str(value)
 
 
 def as_text(arguments: Any) -> str:
-    """Return a tool's arguments as text; those that come as an object are written as JSON."""
+    """Return a tool's arguments as text; an object is serialised as JSON."""
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     return json.dumps(arguments, ensure_ascii=False)
@@ -191,7 +191,7 @@ _ARGUMENTS = ("arguments_text", "arguments", "args", "input")
 
 
 class ByHand(ChunkParser):
-    """Takes an answer in words."""
+    """Takes an answer as text and tool calls instead of chunks."""
 
     specification: ClassVar[str] = ""
 
@@ -213,10 +213,10 @@ class ByHand(ChunkParser):
         usage: Any,
         finish_reason: str | None,
     ) -> None:
-        """Take what makes the answer whole; text that was said piece by piece is not said again.
+        """Complete the answer; text that was already added is not added again.
 
         Raises:
-            UnknownResponse: A tool call or the usage is none.
+            UnknownResponse: A tool call or the usage has an unknown shape.
         """
         calls = [_call(call) for call in tool_calls]
         counts = any_usage(plain(usage)) if usage is not None else None
@@ -236,7 +236,7 @@ class ByHand(ChunkParser):
         if whole.startswith(said):
             self._answer.say(kind, kind, whole[len(said) :])
         else:
-            # What was streamed was something else: the message is what the product says it is.
+            # The streamed text was different: the product's final text is the message.
             fresh, other = Answer(), "text" if kind == "reasoning" else "reasoning"
             fresh.say(other, other, self._answer.all_of(other))  # type: ignore[arg-type]
             fresh.say(kind, kind, whole)
@@ -256,7 +256,7 @@ def _words(value: Any, what: str) -> str:
 
 
 def _call(given: Any) -> dict[str, Any]:
-    """Return name, id and arguments of a tool call in any provider's shape."""
+    """Return name, id and arguments of a tool call in any provider's form."""
     if isinstance(given, ToolCallRequest):
         return {"name": given.name, "id": given.provider_id, "arguments": given.arguments_text}
     value = plain(given)

@@ -1,8 +1,8 @@
-"""The token counts of the three specifications, as ours.
+"""Providers' token counts, converted to `TokenUsage`.
 
-In ours the prompt includes what came from a cache and the completion includes the reasoning.
-Anthropic counts what was read from and written to the cache apart from the input; xAI counts the
-reasoning apart from the completion. The provider's own object is kept beside the counts.
+In `TokenUsage` the prompt includes cached tokens and the completion includes reasoning. Anthropic
+counts tokens read from and written to the cache separately from the input; xAI counts reasoning
+separately from the completion. The provider's own object is stored with the counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ __all__ = [
     "any_usage",
     "bedrock_usage",
     "chat_usage",
+    "cohere_usage",
     "gemini_usage",
+    "interactions_usage",
     "ollama_usage",
     "responses_usage",
     "snake",
@@ -30,7 +32,7 @@ _LARGEST = 2**53
 
 
 def chat_usage(raw: Any) -> TokenUsage | None:
-    """Return the usage of a chat completion, or None if it tells no counts."""
+    """Return the usage of a chat completion, or None if it has no counts."""
     if not isinstance(raw, dict):
         return None
     if "prompt_tokens" not in raw and "completion_tokens" not in raw:
@@ -60,7 +62,7 @@ def chat_usage(raw: Any) -> TokenUsage | None:
 
 
 def responses_usage(raw: Any) -> TokenUsage | None:
-    """Return the usage of a response of OpenAI's Responses, or None if it tells no counts."""
+    """Return the usage of an OpenAI response, or None if it has no counts."""
     prompt, completion = _count(raw, "input_tokens"), _count(raw, "output_tokens")
     if prompt is None and completion is None:
         return None
@@ -77,7 +79,7 @@ def responses_usage(raw: Any) -> TokenUsage | None:
 
 
 def anthropic_usage(raw: JsonObject) -> TokenUsage | None:
-    """Return the usage of a message of Anthropic's, or None if it tells no counts."""
+    """Return the usage of an Anthropic message, or None if it has no counts."""
     prompt, completion = _count(raw, "input_tokens"), _count(raw, "output_tokens")
     if prompt is None and completion is None:
         return None
@@ -94,7 +96,7 @@ def anthropic_usage(raw: JsonObject) -> TokenUsage | None:
 
 
 def gemini_usage(raw: Any) -> TokenUsage | None:
-    """Return the usage of an answer of Gemini's, or None if it tells no counts."""
+    """Return the usage of a Gemini answer, or None if it has no counts."""
     names = ("prompt", "candidates", "thoughts", "total", "cachedContent", "toolUsePrompt")
     prompt, said, thought, total, cached, tools = (
         _first(_count(raw, f"{name}TokenCount"), _count(raw, f"{snake(name)}_token_count"))
@@ -103,7 +105,7 @@ def gemini_usage(raw: Any) -> TokenUsage | None:
     if prompt is None and said is None:
         return None
     asked, given = (prompt or 0) + (tools or 0), said or 0
-    apart = total != asked + given  # Qwen Code's counts have the thoughts within
+    apart = total != asked + given  # Qwen Code's counts include the thoughts
     return TokenUsage(
         prompt_tokens=asked,
         completion_tokens=given + (thought or 0) * apart,
@@ -115,9 +117,9 @@ def gemini_usage(raw: Any) -> TokenUsage | None:
 
 
 def interactions_usage(raw: Any) -> TokenUsage | None:
-    """Return the usage of Gemini's Interactions, or None if it tells no counts.
+    """Return the usage of a Gemini interaction, or None if it has no counts.
 
-    Thoughts are counted apart from the output, and what tools brought apart from the input.
+    Thoughts are counted separately from the output, and tool results from the input.
     """
     names = ("input", "output", "thought", "tool_use", "cached")
     prompt, said, thought, tools, cached = (_count(raw, f"total_{name}_tokens") for name in names)
@@ -134,7 +136,7 @@ def interactions_usage(raw: Any) -> TokenUsage | None:
 
 
 def ollama_usage(raw: Any) -> TokenUsage | None:
-    """Return the usage that the last chunk of Ollama's tells, or None if it tells no counts."""
+    """Return the usage in Ollama's last chunk, or None if it has no counts."""
     prompt, completion = _count(raw, "prompt_eval_count"), _count(raw, "eval_count")
     if prompt is None and completion is None:
         return None
@@ -142,9 +144,9 @@ def ollama_usage(raw: Any) -> TokenUsage | None:
 
 
 def bedrock_usage(raw: Any) -> TokenUsage | None:
-    """Return the usage of Bedrock's Converse, or None if it tells no counts.
+    """Return the usage of a Bedrock Converse answer, or None if it has no counts.
 
-    What was read from and written to the cache is counted apart from the input.
+    Tokens read from and written to the cache are counted separately from the input.
     """
     prompt, completion = _count(raw, "inputTokens"), _count(raw, "outputTokens")
     if prompt is None and completion is None:
@@ -161,7 +163,7 @@ def bedrock_usage(raw: Any) -> TokenUsage | None:
 
 
 def agent_usage(raw: Any) -> TokenUsage | None:
-    """Return the usage that Cline and Copilot note, or None; what was cached is of the input."""
+    """Return the usage recorded by Cline or Copilot, or None; the input includes cached tokens."""
     prompt, completion = _count(raw, "inputTokens"), _count(raw, "outputTokens")
     if prompt is None and completion is None:
         return None
@@ -175,7 +177,7 @@ def agent_usage(raw: Any) -> TokenUsage | None:
 
 
 def cohere_usage(raw: Any) -> TokenUsage | None:
-    """Return the usage of Cohere's, or None if it tells no counts; what is billed may be less."""
+    """Return the usage of a Cohere answer, or None if it has no counts; it may exceed the bill."""
     counts = raw.get("tokens") or raw.get("billed_units") if isinstance(raw, dict) else None
     prompt, completion = _count(counts, "input_tokens"), _count(counts, "output_tokens")
     if prompt is None and completion is None:
@@ -189,7 +191,7 @@ def cohere_usage(raw: Any) -> TokenUsage | None:
 
 
 def any_usage(raw: Any) -> TokenUsage | None:
-    """Return the usage in whichever provider's shape it is; None if it tells no counts."""
+    """Return the usage in any provider's form, or None if it has no counts."""
     if not isinstance(raw, dict):
         return None
     apart = raw.keys() & {"cache_read_input_tokens", "cache_creation_input_tokens"}
@@ -204,7 +206,7 @@ def any_usage(raw: Any) -> TokenUsage | None:
 
 @cache
 def snake(name: str) -> str:
-    """Return a name in camel case as it is in snake case."""
+    """Convert a name from camel case to snake case."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 

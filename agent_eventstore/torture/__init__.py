@@ -1,6 +1,6 @@
-"""The torture kit: writers are killed, connections are cut, and what was lost is counted.
+"""The torture kit: kills writers, cuts connections, and counts what was lost.
 
-``eventstore torture`` runs it; `docs/torture.md` tells what it does and what its report means.
+``eventstore torture`` runs it; `docs/torture.md` describes the runs and the report.
 """
 
 from agent_eventstore.torture.checking import COUNTS, Findings, Report

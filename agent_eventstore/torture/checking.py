@@ -1,8 +1,7 @@
-"""What a run has found: everything is read back, and compared with notes and deliveries.
+"""The check at the end of a run: reads everything back and compares it with the processes' notes.
 
-The check at the end of a run can be run again on the same notes, which the tests do after they have
-tampered with something. Its parts need nothing of each other, so that several processes share them.
-The comparisons themselves are pure.
+The check can be repeated on the same notes; the tests do so after tampering with the data. Its
+parts are independent of each other, so several processes share them. The comparisons are pure.
 """
 
 from __future__ import annotations
@@ -25,39 +24,39 @@ __all__ = ["COUNTS", "Findings", "Report", "Stored", "audit_deliveries", "audit_
 
 
 Stored = tuple[int, str]
-"""An event of the log: its version, and the mark ``process.batch.place.size`` that it carries."""
+"""An event of the log: its version, and its mark ``process.batch.place.size``."""
 
 
 COUNTS = {
-    "kills": "processes killed with SIGKILL, and started again",
+    "kills": "processes killed with SIGKILL, and restarted",
     "cuts": "connections cut by pg_terminate_backend",
-    "stops": "processes stopped with SIGSTOP, and let go on",
+    "stops": "processes stopped with SIGSTOP, and resumed",
     "forks": "children forked from a process that was using its store",
     "setbacks": "times that the database went back to an older state",
-    "held": "transactions held open for long, and committed",
+    "held": "transactions held open for a long time, and committed",
     "rebuilds": "rebuilds completed",
-    "busy": "appends that were told DatabaseBusy, and repeated",
-    "refused": "children told ForkedStore, since their parent was in a transaction of SQLite's",
-    "told": "times that a recorder said what is lost, with LogWentBack",
-    "lost": "acknowledged events that recorders said are lost",
-    "again": "of these, written again at the versions that they had",
-    "begun_anew": "times that a reader was told InvalidCursor, and began anew",
+    "busy": "appends that raised DatabaseBusy, and were repeated",
+    "refused": "children that got ForkedStore, because their parent was in an SQLite transaction",
+    "told": "times that a recorder reported lost events, with LogWentBack",
+    "lost": "acknowledged events that recorders reported as lost",
+    "again": "of these, events written again at their old versions",
+    "begun_anew": "times that a reader got InvalidCursor, and started over",
 }
-"""What a report counts that is not a finding; a run has those that can happen in its scenario."""
+"""Counts in a report that are not findings; a run reports those that its scenario produces."""
 
 _PARTS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What must not be; all zeros after a run in which nothing was lost.
+    """Violations found by the check; all zeros after a run in which nothing was lost.
 
-    ``missed`` counts acknowledged events that the log lacks and stored events that a reader was not
-    handed, ``duplicated`` and ``out_of_order`` likewise events of the log and of each reader.
-    ``torn`` counts appends of which only a part is there, ``chain`` the problems that `verify`
-    finds, ``views`` the rows of views that differ from a fresh fold, ``misnamed`` the events that a
-    recorder said were lost and that are there, or named wrongly, and ``failed`` the processes that
-    ended by themselves, or not at all.
+    ``missed`` counts acknowledged events that the log lacks, and stored events that a reader did
+    not receive. ``duplicated`` and ``out_of_order`` likewise count events of the log and of each
+    reader. ``torn`` counts appends of which only a part is stored, ``chain`` the problems found by
+    `verify`, ``views`` the view rows that differ from a fresh fold, ``misnamed`` the events that a
+    recorder reported as lost although they exist or were never acknowledged, and ``failed`` the
+    processes that exited with an error, or did not exit.
     """
 
     missed: int = 0
@@ -71,21 +70,18 @@ class Findings:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """Whether all findings are zero."""
         return self == Findings()
 
     def __add__(self, other: Findings) -> Findings:
-        """Return the sums."""
+        """Return the sums of both findings."""
         names = (field.name for field in fields(self))
         return Findings(*(getattr(self, name) + getattr(other, name) for name in names))
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A run: how much was done, what was done to it, and what was found.
-
-    ``counts`` tells what was done and told, by name: see `COUNTS`.
-    """
+    """The result of a run; ``counts`` is keyed by the names of `COUNTS`."""
 
     database: str
     run: UUID
@@ -100,14 +96,14 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was lost, and there was something to lose."""
+        """Whether nothing was lost, and at least one event was acknowledged."""
         return self.findings.ok and self.acknowledged > 0
 
 
 def audit_stream(
     events: Iterable[Stored], acks: Iterable[Ack], gone: Iterable[Batch] = ()
 ) -> Findings:
-    """Compare the log of one conversation with what was acknowledged of it, and said to be gone."""
+    """Compare one conversation's log with its acknowledged batches and those reported lost."""
     places: dict[str, dict[int, int]] = {}
     sizes: dict[str, int] = {}
     duplicated = out_of_order = last = 0
@@ -133,13 +129,13 @@ def audit_stream(
 
 
 def audit_deliveries(delivered: Iterable[Delivered], heads: Mapping[UUID, int]) -> Findings:
-    """Compare what one reader was handed with the versions that the conversations have reached."""
+    """Compare the events that one reader received with the versions of the conversations."""
     seen = {stream: bytearray(version + 1) for stream, version in heads.items()}
     highest = dict.fromkeys(heads, 0)
     duplicated = out_of_order = 0
     for stream, version in delivered:
         if version > heads.get(stream, 0):
-            out_of_order += 1  # Handed out, and in the log no more.
+            out_of_order += 1  # Delivered, but no longer in the log.
             continue
         duplicated += seen[stream][version]
         out_of_order += version < highest[stream] and not seen[stream][version]
@@ -159,13 +155,13 @@ def check(
 
     Args:
         plan: The run, with its notes.
-        processes: How many check at the same time; with 0 it is this one.
-        on_phase: Called after each part with a sentence that tells what it was.
+        processes: The number of checking processes; 0 checks in this process.
+        on_phase: Called after each part with a sentence that names it.
     """
     parts, found, begun = _parts(plan), Findings(), time.monotonic()
     if processes == 0:
         return sum((_do(plan, part) for part in parts.values()), found)
-    # Spawned, not forked: a connection must not be shared with a child.
+    # Spawn, not fork: a child must not share a connection.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         running: dict[Future[Findings], str] = {
             pool.submit(_do, plan, part): name for name, part in parts.items()
@@ -195,7 +191,7 @@ def _do(plan: Plan, part: _Part) -> Findings:
 
 
 def _log(plan: Plan, store: EventStore, *, number: int) -> Findings:
-    """Check some of the conversations: what is stored, against what was acknowledged."""
+    """Compare the log of one part of the conversations with the acknowledgements."""
     heads, acks = plan.heads(store), defaultdict[UUID, list[Ack]](list)
     gone, found = defaultdict[UUID, list[Batch]](list), Findings()
     for memory in (recall(plan.notes(name)) for name in plan.writer_names()):

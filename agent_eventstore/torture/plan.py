@@ -1,11 +1,11 @@
-"""What one run is to do, as every process is told, and the notes in which each keeps what it did.
+"""The plan of a run, which every process gets, and the notes in which each records its actions.
 
-The conversations of a run belong to a user of the run's own, and their events name the run, so that
-readers and the final check can tell them from all others.
+A run's conversations belong to a user of its own, and their events carry the run's id, so readers
+and the final check can distinguish them from all others.
 
-Notes stand outside the database, before and after each append. A line is written whole by one call
-of the operating system, and so it outlives the process that wrote it, however that ends. What was
-acknowledged stands here; the check compares it with the log.
+Notes are files outside the database, written before and after each append. Each line is written by
+a single system call, so it survives the process however that ends. Notes hold what was
+acknowledged; the check compares this with the log.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ __all__ = [
 
 
 TENANT = "eventstore-torture"
-"""The tenant that all conversations of the kit belong to."""
+"""The tenant of all the kit's conversations."""
 
 PATIENCE_S = 120.0
-"""How long a process may wait for the database, or a run for its processes, in seconds."""
+"""How long a process waits for the database, and a run for its processes, in seconds."""
 
 NOTES = ".notes"
-"""How the names of files with notes end."""
+"""The suffix of note files."""
 
 _ERA = 500
 _PAGE = 1_000
@@ -55,29 +55,29 @@ _STOP = "stop"
 _SETTLED = "settled"
 
 Delivered = tuple[UUID, int]
-"""An event that a reader was handed: conversation and version."""
+"""An event that a reader received: conversation and version."""
 
 _DELIVERY = struct.Struct(">16sQ")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run: where, how much, and how roughly.
+    """The parameters of a run.
 
     Args:
-        url: The database, with a session name of the run's own on PostgreSQL.
+        url: The database, on PostgreSQL with a session name unique to the run.
         directory: Where the processes keep their notes.
-        run: The id of this run; also the user that its conversations belong to.
-        writers: How many processes append.
-        events: How many events are to be acknowledged in all; None for as many as there is time.
-        seconds: How long to write at most.
+        run: The id of this run, which is also the user of its conversations.
+        writers: The number of processes that append.
+        events: The total number of events to acknowledge; None for no limit.
+        seconds: The longest time to write.
         every_s: The average time between two kills, and between two cuts, in seconds.
-        seed: What chance begins with.
-        scenario: What is done to the processes and to the database.
-        readers: How many processes tail the feed.
-        workers: How many processes keep the projections warm.
+        seed: The seed of the random choices.
+        scenario: What happens to the processes and the database.
+        readers: The number of processes that tail the feed.
+        workers: The number of processes that keep the projections caught up.
         busy_timeout_ms: How long a writer waits for another's lock.
-        shared: How many conversations the writers share at a time.
+        shared: The number of conversations that the writers share at a time.
     """
 
     url: str = field(repr=False)
@@ -95,32 +95,32 @@ class Plan:
     shared: int = 8
 
     def chance(self, *what: object) -> random.Random:
-        """Return numbers that are the same for the same seed and the same parts."""
+        """Return a random generator that depends only on the seed and the arguments."""
         return random.Random(f"{self.seed} {what}")  # noqa: S311 - work, not secrets
 
     def share(self, index: int) -> int | None:
-        """Return how many events one writer has to get acknowledged; None if there is no end."""
+        """Return the number of events that one writer must get acknowledged; None for no limit."""
         if self.events is None:
             return None
         return self.events // self.writers + (index < self.events % self.writers)
 
     def streams(self, name: str, number: int) -> list[UUID]:
-        """Return the conversations that a writer may append its batch of this number to.
+        """Return the conversations to which a writer may append its batch of this number.
 
-        All but the last are shared by the writers. After each 500 batches a writer goes on to new
-        ones, so that a long run has many conversations, of some thousand events at most.
+        All except the last are shared by the writers. After each 500 batches a writer moves on to
+        new ones, so that a long run has many conversations of at most a few thousand events.
         """
         era = number // _ERA
         shared = [derived_id(self.run, "shared", era, place) for place in range(self.shared)]
         return [*shared, derived_id(self.run, name, era)]
 
     def writer_names(self) -> list[str]:
-        """Return the names of all that have appended so far."""
+        """Return the names of all processes that have appended so far."""
         found = (path.stem for path in self.directory.glob(f"*{NOTES}"))
         return sorted(name for name in found if name.startswith("writer-") or name == "holder")
 
     def heads(self, store: EventStore) -> dict[UUID, int]:
-        """Return the conversations of the run, and the versions that they have reached."""
+        """Return the current version of each conversation of the run."""
         heads: dict[UUID, int] = {}
         after: UUID | None = None
         while page := store.list(tenant_id=TENANT, user_id=str(self.run), after=after, limit=_PAGE):
@@ -133,26 +133,26 @@ class Plan:
         return self.directory / f"{name}{NOTES}"
 
     def stop(self) -> None:
-        """Tell all processes to come to an end."""
-        # A file: a lock or an event in memory might be held by a process that is killed.
+        """Tell all processes to finish."""
+        # Use a file: a process might be killed while it holds a lock or event in memory.
         (self.directory / _STOP).touch()
 
     def stopped(self) -> bool:
-        """Whether processes are to come to an end."""
+        """Whether processes must finish."""
         return (self.directory / _STOP).exists()
 
     def settle(self) -> None:
-        """Tell the readers that nothing is written any more."""
+        """Tell the readers that writing has ended."""
         (self.directory / _SETTLED).touch()
 
     def settled(self) -> bool:
-        """Whether nothing is written any more."""
+        """Whether writing has ended."""
         return (self.directory / _SETTLED).exists()
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One append: its name, which is unique within the run, its conversation and its size."""
+    """One append: its name, unique within the run, its conversation and its size."""
 
     name: str
     stream: UUID
@@ -160,12 +160,12 @@ class Batch:
 
 
 NOTHING = Batch("", UUID(int=0), 0)
-"""Stands in notes that are of no batch."""
+"""The batch of notes that concern no batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """A batch that the store has acknowledged, and the version that it gave to the first event."""
+    """A batch that the store has acknowledged, and the version of its first event."""
 
     batch: Batch
     first: int
@@ -175,9 +175,9 @@ class Ack:
 class Memory:
     """What a process had done when its notes were read.
 
-    ``acks`` are those that stand, ``gone`` the appends that were acknowledged, that the recorder
-    then said were lost, and that were not written again. ``events`` counts all that was
-    acknowledged, and ``counts`` the lines of each kind, and of ``lost`` and ``again`` the events.
+    ``acks`` are the acknowledgements still valid; ``gone`` are acknowledged appends that the
+    recorder reported as lost and that were not written again. ``events`` counts all acknowledged
+    events. ``counts`` holds the number of lines by kind; for ``lost`` and ``again``, of events.
     """
 
     acks: dict[str, Ack] = field(default_factory=dict)
@@ -195,19 +195,19 @@ class Notes:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def tries(self, batch: Batch) -> None:
-        """Note that a batch is about to be appended."""
+        """Record that a batch is about to be appended."""
         self._note("try", batch, 0)
 
     def acknowledged(self, batch: Batch, first: int) -> None:
-        """Note that a batch has been appended, from this version on."""
+        """Record that a batch has been appended, and the version of its first event."""
         self._note("ack", batch, first)
 
     def lost(self, batch: Batch, first: int) -> None:
-        """Note that a recorder has said of an acknowledged batch that it is lost."""
+        """Record that a recorder has reported an acknowledged batch as lost."""
         self._note("lost", batch, first)
 
     def count(self, kind: str) -> None:
-        """Note that something has happened that is only counted."""
+        """Record an occurrence that is only counted."""
         self._note(kind, NOTHING, 0)
 
     def _note(self, kind: str, batch: Batch, first: int) -> None:
@@ -224,7 +224,7 @@ class Notes:
 
 
 def recall(path: Path) -> Memory:
-    """Return what stands in the notes of a process; nothing if it has made none."""
+    """Return the content of a process's notes; an empty memory if there are none."""
     memory = Memory()
     if not path.exists():
         return memory
@@ -248,7 +248,7 @@ def recall(path: Path) -> Memory:
 
 
 class Tally:
-    """Counts the acknowledged events of notes that grow; each look reads only what is new."""
+    """Counts the acknowledged events in growing notes; each call reads only what is new."""
 
     def __init__(self, paths: Callable[[], Iterable[Path]]) -> None:
         self._paths = paths
@@ -256,7 +256,7 @@ class Tally:
         self._events = 0
 
     def events(self) -> int:
-        """Return how many events have been acknowledged by now."""
+        """Return the number of events acknowledged so far."""
         for path in self._paths():
             if not path.exists() or path.stat().st_size == self._read[path]:
                 continue
@@ -270,12 +270,12 @@ class Tally:
 
 
 def write_down(file: int, events: Iterable[Delivered]) -> None:
-    """Note what a reader was handed."""
+    """Record the events that a reader received."""
     os.write(file, b"".join(_DELIVERY.pack(stream.bytes, version) for stream, version in events))
 
 
 def deliveries(path: Path) -> Iterator[Delivered]:
-    """Yield what a reader was handed, in that order."""
+    """Yield the events that a reader received, in that order."""
     if not path.exists():
         return
     with path.open("rb") as file:

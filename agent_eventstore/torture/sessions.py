@@ -1,13 +1,13 @@
-"""Writers that are recorders, and writers that fork, while the database goes back or goes on.
+"""Writers that are recorders, and writers that fork.
 
-Those that are recorders each go on in their conversations while the database goes back. Where a
-journal says that what it has written is lost, its writer notes what, and either has it written
-again or opens the conversation anew without it, as a product would. So the notes tell which
-acknowledged events the log may lack: exactly those.
+A recording writer continues its conversations while the database goes back to older states. When a
+journal reports lost events, the writer notes them, and either has them written again or reopens the
+conversation without them, as a product would. So the notes tell exactly which acknowledged events
+the log may lack.
 
-Those that fork append through one store, which the parent opened. A process uses it in two threads;
-all the while it forks children, which go on with the same store object, and now and then fork
-children of their own.
+A forking writer appends through one store, which the parent opened. Each process uses the store in
+two threads and meanwhile forks children, which continue with the same store object and occasionally
+fork children themselves.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _FORK_PAUSE_S = 0.005
 
 
 def converse(plan: Plan, index: int) -> None:
-    """Write to conversations of one's own until the run is stopped; then once more to each.
+    """Write to this writer's conversations until the run is stopped, then once more to each.
 
-    Whoever writes no more is not told of a loss.
+    The last append is needed because a loss is only reported to a writer that appends.
     """
     name = f"writer-{index}"
     choose = plan.chance(name)
@@ -71,7 +71,7 @@ def converse(plan: Plan, index: int) -> None:
 
 
 class _Writer:
-    """What the sessions of one process share."""
+    """The state shared by the sessions of one process."""
 
     def __init__(
         self, plan: Plan, store: EventStore, notes: Notes, name: str, choose: Random
@@ -80,20 +80,20 @@ class _Writer:
         self.number = 0
 
     def batch(self, stream: UUID) -> Batch:
-        """Return the next batch, noted."""
+        """Create the next batch and note it."""
         batch = Batch(f"{self.name}.{self.number}", stream, self.choose.randint(1, _LARGEST))
         self.number += 1
         self.notes.tries(batch)
         return batch
 
     def begin(self, batch: Batch, events: list[NewEvent]) -> Appended:
-        """Create a conversation, or append to it as whoever comes from elsewhere."""
+        """Create a conversation, or append to an existing one."""
         owner = str(self.plan.run)
         return self.store.append(batch.stream, events, tenant_id=TENANT, user_id=owner)
 
 
 class _Session:
-    """One conversation, and what of it was acknowledged and is not known to be lost."""
+    """One conversation, and its acknowledged batches that are not known to be lost."""
 
     def __init__(self, writer: _Writer, place: int) -> None:
         self._writer = writer
@@ -105,7 +105,7 @@ class _Session:
         """Append a batch, whatever happens to the database.
 
         Raises:
-            StoreUnavailable: It did not succeed for two minutes.
+            StoreUnavailable: The append failed for two minutes.
         """
         batch, until = self._writer.batch(self._stream), time.monotonic() + PATIENCE_S
         events = make(self._writer.plan, batch, self._writer.choose)
@@ -118,7 +118,7 @@ class _Session:
             except WriterFenced as error:
                 if error.current_epoch > error.epoch:
                     raise
-                self._journal = None  # The log was set back behind the opening.
+                self._journal = None  # The log went back to before this opening.
             except StoreUnavailable:
                 if time.monotonic() > until:
                     raise
@@ -136,10 +136,10 @@ class _Session:
         try:
             epoch = store.raise_writer_epoch(self._stream)
         except ConversationNotFound:
-            epoch = 0  # As that of a conversation that begins.
+            epoch = 0  # The epoch of a new conversation.
         done = self._writer.begin(batch, events)
         self._lost_above(done.version - batch.size)
-        # What it begins with is not written again by itself: a new conversation has an owner.
+        # The first batch cannot be written again automatically: a new conversation has an owner.
         written = Acknowledged(done.anchor)
         self._journal = Journal(
             store, self._stream, epoch=epoch, version=done.version, written=written
@@ -152,7 +152,7 @@ class _Session:
         self._acks.append(ack)
 
     def _lost_above(self, version: int) -> list[Ack]:
-        """Note that the log ends at a version; return what is lost."""
+        """Note that the log ends at a version; return the lost batches."""
         lost = [ack for ack in self._acks if ack.first > version]
         self._acks = [ack for ack in self._acks if ack.first <= version]
         for ack in lost:
@@ -172,7 +172,7 @@ class _Session:
         try:
             _write_again(journal)
         except (WrongExpectedVersion, LogWentBack):
-            self._journal = None  # More is lost than it remembers, or it went back once more.
+            self._journal = None  # It remembers too little, or the log went back again.
             return
         for ack in lost:
             if ack.batch.name in named:
@@ -192,7 +192,7 @@ def _write_again(journal: Journal) -> None:
 
 
 def _misnamed(error: LogWentBack, lost: list[Ack]) -> int:
-    """Return how many events were named that are not lost; those that are forgotten are not."""
+    """Return how many events were wrongly named as lost; omitting lost events is permitted."""
     known = {ack.batch.name for ack in lost}
     return sum(_name(event) not in known for event in error.lost)
 
@@ -203,10 +203,10 @@ def _name(event: NewEvent) -> str:
 
 
 def fork_writers(plan: Plan, index: int) -> None:
-    """Have threads and forked children append until this process's share is acknowledged.
+    """Append in threads and forked children until this process's share is acknowledged.
 
     Raises:
-        ChildProcessError: A child has failed; what it said stands on stderr.
+        ChildProcessError: A child has failed; its traceback is on stderr.
     """
     name, share = f"writer-{index}", plan.share(index)
     tally, failures = Tally(lambda: list(plan.directory.glob(f"{name}.*"))), 0
@@ -219,7 +219,7 @@ def fork_writers(plan: Plan, index: int) -> None:
             )
             for number in range(_THREADS)
         ]
-        # Once alone: what other packages make at their first use, a fork must not find half made.
+        # Warm up first: a fork must not copy what other packages initialise at first use half done.
         first = iter(range(_ALONE))
         _write(plan, store, f"{name}.first", 0, lambda: next(first, None) is None)
         for thread in threads:
@@ -242,7 +242,7 @@ def fork_writers(plan: Plan, index: int) -> None:
 
 
 def _fork(plan: Plan, store: EventStore, name: str, number: int) -> int:
-    """Fork a child that appends some batches; return its process id to the parent."""
+    """Fork a child that appends several batches; return its process id to the parent."""
     if child := os.fork():
         return child
     _live(plan, store, name, number)
@@ -283,7 +283,7 @@ def _write(
 
 
 def _reap(children: set[int]) -> int:
-    """Forget a child that has ended; return whether it has failed."""
+    """Remove an ended child from the set; return 1 if it failed, otherwise 0."""
     child, status = os.waitpid(-1, os.WNOHANG)
     if child == 0:
         time.sleep(_FORK_PAUSE_S)

@@ -1,11 +1,10 @@
-"""What happens to a run: its processes are killed, and its database goes back to an older state.
+"""Disturbances of a run: killing and stopping its processes, putting its database back.
 
-The processes are forked from a server that has imported everything already. Only those that were
-started here are ever killed; none outlives the run, also when that is killed itself.
+Processes are forked from a fork server that has already imported everything. Only processes started
+here are ever killed; none outlives the run, even if the run itself is killed.
 
-Each database that goes back is a context manager, has a URL that stays the same, and goes back when
-it is told to: a standby that lags is promoted, a dump is restored, or a backup is put in a file's
-place.
+Each database that goes back is a context manager with a constant URL. It goes back on request: a
+lagging standby is promoted, a dump is restored, or a backup replaces a file.
 """
 
 from __future__ import annotations
@@ -54,18 +53,18 @@ _CAUGHT_UP_S = 30.0
 
 
 class Setback(Protocol):
-    """A database that can go back."""
+    """A database that can go back to an older state."""
 
     url: str
 
     def strike(self, choose: Random) -> None:
-        """Let it acknowledge some more, and put it back to where it was before."""
+        """Take a state, let the database acknowledge more, and put it back to that state."""
 
     def __enter__(self) -> Self:
-        """Begin to run it."""
+        """Start the database."""
 
     def __exit__(self, *_: object) -> None:
-        """Delete it."""
+        """Delete the database."""
 
 
 class _OnServers:
@@ -75,10 +74,10 @@ class _OnServers:
         self._stack = ExitStack()
         home = Path(tempfile.mkdtemp(prefix="eventstore-torture-", dir=directory))
         self._stack.callback(shutil.rmtree, home, ignore_errors=True)
-        home.chmod(0o711)  # The servers may be another user's.
+        home.chmod(0o711)  # The servers may run as another user.
         self._one, self._other = (home / name for name in _BOTH)
         self.server = PostgresServer(directory=self._place(self._one))
-        # Whichever of the two takes writes: as products name a primary and its standby.
+        # As products name a primary and its standby; the one that takes writes is used.
         self.url = URL.create(
             "postgresql+psycopg",
             "postgres",
@@ -109,10 +108,10 @@ class _OnServers:
 
 
 class FailedOver(_OnServers):
-    """A primary that crashes, and a standby that is promoted without the last it acknowledged."""
+    """A primary that crashes; its standby is promoted without the last acknowledged events."""
 
     def strike(self, choose: Random) -> None:
-        """Cut the standby off, let the primary go on for a while, and change over."""
+        """Cut the standby off, let the primary continue for a while, and fail over."""
         standby = self.server.standby(self._next_place())
         standby.start()
         try:
@@ -127,10 +126,10 @@ class FailedOver(_OnServers):
 
 
 class Dumped(_OnServers):
-    """A dump that is restored into another server, or into another database of the same one."""
+    """A dump restored into another server, or into another database of the same server."""
 
     def strike(self, choose: Random) -> None:
-        """Dump it while it is in use, and restore the dump a while later."""
+        """Dump the database while it is in use, and restore the dump after a while."""
         self.server.dump(_DATABASE)
         dump = self.server.directory / "dump.sql"
         time.sleep(_lag_s(choose))
@@ -150,7 +149,7 @@ class Dumped(_OnServers):
 
 
 class Copied:
-    """A file of SQLite's that an earlier copy of it is written over, by the backup API."""
+    """An SQLite file that is overwritten with an earlier copy of it, by the backup API."""
 
     def __init__(self, directory: Path) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="eventstore-torture-", dir=directory))
@@ -158,7 +157,7 @@ class Copied:
         self.url = f"sqlite:///{self._file}"
 
     def strike(self, choose: Random) -> None:
-        """Copy it while it is in use, and put the copy in its place a while later."""
+        """Copy the file while it is in use, and write the copy back after a while."""
         copy = self._home / "backup.db"
         _copy(self._file, copy)
         time.sleep(_lag_s(choose))
@@ -171,12 +170,12 @@ class Copied:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Delete it."""
+        """Delete the file."""
         shutil.rmtree(self._home, ignore_errors=True)
 
 
 def _lag_s(choose: Random) -> float:
-    """Return a time that is short more often than long: a recorder remembers 256 events."""
+    """Return a lag in seconds, more often short than long: a recorder remembers 256 events."""
     return float(_LONGEST_LAG_S * choose.random() ** 3)
 
 
@@ -193,16 +192,17 @@ WRITER = "writer"
 REBUILDER = "rebuilder"
 
 Role = tuple[str, Callable[..., None], tuple[Any, ...]]
-"""What a process is, and what it calls with the plan and these arguments."""
+"""The kind of a process, its function, and the function's arguments after the plan."""
 
 _PRELOADED = ["agent_eventstore.torture.setbacks", "sqlalchemy.dialects.postgresql.psycopg"]
 
 
 @dataclass(slots=True)
 class _Member:
-    """One process, by what it does.
+    """One process.
 
-    ``killed`` until it is started again, ``stopped`` until this time while it is.
+    ``killed`` is true from its kill to its restart; ``stopped`` is the time until which it stays
+    stopped, or None.
     """
 
     kind: str
@@ -213,14 +213,14 @@ class _Member:
     stopped: float | None = None
 
     def goes_on(self) -> None:
-        """Let it go on."""
+        """Resume the process if it is stopped."""
         if self.stopped is not None and self.process.pid is not None:
             self.stopped = None
             os.kill(self.process.pid, signal.SIGCONT)
 
 
 class Crew:
-    """All processes of a run; leaving the block ends those that are left."""
+    """All processes of a run; leaving the block kills those that remain."""
 
     def __init__(self, plan: Plan, roles: Sequence[Role]) -> None:
         self._plan = plan
@@ -233,7 +233,7 @@ class Crew:
             self._add(kind, function, *arguments)
 
     def tend(self) -> bool:
-        """Restart what was killed, let go on what was stopped; tell whether a writer is at work."""
+        """Restart killed processes, resume stopped ones; return whether a writer is running."""
         for member in list(self._members):
             if member.stopped is not None and member.stopped < time.monotonic():
                 member.goes_on()
@@ -248,12 +248,12 @@ class Crew:
         return any(member.kind == WRITER for member in self._members)
 
     def kill(self, choose: Random, spared: Sequence[str] = (READER,)) -> None:
-        """Kill one of the processes; readers are spared, since they are what is believed."""
+        """Kill a random process; readers are spared because the check relies on their notes."""
         if able := [each for each in self._members if not (each.killed or each.kind in spared)]:
             self._kill(choose.choice(able))
 
     def stop(self, choose: Random, longest_s: float) -> None:
-        """Stop one of the processes for a while, wherever it is; `tend` lets it go on."""
+        """Stop a random process for a while, at any point; `tend` resumes it."""
         able = [each for each in self._members if each.stopped is None and each.process.is_alive()]
         if able:
             member = choose.choice(able)
@@ -271,9 +271,9 @@ class Crew:
             self.counts["kills"] += member.killed
 
     def wait(self, patience_s: float, *, readers: bool) -> None:
-        """Wait until the readers, or all others, have ended; those that do not have failed.
+        """Wait until the readers, or all others, have ended; those that do not count as failed.
 
-        The rebuilder is killed: what it is at takes longer the larger the log.
+        The rebuilder is killed: its work takes longer the larger the log is.
         """
         until = time.monotonic() + patience_s
         for member in self._members:
@@ -300,14 +300,14 @@ class Crew:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Kill whoever still runs."""
+        """Kill all remaining processes."""
         for member in self._members:
             member.process.kill()
             member.process.join()
 
 
 def _live(function: Callable[..., None], *arguments: Any) -> None:
-    # Ctrl-C is for the run, which then ends its processes.
+    # Ctrl-C is for the run itself, which then ends its processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     function(*arguments)

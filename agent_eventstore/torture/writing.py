@@ -1,13 +1,12 @@
 """The processes of a run: writers, tailing readers, projection workers, and rebuilds.
 
-Writers are killed at random; a holder keeps transactions open. Each notes a batch before it appends
-it and again once it is acknowledged. One that was killed in between appends the same batch again
-when it is restarted, as a product would: the event ids are the same, so that the store has to tell
-whether the first attempt was committed.
+Writers are killed at random; a holder keeps transactions open. Each notes a batch before appending
+it and again when it is acknowledged. A process killed in between appends the same batch again when
+it is restarted, as a product would: with the same event ids, so that the store must detect whether
+the first attempt was committed.
 
-The others follow the writers. A cut connection is no end for any of them: each goes on where it
-was, as a product's would. A reader remembers its cursor only; what it was handed stands in its
-notes, in that order.
+The others follow the writers. When its connection is cut, each process continues where it was. A
+reader remembers only its cursor; its notes hold the events that it received, in order.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ _HOLD_S = {"sqlite": 0.05, "postgresql": 0.8}
 
 
 def tail(plan: Plan, index: int, cursor: str | None) -> None:
-    """Read the feed from a cursor on, until all that was written has been handed out.
+    """Read the feed from a cursor until all stored events have been received.
 
-    Where the cursor is refused, since the log has gone back, forgets all and begins anew. Gives up
-    when nothing came for two minutes, though the writers have ended.
+    If the cursor is refused because the log went back, discard the notes and start over. Give up if
+    nothing arrives for two minutes after the writers have ended.
     """
     seen = 0
     file = os.open(plan.notes(f"reader-{index}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -62,7 +61,7 @@ def tail(plan: Plan, index: int, cursor: str | None) -> None:
     with open_store(plan) as store, Notes(plan.notes(f"readers-{index}")) as notes:
         while True:
             try:
-                # Before the page: what is stored then must be in it, or in one of those before.
+                # Before the page: everything stored by now is in this page or an earlier one.
                 end = sum(plan.heads(store).values()) if plan.settled() else None
                 page = store.read_all(after=cursor, limit=_PAGE)
                 own = [each for each in page if each.meta.correlation_id == plan.run.hex]
@@ -86,7 +85,7 @@ def tail(plan: Plan, index: int, cursor: str | None) -> None:
 
 
 def fold(plan: Plan, index: int) -> None:
-    """Keep all projections warm, as ``eventstore projections run`` does."""
+    """Keep all projections caught up, as ``eventstore projections run`` does."""
     stop = threading.Event()
     threading.Thread(target=_tell_when_stopped, args=(plan, stop), daemon=True).start()
     with open_store(plan) as store:
@@ -102,10 +101,10 @@ def _tell_when_stopped(plan: Plan, stop: threading.Event) -> None:
 
 
 def rebuild_again(plan: Plan) -> None:
-    """Rebuild projections, some or all, again and again.
+    """Rebuild some or all projections repeatedly.
 
-    Rests for as long as each has taken: what a rebuild costs grows with the log, and would leave
-    the writers of a long run ever less.
+    Rests as long as each rebuild took: its cost grows with the log, and would otherwise slow down
+    the writers of a long run more and more.
     """
     choose = plan.chance("rebuild", os.getpid())
     names = [projection.name for projection in PROJECTIONS]
@@ -121,7 +120,7 @@ def rebuild_again(plan: Plan) -> None:
 
 
 class _GivenUp(Exception):
-    """The holder gives its transaction up."""
+    """Raised to roll the holder's transaction back."""
 
 
 def write(plan: Plan, index: int) -> None:
@@ -147,10 +146,10 @@ def write(plan: Plan, index: int) -> None:
 
 
 def hold(plan: Plan) -> None:
-    """Append in transactions that stay open for long, and give up one in three."""
+    """Append in transactions that stay open for a long time, and roll back one in three."""
     memory = recall(plan.notes("holder"))
     choose, number = plan.chance("holder", memory.tried), memory.tried
-    # One for the whole run, which becomes a long one.
+    # One conversation for the whole run, which becomes a long one.
     *_, own = plan.streams("holder", 0)
     with Notes(plan.notes("holder")) as notes, open_store(plan) as store:
         while not plan.stopped():
@@ -159,20 +158,20 @@ def hold(plan: Plan) -> None:
             notes.tries(batch)
             with suppress(_GivenUp, StoreUnavailable):
                 notes.acknowledged(batch, _hold(plan, store, batch, choose))
-            # SQLite lets one write at a time: whoever never pauses starves the others.
+            # SQLite allows one writer at a time: without pauses the holder would starve the others.
             time.sleep(choose.random() * 4 * _HOLD_S[store.engine.dialect.name])
 
 
 def _unsteady(choose: Random) -> Clock:
-    """Return a clock that is wrong, and set anew whenever it is read: mostly back."""
+    """Return a clock that jumps on every read, by up to a day and mostly backwards."""
     return lambda: utc_now() - timedelta(seconds=(choose.random() - 0.1) * _CLOCK_OFF_S)
 
 
 def open_store(plan: Plan, clock: Clock = utc_now) -> EventStore:
-    """Open the run's database, as often as it takes.
+    """Open the run's database, retrying as needed.
 
     Raises:
-        StoreUnavailable: It could not be opened for two minutes.
+        StoreUnavailable: Opening failed for two minutes.
     """
     until = time.monotonic() + PATIENCE_S
     while True:
@@ -196,8 +195,8 @@ def append(
     """Append a batch until the store acknowledges it, and note that.
 
     Raises:
-        ForkedStore: This process is a child that may not use the store.
-        StoreUnavailable: It did not succeed for two minutes.
+        ForkedStore: This process is a child that cannot use the store.
+        StoreUnavailable: The append failed for two minutes.
     """
     events, until = make(plan, batch, choose), time.monotonic() + PATIENCE_S
     expected: int | None = 0 if exact else None
@@ -219,7 +218,7 @@ def append(
         except StoreUnavailable as error:
             if isinstance(error, DatabaseBusy):
                 notes.count("busy")
-            # Whether it was committed is not known: the same again, with the same ids, tells.
+            # The outcome is unknown: repeating it with the same ids is safe either way.
             if time.monotonic() > until:
                 raise
             time.sleep(0.01)
@@ -241,7 +240,7 @@ def _hold(plan: Plan, store: EventStore, batch: Batch, choose: Random) -> int:
 
 
 def make(plan: Plan, batch: Batch, choose: Random) -> list[NewEvent]:
-    """Return the events of a batch, with ids and marks by which they are told again."""
+    """Return the events of a batch, with ids and marks that identify them."""
     clock = _unsteady(choose)()
     return [
         NewEvent(

@@ -1,1 +1,1 @@
-"""The store's SQL: schema, engines, append, read and feed, as plain functions ``fn(conn, ...)``."""
+"""The store's SQL: schema, engines, append, read and feed, as functions ``fn(conn, ...)``."""

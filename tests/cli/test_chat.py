@@ -111,7 +111,7 @@ def test_a_talk_at_a_terminal(tmp_path: Path) -> None:
         screen.type("Please fix it.\r")
         screen.until("Let me")
         screen.type("\x03")
-        screen.until("stopped: what was said is kept")
+        screen.until("stopped: the partial answer is kept")
         screen.until(PROMPT)
         screen.type("/status\r")
         screen.until("model gpt-4o, mode chat, 1 turns, ")

@@ -56,8 +56,8 @@ def test_on_stdout(imported: str, tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_text(made.out)
     done = run("verify", "--against", str(tmp_path / "checkpoint"), url=imported)
     assert (0, 0, 4) == (made.status, done.status, len(made.out.splitlines()))
-    assert "it is not signed" in made.err
-    assert "whose checkpoint it is was not checked" in done.err
+    assert "the checkpoint is not signed" in made.err
+    assert "the checkpoint's signature was not checked" in done.err
 
 
 def test_altered_checkpoint(imported: str, key: Path, tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_keys(key: Path) -> None:
     [
         (("checkpoint", "--key", "{none}"), "is not a private key in PEM"),
         (("checkpoint", "--out", "{none}"), "File exists"),
-        (("checkpoint", "--new-key", "x", "--out", "y"), "give it alone"),
-        (("verify", "--public-key", "{none}"), "name it with --against"),
+        (("checkpoint", "--new-key", "x", "--out", "y"), "use it without other options"),
+        (("verify", "--public-key", "{none}"), "give it with --against"),
         (("verify", "--against", "{none}"), "it is not a checkpoint"),
         (("verify", "--against", "{none}", "--public-key", "{none}"), "is not a public key"),
     ],

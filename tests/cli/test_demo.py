@@ -62,7 +62,7 @@ def test_demo_shows_every_view(shown: Run) -> None:
 def test_demo_shows_both_recoveries(shown: Run) -> None:
     """What was lost, what was sealed, what the model is told, and that it went on."""
     assert 2 == len(re.findall(r"✗ process \d+ killed \(signal 9\)", shown.out))
-    assert 2 == shown.out.count('✓ "continue" went on to the end')
+    assert 2 == shown.out.count('✓ "continue" ran to the end')
     for said in ("outcome_unknown", "LLM_ERROR", "It may or may not", "CHANGELOG.md has 1 line"):
         assert said in shown.out
 

@@ -142,7 +142,7 @@ def test_process_that_fails_is_an_error(
     failing.write_text("#!/bin/sh\necho the reason >&2\nexit 1\n", encoding="utf-8")
     failing.chmod(0o700)
     monkeypatch.setattr("sys.executable", str(failing))
-    with pytest.raises(ChildProcessError, match="ended by itself: 1"):
+    with pytest.raises(ChildProcessError, match="ended unexpectedly, with status 1"):
         killed_by(order)
     assert "the reason" in capfd.readouterr().err
 
@@ -162,7 +162,7 @@ def test_process_ends_with_whoever_started_it(
 ) -> None:
     """A process that nobody kills any more ends by itself: its stdin has come to an end."""
     monkeypatch.setattr("sys.stdin", StringIO(order.line()))
-    with pytest.raises(SystemExit, match="nobody is there"):
+    with pytest.raises(SystemExit, match="the process that started this one"):
         killing.main()
     assert STOPPED in [read_told(line)[0] for line in capsys.readouterr().out.splitlines()]
 
@@ -188,7 +188,7 @@ def test_demo_dies_on_postgresql(
     """With ``--db`` the demo runs on a server too, and its processes reach the server."""
     let_die(monkeypatch, "tool")
     done = run("demo", url=postgres_url)
-    assert (0, 1) == (done.status, done.out.count('✓ "continue" went on to the end'))
+    assert (0, 1) == (done.status, done.out.count('✓ "continue" ran to the end'))
     assert 1 == len(run("list", "--json", url=postgres_url).document)
 
 

@@ -131,7 +131,7 @@ def test_what_went_along_in_words(own: str) -> None:
     assert [
         "the usage of 1 model call is kept",
         "of these, as copies: input 1; request 3",
-        "not erased, though they hold the same words: quotation 5",
+        "not erased, although they contain the same text: quotation 5",
     ] == rest
 
 
@@ -152,7 +152,7 @@ def test_what_was_erased_before_is_said(own: str) -> None:
     done = run("erase", cid, "--version", "4-7", *WHY, url=own)
     assert 0 == done.status
     assert "erased 1 event of" in done.out
-    assert "nothing was left to erase of 4-5, 7\n" == done.err
+    assert "already erased: 4-5, 7\n" == done.err
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_what_was_erased_before_is_said(own: str) -> None:
         (("--version", "0"), "0 is not in the range"),
         (("--version", "4-2"), "'4-2' ends before it begins"),
         (("--version", "two"), "'two' is not a valid integer"),
-        (("--no-derived",), "--no-derived is for --version"),
+        (("--no-derived",), "--no-derived requires --version"),
     ],
 )
 def test_versions_that_are_none(own: str, arguments: tuple[str, ...], said: str) -> None:

@@ -58,8 +58,8 @@ def test_keys_are_named_by_variables_as_well(url: str, tmp_path: Path) -> None:
     ("options", "said"),
     [
         ((), "opened without keys"),
-        (("--keys", "{}/nowhere"), "there is no directory of keys"),
-        (("--key-file", "{}/old"), "name their directory"),
+        (("--keys", "{}/nowhere"), "does not exist (--keys"),
+        (("--key-file", "{}/old"), "--keys or EVENTSTORE_KEYS, the directory of the keys"),
         (("--keys", "{}/keys"), "which is not given"),
         (("--keys", "{}/keys", "--key-file", "{}/store.db"), "a wrapping key has 32 bytes"),
     ],

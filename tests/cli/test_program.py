@@ -44,7 +44,7 @@ def test_missing_file_is_told_and_not_created(tmp_path: Path, command: tuple[str
     """A command that does not make databases leaves none behind."""
     done = run(*command, url=f"sqlite:///{tmp_path / 'none.db'}")
     assert (2, "", 1) == (done.status, done.out, len(done.err.splitlines()))
-    assert "there is no database file" in done.err
+    assert "does not exist: name another with --db" in done.err
     assert [] == list(tmp_path.iterdir())
 
 

@@ -158,11 +158,11 @@ def test_what_a_living_session_has_open_is_left_to_it(database_url: str) -> None
         refused = run("recover", str(conversation.id), url=database_url)
         assert (2, True, False) == (
             refused.status,
-            "end what it has open with --take-over" in refused.err,
+            "end its open work with --take-over" in refused.err,
             "if_busy" in refused.err,
         )
         of_all = run("recover", url=database_url)
-        assert (0, "nothing to end: what is open is in use\n") == (of_all.status, of_all.out)
+        assert (0, "nothing to end: all open work is in use\n") == (of_all.status, of_all.out)
         assert "left to its writer" in of_all.err
         taken = run("recover", str(conversation.id), "--take-over", "--json", url=database_url)
         assert (0, 1) == (taken.status, len(taken.document))

@@ -237,7 +237,10 @@ def test_a_directory_needs_its_format(sqlite_url: str, project: Path) -> None:
     for arguments, said in (
         (
             (str(project), "--format", "openai"),
-            "only --format claude-code, codex, copilot-cli, gemini-cli and project read one",
+            (
+                "only --format claude-code, codex, copilot-cli, gemini-cli and project "
+                "read directories"
+            ),
         ),
         ((str(project / "conversations" / "a"),), "is not a project"),
         (

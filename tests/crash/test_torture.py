@@ -121,7 +121,7 @@ def test_scenario_that_the_database_cannot_have(sqlite_url: str) -> None:
     """SQLite has no standby: asked for by name it is refused, and with all of them left out."""
     EventStore.open(sqlite_url).close()
     done = run("torture", "--scenario", "failover", url=sqlite_url)
-    assert (2, True) == (done.status, "failover cannot be run: SQLite has no standby" in done.err)
+    assert (2, True) == (done.status, "failover cannot run: SQLite has no standby" in done.err)
 
 
 def test_acknowledged_events_are_counted_once(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_the_example(framework_programs: Programs, tmp_path: Path) -> None:
     done.check_returncode()
 
     assert 40 >= len(program.read_text("utf-8").splitlines())
-    assert "2 messages more, 6 in all" in done.stdout
+    assert "2 new messages, 6 in total" in done.stdout
     assert "tool: 18 degrees" in done.stdout
 
 

@@ -240,6 +240,18 @@ def test_a_whole_interaction() -> None:
     assert says_nothing(read_response({**body, "status": "in_progress"}))
 
 
+def test_every_image_of_an_interaction_is_kept() -> None:
+    """The second one of a step took the place of the first."""
+    images = [{"type": "image", "data": data} for data in ("AAAA", "BBBB")]
+    steps = [{"type": "model_output", "content": images}]
+    whole = read_response({"object": "interaction", "status": "completed", "steps": steps})
+    deltas = [_step("delta", 0, delta=image) for image in images]
+    streamed, _ = fed_deltas([_step("start", 0, step={"type": "model_output"}), *deltas])
+
+    for parser in (whole, streamed):
+        assert images == [part.raw for part in parser.message().parts if part.kind == "other"]
+
+
 def test_an_interaction_that_failed() -> None:
     """What ended it is an error of the call, within a stream and of a whole answer."""
     error = {"message": "try again", "code": "service_unavailable"}
