@@ -234,7 +234,7 @@ def test_lines_of_a_pipe_are_turns_and_commands(sqlite_url: str, here: Path) -> 
 
     assert "No. One of the two tests fails" in told.stdout
     for shown in (
-        *("     user  Hello?", "mode agent from here on", "there is no mode 'x'"),
+        *("     user  Hello?", "mode agent from here on", "invalid mode 'x'"),
         *("there is no command /nothing", "/exit            end the session"),
     ):
         assert shown in told.stderr

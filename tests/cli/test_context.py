@@ -209,7 +209,7 @@ def test_the_budget_is_told_in_words(imported: str, weather: str) -> None:
     assert lines[place].startswith("budget  400 tokens, of which ")
     assert {"█", "░"} == set(lines[place + 1].strip())
     assert 2 == lines[place + 2].count("▲")
-    assert "status  normal: there is room, nothing has lost detail" in lines
+    assert "status  normal: no message has lost detail" in lines
 
 
 def test_without_steps_there_are_no_marks(imported: str, weather: str) -> None:
@@ -224,7 +224,7 @@ def test_without_a_budget_there_is_no_bar(imported: str, weather: str) -> None:
     shown = run("context", weather, "--explain", "--model", "house", url=imported).out
 
     assert "budget  none: give one with --max-tokens" in shown
-    assert "everything is there, whole" in shown
+    assert "everything is included, in full" in shown
 
 
 def test_the_ledger_names_what_was_lost(imported: str, weather: str) -> None:
@@ -261,9 +261,9 @@ def test_the_tokens_of_the_ledger_add_up(imported: str, weather: str) -> None:
         (("--of", "2", "--max-tokens", "5"), "cannot be used with --max-tokens"),
         (("--run", "r", "--no-run"), "--run and --no-run contradict each other"),
         (("--settings", "settings.json"), "unknown setting 'max_token': did you mean"),
-        (("--settings", "list.json"), "list.json holds no settings"),
+        (("--settings", "list.json"), "list.json contains no settings"),
         (("--settings", "broken.toml"), "broken.toml is not TOML"),
-        (("--tools", "settings.json"), "settings.json holds no tool declarations"),
+        (("--tools", "settings.json"), "settings.json contains no tool declarations"),
         (("--tools", "broken.json"), "broken.json is not JSON"),
         (("--prompts", "latin", "--mode", "chat"), "is not UTF-8"),
     ],
