@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from sys import getsizeof
 from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -51,7 +52,7 @@ def newest_items(store: EventStore, stream: UUID, limit: int | None) -> tuple[li
     else:
         items = known.newest(limit)
     if not head.is_fork:
-        cache.keep(stream, known, None if known is before else known.characters)
+        cache.keep(stream, known, None if known is before else known.size)
     return items, head.version
 
 
@@ -77,9 +78,9 @@ class _Known:
     placeholders: dict[str, int]
 
     @property
-    def characters(self) -> int:
-        """The number of characters of the JSON."""
-        return sum(map(len, self.texts.values()))
+    def size(self) -> int:
+        """The memory that the JSON takes, in bytes; a character takes one to four."""
+        return sum(map(getsizeof, self.texts.values()))
 
     def has(self, limit: int | None) -> bool:
         """Whether the cache holds as many of the newest items as ``limit`` requests."""
