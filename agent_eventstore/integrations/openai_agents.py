@@ -107,7 +107,7 @@ class EventStoreSession:
     ) -> Any:
         """Return the newest items, and a function that replaces the last of them if unchanged."""
         live = await self._run(live_items, self.store, self.id, limit + 1)
-        complete, live = len(live) <= limit, live[-limit:]
+        complete, live = len(live) <= limit, live[max(len(live) - limit, 0) :]
 
         async def replace_suffix(start: int, output: list[Any]) -> bool:
             wanted = live[start:]
