@@ -114,11 +114,16 @@ def _begun(
 ) -> tuple[UIMessageStream, int] | None:
     """Return the stream of a turn, by default of the one in progress, and the version before it."""
     stream = views.store.get(conversation_id).conversation_id
+    if turn is not None and turn < 1:
+        return None
     for event in views.store.read(stream, backward=True):
         number = event.meta.turn
-        if isinstance(event.data, TurnStart) and number is not None and turn in (None, number):
-            result = partial(_result, views.store, stream)
-            return UIMessageStream(stream, number, result), event.version - 1
+        if isinstance(event.data, TurnStart) and number is not None:
+            if turn in (None, number):
+                result = partial(_result, views.store, stream)
+                return UIMessageStream(stream, number, result), event.version - 1
+            if number < turn:  # turns are numbered in the order of their starts
+                return None
         if isinstance(event.data, TurnEnd) and turn is None:
             return None
     return None
