@@ -67,15 +67,18 @@ class Threads:
         """Yield the id and state of each thread with checkpoints, from one query; read-only.
 
         Forks, and threads with events that are not plain text, such as sealed ones, are read one by
-        one.
+        one, last: the query holds a connection.
         """
+        apart: list[str] = []
         for thread_id, is_fork, texts in events_with(self.store, LanggraphCheckpoint.type):
             if is_fork or any(each.text and each.text.startswith(SPECIAL) for each in texts):
-                yield thread_id, self._read(thread_id, Thread())
+                apart.append(thread_id)
                 continue
             thread = Thread()
             thread.take(texts)
             yield thread_id, thread
+        for thread_id in apart:
+            yield thread_id, self._read(thread_id, Thread())
 
     def append(
         self,
