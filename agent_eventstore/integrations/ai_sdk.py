@@ -59,10 +59,12 @@ def stream_turn(
     if begun is None:
         return None
     stream, before = begun
-    told = views.follow(conversation_id, after=before, heartbeat_s=heartbeat_s, timeout_s=timeout_s)
+    updates = views.follow(
+        conversation_id, after=before, heartbeat_s=heartbeat_s, timeout_s=timeout_s
+    )
 
     def sent() -> Generator[str, None, None]:
-        for update in told:
+        for update in updates:
             yield from _events(stream, update)
             if stream.over:
                 break
@@ -84,10 +86,12 @@ async def astream_turn(
     if begun is None:
         return None
     stream, before = begun
-    told = views.follow(conversation_id, after=before, heartbeat_s=heartbeat_s, timeout_s=timeout_s)
+    updates = views.follow(
+        conversation_id, after=before, heartbeat_s=heartbeat_s, timeout_s=timeout_s
+    )
 
     async def sent() -> AsyncGenerator[str, None]:
-        async for update in told:
+        async for update in updates:
             # Reading the full result of a tool blocks, so it runs in a thread.
             for event in await views.run(partial(_listed, stream, update)):
                 yield event

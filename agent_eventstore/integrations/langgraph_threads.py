@@ -101,7 +101,7 @@ class Threads:
                         told: Any = cast(Payload, event.data).model_dump()
                         thread.fold(version, event.data.type, told, event.meta)
                     thread.chain = appended.anchor.chain
-                    thread.remember(draft.told)
+                    thread.remember(draft.packed)
                     return
                 thread = self.now(thread_id)
 

@@ -131,7 +131,7 @@ def _read(
 
 
 def _read_by(
-    told: Callable[[EventText], str],
+    json_in: Callable[[EventText], str],
     store: EventStore,
     stream: UUID,
     head: Head,
@@ -145,7 +145,7 @@ def _read_by(
         if len(texts) == most:
             complete = False
             break
-        if text := told(event):
+        if text := json_in(event):
             texts[event[0]] = text
             _note(placeholders, event)
     known = _Known(head, dict(reversed(texts.items())), complete, placeholders)
