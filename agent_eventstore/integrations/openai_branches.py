@@ -16,7 +16,7 @@ from agent_eventstore.branching import fork_point
 from agent_eventstore.integrations.openai_cache import newest_items
 from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch
 from agent_eventstore.integrations.openai_history import live_items
-from agent_eventstore.integrations.openai_turns import SessionTurns, turns_of
+from agent_eventstore.integrations.openai_turns import SessionTurns, numbered, turns_of
 from agent_eventstore.integrations.openai_writing import BranchDeleted, SessionEnd
 from eventstore.errors import WrongExpectedVersion
 
@@ -189,7 +189,7 @@ class BranchingSession(SessionTurns):
         return {
             "branch_id": branch,
             "message_count": len(items),
-            "user_turns": sum(item.get("role") == "user" for item in items),
+            "user_turns": max((turn for turn, _ in numbered(items)), default=0),
             "is_current": branch == self.branch,
             "created_at": info and info.created_at.isoformat(),
         }

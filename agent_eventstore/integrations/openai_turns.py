@@ -21,7 +21,7 @@ from agent_eventstore.integrations.openai_usage import calls_to_tell, turn_usage
 from eventstore import EventStore
 from eventstore.bill import kept
 
-__all__ = ["SessionTurns", "turns_of"]
+__all__ = ["SessionTurns", "numbered", "turns_of"]
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class SessionTurns(EventStoreSession):
     ) -> dict[int, list[dict[str, str | None]]]:
         """Return the type and tool of each item of a branch, by turn."""
         found: dict[int, list[dict[str, str | None]]] = {}
-        for turn, item in _numbered(await self._items(branch_id)):
+        for turn, item in numbered(await self._items(branch_id)):
             found.setdefault(turn, []).append({"type": _type(item), "tool_name": _tool(item)})
         return found
 
@@ -132,7 +132,7 @@ def _tool_usage(items: Iterable[Any]) -> list[tuple[str, int, int]]:
     """
     counts: Counter[tuple[int, str]] = Counter()
     searches: Counter[int] = Counter()
-    for turn, item in _numbered(items):
+    for turn, item in numbered(items):
         kind = _type(item)
         if kind.endswith("_call") or kind == "mcp_approval_request":
             counts[turn, _tool(item) or kind] += 1
@@ -143,11 +143,13 @@ def _tool_usage(items: Iterable[Any]) -> list[tuple[str, int, int]]:
     return [(name, count, turn) for (turn, name), count in counts.items() if count]
 
 
-def _numbered(items: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+def numbered(items: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the turn of each item, and the item; one that is not an object is of no known type."""
     turn = 0
     for item in items:
-        turn += item.get("role") == "user"
-        yield turn, item
+        known = item if isinstance(item, dict) else {}
+        turn += known.get("role") == "user"
+        yield turn, known
 
 
 def turns_of(store: EventStore, stream: UUID) -> list[dict[str, Any]]:
