@@ -23,6 +23,7 @@ from agent_eventstore.integrations.openai_history import (
     live_items,
     replace_newest,
     replacing,
+    versions_of,
 )
 from agent_eventstore.integrations.openai_settling import Settling
 from agent_eventstore.integrations.openai_usage import RunUsage
@@ -181,7 +182,7 @@ class EventStoreSession:
 
         self._end.append(withdrawing)
         if popped and self.erase:
-            versions = {each.version for each in popped}
+            versions = versions_of(popped)
             self.store.erase(self.id, reason="pop_item", versions=versions, **self.owner)
             forget(self.store, self.id)
         return popped[0].item if popped else None

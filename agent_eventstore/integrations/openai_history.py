@@ -35,6 +35,7 @@ __all__ = [
     "outdated",
     "replace_newest",
     "replacing",
+    "versions_of",
 ]
 
 CLEARED = "clear_session"
@@ -98,6 +99,12 @@ def outdated(live: Sequence[LiveItem], prune: Callable[[Any], bool]) -> list[Liv
     expired = list(takewhile(lambda each: prune(each.item), live))
     left = {each.version for each in live[len(expired) :]}
     return [each for each in expired if each.version not in left]
+
+
+def versions_of(items: Sequence[LiveItem]) -> set[int]:
+    """Return the versions of items and of the recorded events that they replace."""
+    ranges = _ranges_of(items)
+    return {version for each in ranges for version in range(each.first, each.last + 1)}
 
 
 def _ranges_of(items: Sequence[LiveItem]) -> tuple[VersionRange, ...]:
