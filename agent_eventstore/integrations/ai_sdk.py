@@ -59,10 +59,12 @@ def stream_turn(
     if begun is None:
         return None
     stream, before = begun
-    told = views.follow(conversation_id, after=before, heartbeat_s=heartbeat_s, timeout_s=timeout_s)
+    updates = views.follow(
+        conversation_id, after=before, heartbeat_s=heartbeat_s, timeout_s=timeout_s
+    )
 
     def sent() -> Generator[str, None, None]:
-        for update in told:
+        for update in updates:
             yield from _events(stream, update)
             if stream.over:
                 break
@@ -84,10 +86,12 @@ async def astream_turn(
     if begun is None:
         return None
     stream, before = begun
-    told = views.follow(conversation_id, after=before, heartbeat_s=heartbeat_s, timeout_s=timeout_s)
+    updates = views.follow(
+        conversation_id, after=before, heartbeat_s=heartbeat_s, timeout_s=timeout_s
+    )
 
     async def sent() -> AsyncGenerator[str, None]:
-        async for update in told:
+        async for update in updates:
             # Reading the full result of a tool blocks, so it runs in a thread.
             for event in await views.run(partial(_listed, stream, update)):
                 yield event
@@ -114,11 +118,16 @@ def _begun(
 ) -> tuple[UIMessageStream, int] | None:
     """Return the stream of a turn, by default of the one in progress, and the version before it."""
     stream = views.store.get(conversation_id).conversation_id
+    if turn is not None and turn < 1:
+        return None
     for event in views.store.read(stream, backward=True):
         number = event.meta.turn
-        if isinstance(event.data, TurnStart) and number is not None and turn in (None, number):
-            result = partial(_result, views.store, stream)
-            return UIMessageStream(stream, number, result), event.version - 1
+        if isinstance(event.data, TurnStart) and number is not None:
+            if turn in (None, number):
+                result = partial(_result, views.store, stream)
+                return UIMessageStream(stream, number, result), event.version - 1
+            if number < turn:  # turns are numbered in the order of their starts
+                return None
         if isinstance(event.data, TurnEnd) and turn is None:
             return None
     return None

@@ -14,7 +14,7 @@ from eventstore.sql.decoding import SPECIAL
 from eventstore.sql.read import EventText, read_texts
 from eventstore.sql.schema import metadata_for
 
-__all__ = ["ends_with", "keys_with", "place_of"]
+__all__ = ["ends_with", "events_with", "keys_with", "place_of"]
 
 _PAGE = 1_000  # rows held in memory at once
 
@@ -90,6 +90,36 @@ def ends_with(
                     connection, stream, after=first - 1, before=last + 1, backward=True
                 )
             yield key or str(stream), ends
+
+
+def events_with(store: EventStore, event_type: str) -> Iterator[tuple[str, bool, list[EventText]]]:
+    """Yield each conversation with an event of a type: its key, whether it is a fork, its events.
+
+    Runs one query and fetches its rows as they are consumed. A fork's shared events are missing,
+    and sealed text and blobs are not opened (`SPECIAL`).
+    """
+    with store.reading() as connection:
+        tables = metadata_for(connection.dialect.name).tables
+        streams, events = tables["conversations"].c, tables["events"].c
+        typed = tables["events"].alias().c
+        texts = (cast(events.data, Text), cast(events.meta, Text))
+        query = (
+            select(streams.conversation_id, streams.key)
+            .add_columns(streams.parent_conversation_id.is_not(None))
+            .add_columns(events.version, events.type, events.schema_version, *texts)
+            .where(events.conversation_id == streams.conversation_id)
+            .where(
+                select(typed.version)
+                .where(typed.conversation_id == streams.conversation_id)
+                .where(typed.type == event_type)
+                .exists()
+            )
+            .order_by(streams.conversation_id, events.version)
+        )
+        query = store.owner.limit(query, streams)
+        rows = connection.execute(query, execution_options={"yield_per": _PAGE})
+        for (stream, key, is_fork), found in groupby(rows, key=lambda row: tuple(row[:3])):
+            yield key or str(stream), is_fork, [EventText(*row[3:]) for row in found]
 
 
 def place_of(store: EventStore, event_id: str) -> tuple[UUID, int] | None:

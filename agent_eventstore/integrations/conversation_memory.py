@@ -19,6 +19,7 @@ __all__ = ["Memory", "Objects"]
 T = TypeVar("T")
 _GROUP = 8  # objects pickled together
 _MOST_BYTES = 32 * 2**20
+_NOTHING = None, 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ class Memory(Generic[T]):
 
     def __init__(self, most: int = 64) -> None:
         self._most = most
-        self._known: dict[UUID | str, tuple[T | None, int]] = {}
+        self._known: dict[UUID | str, tuple[T, int]] = {}
+        self._read_once: dict[UUID, None] = {}
         self._lock = Lock()
         self._size = 0
 
@@ -87,7 +89,7 @@ class Memory(Generic[T]):
         found = self._known.get(stream)
         return None if found is None else found[0]
 
-    def keep(self, stream: UUID | str, known: T | None, size: int | None = 0) -> None:
+    def keep(self, stream: UUID | str, known: T, size: int | None = 0) -> None:
         """Cache a conversation's state as the newest entry, and evict the oldest ones.
 
         Args:
@@ -96,7 +98,7 @@ class Memory(Generic[T]):
             size: The size of the state in bytes, exact or estimated; None if it is unchanged.
         """
         with self._lock:
-            before = self._known.pop(stream, (None, 0))[1]
+            before = self._known.pop(stream, _NOTHING)[1]
             size = before if size is None else size
             self._size += size - before
             self._known[stream] = known, size
@@ -106,16 +108,19 @@ class Memory(Generic[T]):
     def asked_again(self, stream: UUID) -> bool:
         """Return whether a conversation was read before; the first call returns False.
 
-        What is read only once is not worth pickling.
+        What is read only once is not worth pickling, and evicts nothing.
         """
-        again = stream in self._known
-        if not again:
-            self.keep(stream, None)
-        return again
+        with self._lock:
+            if stream in self._known or stream in self._read_once:
+                return True
+            self._read_once[stream] = None
+            if len(self._read_once) > self._most:
+                del self._read_once[next(iter(self._read_once))]
+            return False
 
     def take(self, stream: UUID | str) -> T | None:
         """Remove a conversation from the cache and return its state."""
         with self._lock:
-            known, size = self._known.pop(stream, (None, 0))
+            known, size = self._known.pop(stream, _NOTHING)
             self._size -= size
         return known

@@ -171,9 +171,10 @@ class EventStoreSessionService(BaseSessionService):
 
     def _delete(self, named: Named) -> None:
         stream = self.store.stream(key_of(*named))
-        self._log.forget(named)
-        self._events.forget(stream)
         if newest_events(self.store, stream, 1):
             self.store.erase(
                 key_of(*named), reason="the session was deleted", user_id=named[1] or None
             )
+        # Not earlier: a concurrent read would cache the session again.
+        self._log.forget(named)
+        self._events.forget(stream)

@@ -15,6 +15,7 @@ from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events.event import Event
 from google.adk.platform import time
 from google.adk.sessions import Session
+from pydantic_core import PydanticSerializationError
 
 from agent_eventstore.integrations.conversation_events import attempts, events_before, newest_events
 from agent_eventstore.integrations.conversation_memory import Memory
@@ -35,7 +36,6 @@ from agent_eventstore.integrations.google_adk_state import (
     share,
 )
 from eventstore import NO_STREAM, EventStore, NewEvent
-from eventstore.errors import WrongExpectedVersion
 from eventstore.events import (
     AssistantMessage,
     JsonObject,
@@ -86,19 +86,19 @@ class SessionLog:
             AlreadyExistsError: The session exists.
         """
         app, user, own = deltas_of({"actions": {"state_delta": state}})
-        newest = newest_events(self.store, self.store.stream(key_of(*named)), _TAIL)
-        if newest and self._known(named) is not None:
-            raise AlreadyExistsError(f"Session with id {named[2]} already exists.")
-        places = Places.after(newest)
-        begun = places.begin()
-        known = KnownSession(places, own, time.get_time())
-        snapshot = places.put(GoogleADKState(state=own, updated=known.updated))
-        try:
-            self._write(named, places, [*begun, snapshot], app, user)
-        except WrongExpectedVersion as error:
-            raise AlreadyExistsError(f"Session with id {named[2]} already exists.") from error
-        self._sessions.keep(key_of(*named), known)
-        return known
+        for attempt in attempts():  # others may create the session, or change the shared state
+            newest = newest_events(self.store, self.store.stream(key_of(*named)), _TAIL)
+            if newest and self._known(named) is not None:
+                raise AlreadyExistsError(f"Session with id {named[2]} already exists.")
+            places = Places.after(newest)
+            begun = places.begin()
+            known = KnownSession(places, own, time.get_time())
+            snapshot = places.put(GoogleADKState(state=own, updated=known.updated))
+            with attempt:
+                self._write(named, places, [*begun, snapshot], app, user)
+                self._sessions.keep(key_of(*named), known)
+                return known
+        raise AssertionError("the last attempt raises")
 
     def append(self, named: Named, session: Session, event: Event) -> None:
         """Append an event, and update the session object's marker.
@@ -115,7 +115,7 @@ class SessionLog:
         self._sessions.take(key_of(*named))
 
     def _append(self, named: Named, session: Session, event: Event) -> None:
-        told = loads_json(event.model_dump_json(exclude_none=True))
+        told = _dumped(event)
         told["actions"]["state_delta"] = json_of(event.actions.state_delta)
         app, user, _ = deltas_of(told)
         for attempt in attempts():
@@ -187,3 +187,12 @@ class SessionLog:
 
     def _lock(self, named: Named) -> threading.RLock:
         return self._locks[hash(named) % _STRIPES]
+
+
+def _dumped(event: Event) -> JsonObject:
+    """Return an ADK event as JSON."""
+    try:
+        told: JsonObject = loads_json(event.model_dump_json(exclude_none=True))
+    except PydanticSerializationError:  # a lone surrogate, which JSON can escape but UTF-8 cannot
+        told = event.model_dump(mode="json", exclude_none=True)
+    return told

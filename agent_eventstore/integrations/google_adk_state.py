@@ -5,10 +5,11 @@ The state that all sessions of an app, or of a user, share has its own conversat
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
+from uuid import UUID
 
 from google.adk.sessions import Session, State
 from pydantic_core import to_jsonable_python
@@ -23,7 +24,7 @@ from agent_eventstore.integrations.google_adk_events import (
 from eventstore import NO_STREAM, EventStore
 from eventstore.events import JsonObject
 from eventstore.events.codec import dumps, loads_json
-from eventstore.sql.read import EventText
+from eventstore.sql.read import END, EventText, read_texts
 
 __all__ = [
     "KnownSession",
@@ -143,7 +144,7 @@ def begin_of(invocation_id: str, backward: Iterable[EventText]) -> int:
 
 def shared_by(store: EventStore, key: str) -> dict[str, Any]:
     """Return the shared state stored under a key, without key prefixes."""
-    return _shared_at(store, key)[1]
+    return _shared_in(events_before(store, store.stream(key), first=1))[1]
 
 
 def share(
@@ -151,7 +152,7 @@ def share(
 ) -> None:
     """Change the shared state stored under a key, in the caller's transaction."""
     if delta:
-        version, state = _shared_at(store, key)
+        version, state = _shared_in(_backward(connection, store.stream(key)))
         store.append(
             key,
             GoogleADKShared(state=state | delta),
@@ -161,10 +162,18 @@ def share(
         )
 
 
-def _shared_at(store: EventStore, key: str) -> tuple[int, dict[str, Any]]:
-    """Return the version of a shared state's conversation, and the state."""
+def _backward(connection: Any, stream: UUID) -> Iterator[EventText]:
+    """Yield a conversation's events, newest first, in the caller's transaction."""
+    before, size = END, 1
+    while page := read_texts(connection, stream, before=before, backward=True, limit=size):
+        yield from page
+        before, size = page[-1].version, _NEAR
+
+
+def _shared_in(backward: Iterable[EventText]) -> tuple[int, dict[str, Any]]:
+    """Return the version of a shared state's conversation, and the state, from its events."""
     newest = 0
-    for event in events_before(store, store.stream(key), first=1):
+    for event in backward:
         newest = newest or event.version
         if event.type == GoogleADKShared.type and event.text is not None:
             return newest, loads_json(event.text)["state"]

@@ -29,10 +29,12 @@ class RecordedStreams(BasePlugin):
         super().__init__("eventstore_streams")
         self.sessions = sessions
         self._arriving: dict[tuple[Any, ...], Streamed] = {}
+        self._keys: dict[tuple[Any, ...], str] = {}  # the session of each stream of a run
 
     async def before_run_callback(self, *, invocation_context: Any) -> None:
-        """Seal the streams that earlier runs left open."""
+        """Seal the streams that earlier runs left open, and forget those of cancelled runs."""
         key = _key(invocation_context)
+        await self._forget([place for place, of in self._keys.items() if of == key])
         await in_thread(seal_streams, self.sessions.store, key)
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
@@ -44,6 +46,7 @@ class RecordedStreams(BasePlugin):
             if streamed is None and piece:
                 streamed = Streamed(self.sessions.store, _key(callback_context))
                 self._arriving[place] = streamed
+                self._keys[place] = _key(callback_context)
                 self.sessions.answering[place] = streamed.call_id
             if streamed is not None:
                 await streamed.feed(piece)
@@ -59,9 +62,12 @@ class RecordedStreams(BasePlugin):
     async def after_run_callback(self, *, invocation_context: Any) -> None:
         """Write the rest of the run's streams, and forget their calls."""
         own = invocation_context.invocation_id
-        for place in [each for each in self._arriving if each[0] == own]:
+        await self._forget([place for place in self._keys if place[0] == own])
+
+    async def _forget(self, places: list[tuple[Any, ...]]) -> None:
+        for place in places:
             await self._end(place)
-        for place in [each for each in self.sessions.answering if each[0] == own]:
+            self._keys.pop(place, None)
             self.sessions.answering.pop(place, None)
 
     async def _end(self, place: tuple[Any, ...]) -> None:

@@ -15,6 +15,7 @@ from eventstore import NO_STREAM, EventStore, NewEvent, RecordedEvent
 from eventstore.errors import InvalidEvent
 from eventstore.events import (
     AssistantMessage,
+    BranchSwitch,
     ConversationStart,
     Meta,
     Retraction,
@@ -39,7 +40,7 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
 
     def __init__(self, store: EventStore, session_id: str) -> None:
         self.store, self.session_id = store, session_id
-        self._said = _Said()
+        self._session = _Session()
         self._lock = RLock()
 
     @property
@@ -55,39 +56,45 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
         """
         with self._lock:
             for attempt in attempts() if messages else ():
-                said = self._read()
-                events = said.events_of(messages)
-                expected = said.version or NO_STREAM
+                session = self._read()
+                events = session.events_of(messages)
+                expected = session.version or NO_STREAM
                 with attempt:
                     appended = self.store.append(self.session_id, events, expected_version=expected)
                     for event in appended.events:
-                        said.fold(event)
+                        session.fold(event)
                     return
 
     def clear(self, *, erase: bool = False) -> None:
         """Retract all messages; with ``erase``, erase the conversation."""
         with self._lock:
-            said = self._read()
-            if erase and said.version:
+            session = self._read()
+            if erase and session.version:
                 self.store.erase(self.session_id, reason="the history was cleared")
-                self._said = _Said()
-            elif said.messages:
-                ranges = VersionRange.of((each, each) for each in said.messages)
+                self._session = _Session()
+            elif session.messages:
+                ranges = VersionRange.of((each, each) for each in session.messages)
                 gone = Retraction(versions=ranges, reason="the history was cleared")
                 self.store.append(self.session_id, gone)
 
-    def _read(self) -> _Said:
+    def _read(self) -> _Session:
         """Return the session's messages, reading only new events."""
-        self._said = followed(self.store, self.store.stream(self.session_id), self._said)
-        return self._said
+        self._session = followed(self.store, self.store.stream(self.session_id), self._session)
+        return self._session
 
 
-class _Said:
-    """A session's messages by version."""
+class _Session:
+    """A session's state up to a version.
+
+    Attributes:
+        messages: The messages of the active branch, in order, by version.
+        left: The messages of branches that were left, by version.
+    """
 
     def __init__(self) -> None:
         self.version, self.turn, self.step, self.chain = 0, 0, -1, b""
         self.messages: dict[int, dict[str, Any]] = {}
+        self.left: dict[int, dict[str, Any]] = {}
         self.calls: dict[str, str] = {}
 
     def fold(self, event: RecordedEvent) -> None:
@@ -97,9 +104,13 @@ class _Said:
             self.turn, step = event.meta.turn, event.meta.step
             self.step = -1 if step is None else step
         if isinstance(data, Retraction):
-            for part in data.versions:
-                for each in range(part.first, part.last + 1):
-                    self.messages.pop(each, None)
+            for held in (self.messages, self.left):
+                _take(held, data.versions)
+        elif isinstance(data, BranchSwitch):
+            # A withdrawn version that is also restored is active.
+            self.left |= _take(self.messages, data.withdrawn)
+            self.messages |= _take(self.left, data.restored)
+            self.messages = dict(sorted(self.messages.items()))
         raw = getattr(data, "raw", None)
         if isinstance(raw, dict) and isinstance(raw.get(_RAW), dict):
             self.messages[event.version] = raw[_RAW]
@@ -126,3 +137,9 @@ class _Said:
             meta = Meta(turn=turn or None, step=step if in_step else None)
             events.append(NewEvent(data, meta=meta))
         return events
+
+
+def _take(held: dict[int, dict[str, Any]], ranges: Sequence[VersionRange]) -> dict[int, Any]:
+    """Remove the messages in ranges of versions, and return them."""
+    found = [each for each in held if any(r.first <= each <= r.last for r in ranges)]
+    return {version: held.pop(version) for version in found}

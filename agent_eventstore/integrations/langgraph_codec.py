@@ -20,7 +20,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from agent_eventstore.integrations.langgraph_events import PackedValue, TaskWrite, Typed
 
-__all__ = ["Codec", "told_of"]
+__all__ = ["Codec", "packed_of"]
 
 _MESSAGES = "langchain_core.messages."
 _PLAIN: dict[tuple[str, str], Any] = {
@@ -122,7 +122,7 @@ def _message(module: str, name: str, fields: dict[str, Any], _: str) -> Any:
     return message
 
 
-def told_of(messages: Sequence[Any]) -> bytes | None:
+def packed_of(messages: Sequence[Any]) -> bytes | None:
     """Return the content of messages as bytes, which begin with the bytes of any shorter list.
 
     None if a message is not LangChain's or holds a value that cannot be packed. Packing costs a

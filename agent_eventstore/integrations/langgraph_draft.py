@@ -13,7 +13,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
-from agent_eventstore.integrations.langgraph_codec import Codec, told_of
+from agent_eventstore.integrations.langgraph_codec import Codec, packed_of
 from agent_eventstore.integrations.langgraph_events import (
     GrownList,
     LanggraphCheckpoint,
@@ -41,7 +41,7 @@ class _Grown:
     earlier: Sequence[int]
     same: int
     added: Sequence[int | tuple[Any, Typed]]
-    told: bytes | None
+    packed: bytes | None
 
 
 class Draft(Speech):
@@ -49,7 +49,7 @@ class Draft(Speech):
 
     def __init__(self, thread: Thread, codec: Codec, understood: frozenset[str]) -> None:
         super().__init__(thread, codec, understood)
-        self.told = dict[int, bytes]()
+        self.packed = dict[int, bytes]()
         self._values: list[PackedValue | GrownList] = []
         self._new: dict[Typed, int] = {}
 
@@ -79,8 +79,8 @@ class Draft(Speech):
                 place = known[name]
             elif name in lists:
                 place = self._list(lists[name])
-                if (told := lists[name].told) is not None:
-                    self.told[place] = told
+                if (packed := lists[name].packed) is not None:
+                    self.packed[place] = packed
             else:
                 place = self._place(value, self._codec.dumps(value))
             channels.append((name, place))
@@ -145,20 +145,20 @@ class Draft(Speech):
         """Return a list of messages relative to the channel's earlier one; add its new messages."""
         before = self._before(namespace, name, parent)
         earlier = [] if before is None else self._thread.values.elements(before)
-        told = told_of(messages)
-        same, dumps = self._same(before, told), self._codec.dumps
+        packed = packed_of(messages)
+        same, dumps = self._same(before, packed), self._codec.dumps
         rest: list[tuple[Any, Typed]] = [(each, dumps(each)) for each in messages[same:]]
         if name not in self._understood:
-            return _Grown(before, earlier, same, rest, told)
+            return _Grown(before, earlier, same, rest, packed)
         added = self.speak(earlier, same, rest)
         if same < len(earlier) or before != self._thread.latest.get((namespace, name)):
             self.retract(namespace, name, [*earlier[:same], *added])
-        return _Grown(before, earlier, same, added, told)
+        return _Grown(before, earlier, same, added, packed)
 
-    def _same(self, before: int | None, told: bytes | None) -> int:
+    def _same(self, before: int | None, packed: bytes | None) -> int:
         """Return how many messages at the start equal those of the earlier list."""
-        known = self._thread.told.get(before or 0)
-        if told is None or known is None or not told.startswith(known):
+        known = self._thread.packed.get(before or 0)
+        if packed is None or known is None or not packed.startswith(known):
             return 0
         earlier = self._thread.values.elements(before or 0)
         return len(earlier) if self._thread.retracted.isdisjoint(earlier) else 0

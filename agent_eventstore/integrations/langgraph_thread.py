@@ -29,7 +29,7 @@ from eventstore.sql.read import EventText
 
 __all__ = ["Saved", "Thread", "Written"]
 
-_TOLD = 4
+_MOST_PACKED = 4
 _VALUES, _CHECKPOINT = LanggraphValues.type, LanggraphCheckpoint.type
 
 
@@ -80,8 +80,8 @@ class Thread:
     marks: Marks = field(default_factory=Marks)
     latest: dict[tuple[str, str], int] = field(default_factory=dict)
     """The place of the channel's last saved list, by namespace and channel."""
-    told: dict[int, bytes] = field(default_factory=dict)
-    """The packed content (`told_of`) of the last few lists that were put here, by place."""
+    packed: dict[int, bytes] = field(default_factory=dict)
+    """The packed content (`packed_of`) of the last few lists that were put here, by place."""
     _calls: dict[str, str] = field(default_factory=dict)
     _answers: list[tuple[int, str]] = field(default_factory=list)
 
@@ -181,8 +181,8 @@ class Thread:
         """The versions of the messages that are events."""
         return {place // SLOTS for place in self.spoken}
 
-    def remember(self, told: dict[int, bytes]) -> None:
+    def remember(self, packed: dict[int, bytes]) -> None:
         """Remember the packed content of lists that were just put, and of a few earlier ones."""
-        self.told |= told
-        while len(self.told) > _TOLD:
-            self.told.pop(next(iter(self.told)))
+        self.packed |= packed
+        while len(self.packed) > _MOST_PACKED:
+            self.packed.pop(next(iter(self.packed)))

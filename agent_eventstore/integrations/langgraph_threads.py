@@ -7,32 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from itertools import groupby
 from threading import RLock
 from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import get_checkpoint_id
-from sqlalchemy import Text, select
-from sqlalchemy import cast as as_type
 
 from agent_eventstore.integrations.conversation_events import Head, attempts, events_after, news_of
+from agent_eventstore.integrations.conversation_finding import events_with
 from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_draft import Draft
 from agent_eventstore.integrations.langgraph_events import LanggraphCheckpoint, Typed
 from agent_eventstore.integrations.langgraph_keeping import copied, latest_of, needless, of_runs
 from agent_eventstore.integrations.langgraph_thread import Saved, Thread
-from eventstore import NO_STREAM, EventStore
+from eventstore import NO_STREAM, EventStore, NewEvent
 from eventstore.events import Payload
 from eventstore.sql.decoding import SPECIAL
-from eventstore.sql.read import EventText
-from eventstore.sql.schema import metadata_for
 
 __all__ = ["Threads"]
 
 _LOCKS = 64
-_PAGE = 1_000  # rows held in memory at once
 
 
 class Threads:
@@ -72,37 +67,18 @@ class Threads:
         """Yield the id and state of each thread with checkpoints, from one query; read-only.
 
         Forks, and threads with events that are not plain text, such as sealed ones, are read one by
-        one.
+        one, last: the query holds a connection.
         """
-        with self.store.reading() as connection:
-            tables = metadata_for(connection.dialect.name).tables
-            streams, events = tables["conversations"].c, tables["events"].c
-            saved = tables["events"].alias().c
-            query = (
-                select(streams.conversation_id, streams.key)
-                .add_columns(streams.parent_conversation_id.is_not(None))
-                .add_columns(events.version, events.type, events.schema_version)
-                .add_columns(as_type(events.data, Text), as_type(events.meta, Text))
-                .where(events.conversation_id == streams.conversation_id)
-                .where(
-                    select(saved.version)
-                    .where(saved.conversation_id == streams.conversation_id)
-                    .where(saved.type == LanggraphCheckpoint.type)
-                    .exists()
-                )
-                .order_by(streams.conversation_id, events.version)
-            )
-            query = self.store.owner.limit(query, streams)
-            rows = connection.execute(query, execution_options={"yield_per": _PAGE})
-            for (stream, key, is_fork), found in groupby(rows, key=lambda row: tuple(row[:3])):
-                thread_id = key or str(stream)
-                texts = [EventText(*row[3:]) for row in found]
-                if is_fork or any(each.text and each.text.startswith(SPECIAL) for each in texts):
-                    yield thread_id, self._read(thread_id, Thread())
-                    continue
-                thread = Thread()
-                thread.take(texts)
-                yield thread_id, thread
+        apart: list[str] = []
+        for thread_id, is_fork, texts in events_with(self.store, LanggraphCheckpoint.type):
+            if is_fork or any(each.text and each.text.startswith(SPECIAL) for each in texts):
+                apart.append(thread_id)
+                continue
+            thread = Thread()
+            thread.take(texts)
+            yield thread_id, thread
+        for thread_id in apart:
+            yield thread_id, self._read(thread_id, Thread())
 
     def append(
         self,
@@ -125,7 +101,7 @@ class Threads:
                         told: Any = cast(Payload, event.data).model_dump()
                         thread.fold(version, event.data.type, told, event.meta)
                     thread.chain = appended.anchor.chain
-                    thread.remember(draft.told)
+                    thread.remember(draft.packed)
                     return
                 thread = self.now(thread_id)
 
@@ -141,14 +117,29 @@ class Threads:
             yield thread_id, {namespace: {**each} for namespace, each in held.items()}
 
     def copy(self, source: str, target: str) -> None:
-        """Append a copy of a thread's events to another thread."""
+        """Append a copy of a thread's events to another thread, in one transaction.
+
+        The copy is made again if another writer has appended to the other thread meanwhile.
+        """
         if self.store.stream(source) == self.store.stream(target):
             return
         with self.holding(target):
-            events = self.store.read(source)
-            for batch in copied(events, self.now(target).version):
+            for attempt in attempts():
                 version = self.now(target).version
-                self.store.append(target, batch, expected_version=version or NO_STREAM)
+                # Before the transaction, which would need a second connection to read.
+                batches = [*copied(self.store.read(source), version)]
+                with attempt:
+                    self._append_all(target, version, batches)
+                    return
+
+    def _append_all(self, thread_id: str, version: int, batches: list[list[NewEvent]]) -> None:
+        with self.store.transaction() as connection:
+            for batch in batches:
+                expected = version or NO_STREAM
+                done = self.store.append(
+                    thread_id, batch, expected_version=expected, connection=connection
+                )
+                version = done.version
 
     def delete(self, thread_id: str) -> None:
         """Erase a thread's conversation."""

@@ -23,6 +23,7 @@ from agent_eventstore.integrations.openai_history import (
     live_items,
     replace_newest,
     replacing,
+    versions_of,
 )
 from agent_eventstore.integrations.openai_settling import Settling
 from agent_eventstore.integrations.openai_usage import RunUsage
@@ -107,7 +108,7 @@ class EventStoreSession:
     ) -> Any:
         """Return the newest items, and a function that replaces the last of them if unchanged."""
         live = await self._run(live_items, self.store, self.id, limit + 1)
-        complete, live = len(live) <= limit, live[-limit:]
+        complete, live = len(live) <= limit, live[max(len(live) - limit, 0) :]
 
         async def replace_suffix(start: int, output: list[Any]) -> bool:
             wanted = live[start:]
@@ -181,7 +182,7 @@ class EventStoreSession:
 
         self._end.append(withdrawing)
         if popped and self.erase:
-            versions = {each.version for each in popped}
+            versions = versions_of(popped)
             self.store.erase(self.id, reason="pop_item", versions=versions, **self.owner)
             forget(self.store, self.id)
         return popped[0].item if popped else None

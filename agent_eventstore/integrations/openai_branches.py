@@ -16,7 +16,7 @@ from agent_eventstore.branching import fork_point
 from agent_eventstore.integrations.openai_cache import newest_items
 from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch
 from agent_eventstore.integrations.openai_history import live_items
-from agent_eventstore.integrations.openai_turns import SessionTurns, turns_of
+from agent_eventstore.integrations.openai_turns import SessionTurns, numbered, turns_of
 from agent_eventstore.integrations.openai_writing import BranchDeleted, SessionEnd
 from eventstore.errors import WrongExpectedVersion
 
@@ -118,8 +118,7 @@ class BranchingSession(SessionTurns):
     def _items_of(self, branch: str, limit: int | None) -> list[Any]:
         if branch not in self._branches():
             return []
-        stream = self.store.stream(self._key_of(branch), **self.owner)
-        return newest_items(self.store, stream, limit)[0]
+        return newest_items(self.store, self._stream_of(branch), limit)[0]
 
     def _create(self, turn: int, name: str | None) -> str:
         if name is not None and not name.strip():
@@ -141,8 +140,8 @@ class BranchingSession(SessionTurns):
                     break
         else:
             raise ValueError(f"Branch ID {name!r} has already been used")
-        told = OpenAIBranch(name=chosen, parent=self.branch, turn=turn)
-        self.store.append(self.session_id, told, **self.owner)
+        created = OpenAIBranch(name=chosen, parent=self.branch, turn=turn)
+        self.store.append(self.session_id, created, **self.owner)
         self._go(chosen)
         return chosen
 
@@ -184,13 +183,13 @@ class BranchingSession(SessionTurns):
         self._replace_all(())
 
     def _described(self, branch: str) -> dict[str, Any]:
-        stream = self._stream(branch)
+        stream = self._stream_of(branch)  # deleted since it was listed: without items
         items = [each.item for each in live_items(self.store, stream)]
         info = self.store.get(stream, **self.owner) if items or branch != MAIN else None
         return {
             "branch_id": branch,
             "message_count": len(items),
-            "user_turns": sum(item.get("role") == "user" for item in items),
+            "user_turns": max((turn for turn, _ in numbered(items)), default=0),
             "is_current": branch == self.branch,
             "created_at": info and info.created_at.isoformat(),
         }

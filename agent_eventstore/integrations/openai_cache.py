@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from sys import getsizeof
 from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -18,8 +19,8 @@ from sqlalchemy import Pool
 from agent_eventstore.integrations.conversation_events import Head, news_of
 from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.openai_events import OpenAIItems
-from agent_eventstore.integrations.openai_history import first_page, is_stand_in, live_events
-from agent_eventstore.integrations.openai_items import cut_of, json_of
+from agent_eventstore.integrations.openai_history import first_page, live_events
+from agent_eventstore.integrations.openai_items import answered_by, cut_of, is_placeholder, json_of
 from eventstore import EventStore
 from eventstore.events import BranchSwitch, Retraction, ToolResult
 from eventstore.events.codec import loads_json
@@ -51,7 +52,7 @@ def newest_items(store: EventStore, stream: UUID, limit: int | None) -> tuple[li
     else:
         items = known.newest(limit)
     if not head.is_fork:
-        cache.keep(stream, known, None if known is before else known.characters)
+        cache.keep(stream, known, None if known is before else known.size)
     return items, head.version
 
 
@@ -68,18 +69,18 @@ class _Known:
         head: The last event that was read.
         texts: The JSON of each event's items, separated by commas, by version.
         complete: Whether these are all live items.
-        stand_ins: The versions of results that recovery recorded, by call id.
+        placeholders: The versions of results that recovery recorded, by call id.
     """
 
     head: Head
     texts: dict[int, str]
     complete: bool
-    stand_ins: dict[str, int]
+    placeholders: dict[str, int]
 
     @property
-    def characters(self) -> int:
-        """The number of characters of the JSON."""
-        return sum(map(len, self.texts.values()))
+    def size(self) -> int:
+        """The memory that the JSON takes, in bytes; a character takes one to four."""
+        return sum(map(getsizeof, self.texts.values()))
 
     def has(self, limit: int | None) -> bool:
         """Whether the cache holds as many of the newest items as ``limit`` requests."""
@@ -100,7 +101,7 @@ class _Known:
         return self._followed_by(page, head) if page else self
 
     def _followed_by(self, page: Iterable[EventText], head: Head) -> _Known:
-        texts, stand_ins = self.texts.copy(), self.stand_ins.copy()
+        texts, placeholders = self.texts.copy(), self.placeholders.copy()
         for event in page:
             if event.text is None:
                 continue
@@ -109,14 +110,14 @@ class _Known:
                 gone = loads_json(event.text)["versions"]
             elif event.type == OpenAIItems.type:
                 gone = loads_json(event.text).get("told", [])
-            elif event.type == _RESULT and stand_ins:
-                texts.pop(stand_ins.pop(loads_json(event.text)["call_id"], 0), None)
+            elif event.type == _RESULT and placeholders:
+                texts.pop(placeholders.pop(answered_by(event), 0), None)
             for version in chain(*(range(each["first"], each["last"] + 1) for each in gone)):
                 texts.pop(version, None)
             if text := json_of(event):
                 texts[event.version] = text
-                _note(stand_ins, event)
-        return _Known(head, texts, self.complete, stand_ins)
+                _note(placeholders, event)
+        return _Known(head, texts, self.complete, placeholders)
 
 
 def _read(
@@ -130,31 +131,30 @@ def _read(
 
 
 def _read_by(
-    told: Callable[[EventText], str],
+    json_in: Callable[[EventText], str],
     store: EventStore,
     stream: UUID,
     head: Head,
     limit: int | None,
     newest: Sequence[EventText],
 ) -> tuple[_Known, list[Any]]:
-    texts, stand_ins = dict[int, str](), dict[str, int]()
+    texts, placeholders = dict[int, str](), dict[str, int]()
     most = END if limit is None else max(limit, 1)
     complete = True
     for event in live_events(store, stream, limit, newest=newest):
         if len(texts) == most:
             complete = False
             break
-        if text := told(event):
+        if text := json_in(event):
             texts[event[0]] = text
-            if event[1] == _RESULT:
-                _note(stand_ins, event)
-    known = _Known(head, dict(reversed(texts.items())), complete, stand_ins)
+            _note(placeholders, event)
+    known = _Known(head, dict(reversed(texts.items())), complete, placeholders)
     return known, known.newest(limit)
 
 
-def _note(stand_ins: dict[str, int], event: EventText) -> None:
-    if is_stand_in(event):
-        stand_ins[loads_json(event.text or "")["call_id"]] = event.version
+def _note(placeholders: dict[str, int], event: EventText) -> None:
+    if event.type == _RESULT and is_placeholder(event):
+        placeholders[answered_by(event)] = event.version
 
 
 _caches: WeakKeyDictionary[Pool, Memory[_Known]] = WeakKeyDictionary()

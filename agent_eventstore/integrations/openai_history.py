@@ -11,15 +11,14 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from agent_eventstore.formats.response_items import ITEM
-from agent_eventstore.integrations.conversation_events import events_after, newest_events
+from agent_eventstore.integrations.conversation_events import newest_events
 from agent_eventstore.integrations.openai_events import OpenAIItems
 from agent_eventstore.integrations.openai_items import (
     TELLING,
     items_in,
     told_by,
 )
-from agent_eventstore.integrations.openai_withdrawn import WITHDRAWING, Withdrawn
+from agent_eventstore.integrations.openai_withdrawn import WITHDRAWING, Answered, Withdrawn
 from agent_eventstore.integrations.openai_writing import ItemWriter, SessionEnd
 from eventstore import EventStore, NewEvent
 from eventstore.events import Retraction, ToolResult, VersionRange
@@ -31,12 +30,12 @@ __all__ = [
     "CLEARED",
     "LiveItem",
     "first_page",
-    "is_stand_in",
     "live_events",
     "live_items",
     "outdated",
     "replace_newest",
     "replacing",
+    "versions_of",
 ]
 
 CLEARED = "clear_session"
@@ -102,6 +101,12 @@ def outdated(live: Sequence[LiveItem], prune: Callable[[Any], bool]) -> list[Liv
     return [each for each in expired if each.version not in left]
 
 
+def versions_of(items: Sequence[LiveItem]) -> set[int]:
+    """Return the versions of items and of the recorded events that they replace."""
+    ranges = _ranges_of(items)
+    return {version for each in ranges for version in range(each.first, each.last + 1)}
+
+
 def _ranges_of(items: Sequence[LiveItem]) -> tuple[VersionRange, ...]:
     """Return the versions of items and of the events that they replace, for a retraction."""
     own = [(item.version, item.version) for item in items]
@@ -125,7 +130,7 @@ def live_events(
         newest: The first page, if it was read already: `first_page` events.
     """
     size, before = first_page(limit), END
-    withdrawn, switched = Withdrawn(), Withdrawn()
+    withdrawn, switched, answered = Withdrawn(), Withdrawn(), Answered(store, stream)
     changed = False
     while before > 1:
         page = newest_events(store, stream, size, before=before) if newest is None else newest
@@ -134,9 +139,10 @@ def live_events(
             if text is None:
                 continue
             if kind in TELLING:
-                if not (changed and (withdrawn.says(version) or switched.says(version))) and not (
-                    kind == _RESULT and ITEM not in text and _is_settled(store, stream, event)
-                ):
+                is_live = not (changed and (withdrawn.says(version) or switched.says(version)))
+                if kind == _RESULT and answered.replaces(event):
+                    is_live = False
+                if is_live:
                     yield event
                 if kind == _ITEMS:
                     changed = True
@@ -149,30 +155,15 @@ def live_events(
                 switched.add(told.get("withdrawn", ()), True)
         if len(page) < size:
             return
-        before, size = withdrawn.below(page[-1].version), min(size * 8, _PAGE)
+        last, size = page[-1].version, min(size * 8, _PAGE)
+        before = withdrawn.below(last)
+        answered.skip(before, last)
         newest = None
 
 
 def first_page(limit: int | None) -> int:
     """Return the number of events in the first page, for a number of items."""
     return _PAGE if limit is None else min(limit + _FEW, _PAGE)
-
-
-def is_stand_in(event: EventText) -> bool:
-    """Whether the event is a placeholder result of recovery's, which a later real one replaces."""
-    if event.type != ToolResult.type or event.text is None or ITEM in event.text:
-        return False
-    return loads_json(event.text).get("status") in ("not_started", "outcome_unknown")
-
-
-def _is_settled(store: EventStore, stream: UUID, event: EventText) -> bool:
-    """Whether the event is a placeholder result of recovery's for which a real one exists."""
-    if not is_stand_in(event):
-        return False
-    told = loads_json(event.text or "")
-    later = (each for each in events_after(store, stream, event.version) if each.text)
-    results = (loads_json(each.text or "") for each in later if each.type == ToolResult.type)
-    return any(each.get("call_id") == told["call_id"] for each in results)
 
 
 def replace_newest(

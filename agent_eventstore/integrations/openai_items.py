@@ -6,6 +6,7 @@ its items are built from the payload.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from agent_eventstore.formats.response_items import ITEM
@@ -26,7 +27,9 @@ from projections.engine.folding import result_text, text_of
 
 __all__ = [
     "TELLING",
+    "answered_by",
     "cut_of",
+    "is_placeholder",
     "items_in",
     "json_of",
     "told_by",
@@ -94,6 +97,23 @@ def told_by(event: EventText) -> tuple[VersionRange, ...]:
     if event.type != OpenAIItems.type or event.text is None:
         return ()
     return tuple(map(VersionRange.model_validate, loads_json(event.text).get("told", ())))
+
+
+_CALL_ID = re.compile(r'{"call_id":"([^"\\]*)"')
+
+
+def answered_by(event: EventText) -> str:
+    """Return the id of the call that a tool result answers."""
+    text = event.text or ""
+    found = _CALL_ID.match(text)  # decoding costs much more
+    return found[1] if found else str(loads_json(text)["call_id"])
+
+
+def is_placeholder(event: EventText) -> bool:
+    """Whether a tool result is a placeholder of recovery's, which a later real one replaces."""
+    if event.text is None or ITEM in event.text:
+        return False
+    return loads_json(event.text).get("status") in ("not_started", "outcome_unknown")
 
 
 _OWN = (OpenAIItem.type, OpenAIItems.type)

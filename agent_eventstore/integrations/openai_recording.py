@@ -92,7 +92,7 @@ class RecordedRun(RunHooks[Any]):
         Raises:
             ConversationInUse: Another run has it open.
         """
-        named = self.session.session_id
+        named = await self.session._run(lambda: self.session._end.checked_key())
         by_id = uuid_in(named) is not None
         threads = AsyncEventStore(self.session.store)
         self.conversation = await self._stack.enter_async_context(

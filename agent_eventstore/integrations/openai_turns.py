@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any, TypeVar
 from uuid import UUID
 
-from agent_eventstore.integrations.conversation_events import events_after
 from agent_eventstore.integrations.openai_agents import EventStoreSession
-from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch
+from agent_eventstore.integrations.openai_branch_names import BranchNames
+from agent_eventstore.integrations.openai_events import MAIN
 from agent_eventstore.integrations.openai_history import live_events, live_items
 from agent_eventstore.integrations.openai_items import items_in
 from agent_eventstore.integrations.openai_usage import calls_to_tell, turn_usage
 from eventstore import EventStore
 from eventstore.bill import kept
-from eventstore.events.codec import loads_json
 
-__all__ = ["SessionTurns", "turns_of"]
+__all__ = ["SessionTurns", "numbered", "turns_of"]
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class SessionTurns(EventStoreSession):
     ) -> dict[int, list[dict[str, str | None]]]:
         """Return the type and tool of each item of a branch, by turn."""
         found: dict[int, list[dict[str, str | None]]] = {}
-        for turn, item in _numbered(await self._items(branch_id)):
+        for turn, item in numbered(await self._items(branch_id)):
             found.setdefault(turn, []).append({"type": _type(item), "tool_name": _tool(item)})
         return found
 
@@ -64,11 +64,9 @@ class SessionTurns(EventStoreSession):
 
     async def get_session_usage(self, branch_id: str | None = None) -> dict[str, int] | None:
         """Return the tokens of a branch's own calls, or of all branches; None without any call."""
-        names = [branch_id] if branch_id else await self._run(self._branches)
         totals: Counter[str] = Counter()
-        for name in names:
-            for usage in (await self._run(self._of, turn_usage, name)).values():
-                totals.update({key: usage[key] for key in _COUNTS} | {"total_turns": 1})
+        for usage in await self._run(self._usages, branch_id):
+            totals.update({key: usage[key] for key in _COUNTS} | {"total_turns": 1})
         return dict(totals) if totals else None
 
     async def get_turn_usage(
@@ -89,14 +87,22 @@ class SessionTurns(EventStoreSession):
             lambda: [each.item for each in live_items(self.store, self._stream(branch))]
         )
 
-    def _of(self, told: Callable[[EventStore, UUID], T], branch: str | None) -> T:
-        """Return the result of ``told`` for a branch."""
-        return told(self.store, self._stream(branch))
+    def _usages(self, branch: str | None) -> list[dict[str, Any]]:
+        """Return the tokens of each turn of a branch, or of all branches."""
+        streams = [self._stream(branch)] if branch else [*map(self._stream_of, self._branches())]
+        return [usage for each in streams for usage in turn_usage(self.store, each).values()]
+
+    def _of(self, read: Callable[[EventStore, UUID], T], branch: str | None) -> T:
+        """Return the result of ``read`` for a branch."""
+        return read(self.store, self._stream(branch))
 
     def _stream(self, branch: str | None) -> UUID:
         """Return the conversation id of a branch."""
-        name = self.branch if branch is None else self._known(branch)
-        return self.store.stream(self._key_of(name), **self.owner)
+        return self._stream_of(self.branch if branch is None else self._known(branch))
+
+    def _stream_of(self, branch: str) -> UUID:
+        """Return the conversation id of a branch, without checking that the branch exists."""
+        return self.store.stream(self._key_of(branch), **self.owner)
 
     def _key_of(self, branch: str) -> str:
         return self.session_id if branch == MAIN else f"{self.session_id}#{branch}"
@@ -108,13 +114,11 @@ class SessionTurns(EventStoreSession):
 
     def _branches(self, *, used: bool = False) -> list[str]:
         """Return the names of all branches; with ``used``, including deleted ones."""
-        main = self.store.stream(self.session_id, **self.owner)
-        found = {MAIN: True}
-        for event in events_after(self.store, main, 0):
-            if event.type == OpenAIBranch.type and event.text is not None:
-                told = loads_json(event.text)
-                found[told["name"]] = not told["deleted"]
-        return [name for name, there in found.items() if there or used]
+        return self._branch_names.read(used=used)
+
+    @cached_property
+    def _branch_names(self) -> BranchNames:
+        return BranchNames(self.store, self._stream_of(MAIN))
 
     def _store_usage(self, usage: Any) -> None:
         if calls := calls_to_tell(self.store, self._stream(None), usage):
@@ -128,7 +132,7 @@ def _tool_usage(items: Iterable[Any]) -> list[tuple[str, int, int]]:
     """
     counts: Counter[tuple[int, str]] = Counter()
     searches: Counter[int] = Counter()
-    for turn, item in _numbered(items):
+    for turn, item in numbered(items):
         kind = _type(item)
         if kind.endswith("_call") or kind == "mcp_approval_request":
             counts[turn, _tool(item) or kind] += 1
@@ -139,11 +143,13 @@ def _tool_usage(items: Iterable[Any]) -> list[tuple[str, int, int]]:
     return [(name, count, turn) for (turn, name), count in counts.items() if count]
 
 
-def _numbered(items: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+def numbered(items: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the turn of each item, and the item; one that is not an object is of no known type."""
     turn = 0
     for item in items:
-        turn += item.get("role") == "user"
-        yield turn, item
+        known = item if isinstance(item, dict) else {}
+        turn += known.get("role") == "user"
+        yield turn, known
 
 
 def turns_of(store: EventStore, stream: UUID) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Which versions of a session are withdrawn, and whether its items have changed."""
+"""Which versions of a session are withdrawn or replaced, and whether its items have changed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from agent_eventstore.integrations.conversation_events import events_after
-from agent_eventstore.integrations.openai_items import items_in
+from agent_eventstore.integrations.openai_items import answered_by, is_placeholder, items_in
 from eventstore import EventStore
-from eventstore.events import BranchSwitch, Meta, Retraction
+from eventstore.events import BranchSwitch, Meta, Retraction, ToolResult
 from eventstore.events.codec import loads_json
 from eventstore.sql.read import EventText
 
-__all__ = ["WITHDRAWING", "Withdrawn", "has_changes", "is_of"]
+__all__ = ["WITHDRAWING", "Answered", "Withdrawn", "has_changes", "is_of"]
 
 WITHDRAWING = (Retraction.type, BranchSwitch.type)
 """The types of events that withdraw items."""
@@ -53,6 +53,34 @@ class Withdrawn:
     def below(self, version: int) -> int:
         """Return the version before which to read on, skipping ranges that hold only dead items."""
         return min([version, *(first for first, last in self._passed if last >= version - 1)])
+
+
+class Answered:
+    """The calls that have a later result, for a reader that goes from the newest event back."""
+
+    def __init__(self, store: EventStore, stream: UUID) -> None:
+        self._store, self._stream = store, stream
+        self._calls = set[str]()
+        self._skipped: list[tuple[int, int]] = []
+
+    def skip(self, first: int, before: int) -> None:
+        """Note events that the reader skips: from one version to before another."""
+        if first < before:
+            self._skipped.append((first, before))
+
+    def replaces(self, event: EventText) -> bool:
+        """Whether the next tool result is a placeholder of recovery's that has a real one."""
+        call = answered_by(event)
+        if is_placeholder(event):
+            for first, before in self._skipped:
+                skipped = events_after(self._store, self._stream, first - 1, before=before)
+                results = (each for each in skipped if each.type == ToolResult.type and each.text)
+                self._calls.update(map(answered_by, results))
+            self._skipped.clear()
+            if call in self._calls:
+                return True
+        self._calls.add(call)
+        return False
 
 
 def has_changes(store: EventStore, stream: UUID, after: int, own: Meta | None) -> bool:

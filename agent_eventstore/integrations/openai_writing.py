@@ -114,7 +114,7 @@ class SessionEnd:
 
     Args:
         store: The store.
-        key: The conversation's key.
+        key: The conversation's key, or its id.
         owner: The conversation's owner.
         branch: The session's branch that the conversation is.
 
@@ -124,7 +124,7 @@ class SessionEnd:
     """
 
     def __init__(self, store: EventStore, key: str, owner: Owned, branch: str = MAIN) -> None:
-        self._store, self._key, self._owner = store, key, owner
+        self._store, self.key, self._owner = store, key, owner
         self._branch = branch
         self.seen: int | None = None
         self.run: Meta | None = None
@@ -133,7 +133,16 @@ class SessionEnd:
     @property
     def id(self) -> UUID:
         """The conversation's id."""
-        return self._store.stream(self._key, **self._owner)
+        return self._store.stream(self.key, **self._owner)
+
+    def checked_key(self) -> str:
+        """Return the conversation's key.
+
+        Raises:
+            BranchDeleted: The branch was deleted.
+        """
+        self.newest(_TAIL)
+        return self.key
 
     def move(self) -> None:
         """Read the session's end again before the next append."""
@@ -161,7 +170,7 @@ class SessionEnd:
                 return []
             with attempt:
                 done = self._store.append(
-                    self._key,
+                    self.key,
                     [*begun, *events],
                     expected_version=base or NO_STREAM,
                     **self._owner,

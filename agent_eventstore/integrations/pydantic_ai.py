@@ -20,7 +20,7 @@ from pydantic_ai.conversation_store import (
 )
 
 from agent_eventstore.integrations.conversation_events import store_of
-from agent_eventstore.integrations.pydantic_history import Histories
+from agent_eventstore.integrations.pydantic_history import Histories, MessageNotFound
 from agent_eventstore.integrations.pydantic_records import Records
 from agent_eventstore.journal_aio import in_thread
 from eventstore import AsyncEventStore, EventStore
@@ -72,7 +72,7 @@ class EventStoreConversations(ConversationStore):
         if limit is None or limit >= 0:
             try:
                 return await in_thread(self._both, conversation_id, limit, scope)
-            except LookupError:  # perhaps saved or deleted meanwhile: the framework reads again
+            except MessageNotFound:  # perhaps saved or deleted meanwhile: the framework reads again
                 pass
         found: tuple[ConversationRecord, list[ConversationEntry]] | None
         found = await super()._read(conversation_id, limit=limit, scope=scope)

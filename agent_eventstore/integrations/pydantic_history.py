@@ -22,7 +22,11 @@ from eventstore.events import BranchSwitch, VersionRange
 from eventstore.sql.read import EventText
 from projections.engine.folding import joined
 
-__all__ = ["Histories"]
+__all__ = ["Histories", "MessageNotFound"]
+
+
+class MessageNotFound(LookupError):
+    """No message has an id, or it was erased. A `KeyError` of a bug is not one of these."""
 
 
 class _Read(NamedTuple):
@@ -71,7 +75,7 @@ class Histories:
         ``head`` is the conversation's head, if the caller has just read it.
 
         Raises:
-            LookupError: No message has this id, or it was erased.
+            MessageNotFound: No message has this id, or it was erased.
         """
         if head_id is None or limit == 0:
             return []
@@ -102,7 +106,7 @@ class Histories:
     def _place(self, entry_id: str) -> tuple[UUID, int]:
         place = place_of(self._store, entry_id)
         if place is None:
-            raise LookupError(f"no message has the id {entry_id}")
+            raise MessageNotFound(f"no message has the id {entry_id}")
         return place
 
     def chain(
@@ -118,7 +122,7 @@ class Histories:
             yield entry, versions
             missing, limit = entry.parent_id, limit and limit - 1
         if missing is not None and limit != 0:
-            raise LookupError(f"the message {missing} was erased")
+            raise MessageNotFound(f"the message {missing} was erased")
 
     def switch(self, end: tuple[UUID, int], left: str | None, taken: str | None) -> BranchSwitch:
         """Return the event that withdraws the messages up to one and restores those up to another.
@@ -129,7 +133,7 @@ class Histories:
             taken: The last message to restore; None if there is none.
 
         Raises:
-            LookupError: The conversation has no message with one of these ids, or it was erased.
+            MessageNotFound: The conversation has no message with one of these ids.
         """
         before, after = (
             {versions for _, versions in self.chain(each, None, end)} if each else set()

@@ -30,7 +30,7 @@ from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.pydantic_events import events_of
 from agent_eventstore.integrations.pydantic_forks import TAIL, fork, withdraw
-from agent_eventstore.integrations.pydantic_history import Histories
+from agent_eventstore.integrations.pydantic_history import Histories, MessageNotFound
 from agent_eventstore.integrations.pydantic_kept import RECORD, record_event, record_in
 from agent_eventstore.integrations.pydantic_messages import PydanticAIRecord
 from eventstore import NO_STREAM, EventStore
@@ -151,7 +151,7 @@ class Records:
         if head != first:
             try:
                 switch = self._histories.switch((stream, expected + 1), head, first)
-            except LookupError as error:
+            except MessageNotFound as error:
                 raise ConversationConflict(key) from error
             events.append(places.put(switch))
         answers = [each for each in entries if isinstance(each.message, ModelResponse)]

@@ -24,6 +24,7 @@ from agent_eventstore.integrations.ai_sdk import astream_turn, export_ui_message
 from eventstore import AsyncEventStore, EventStore
 from projections import Views
 from tests.docs.document import blocks
+from tests.growth.steps import steps_of
 from tests.warm import Programs
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ai_sdk_chat.py"
@@ -163,6 +164,22 @@ def test_a_large_result_is_whole_in_both(store: EventStore, given: str) -> None:
         outputs = {json.dumps(part.get("output")) for part in message["parts"][2:4]}
         told = {"long": long, "json": {"rows": [long]}}
         assert given == "parts" or {json.dumps(told[given])} == outputs
+
+
+def test_a_turn_that_does_not_exist(store: EventStore) -> None:
+    """It has no stream, which is known without reading the whole conversation."""
+    views = Views(store)
+
+    def steps(turns: int, asked: int) -> int:
+        with Conversation.start(store) as conversation:
+            for _ in range(turns):
+                with conversation.turn("hi") as turn, turn.llm_call() as call:
+                    call.delta("hello")
+        assert stream_turn(views, conversation.id, asked) is None
+        return steps_of(lambda: stream_turn(views, conversation.id, asked))
+
+    for asked in (0, 1_000):
+        assert steps(40, asked) < 2 * steps(10, asked)
 
 
 def test_a_reload_begins_again_and_goes_on(store: EventStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -228,3 +229,47 @@ async def test_a_stream_that_stalls(store: EventStore) -> None:
     await run_streaming(store, Streaming(model="m", broken=False, stalled=store))
 
     assert "".join(chunks_of(store, "app/ada/s")) == "It is 18 degrees."
+
+
+@pytest.mark.anyio
+async def test_a_run_that_is_cancelled(store: EventStore) -> None:
+    """The next run of its session seals its stream, of which nothing stays in memory."""
+    sessions = EventStoreSessionService(store)
+    await sessions.create_session(app_name="app", **ADA)
+    plugin, agents = RecordedStreams(sessions), (Hanging(model="m"), Echo(model="m"))
+    message = types.Content(role="user", parts=[types.Part(text="How warm is it?")])
+    config = RunConfig(streaming_mode=StreamingMode.SSE)
+    for model in agents:
+        app = App(name="app", root_agent=LlmAgent(name="a", model=model), plugins=[plugin])
+        going = Runner(app=app, session_service=sessions).run_async(
+            **ADA, new_message=message, run_config=config
+        )
+        run = asyncio.create_task(_all_of(going))
+        if isinstance(model, Hanging):
+            await arrived(store, "app/ada/s", "It is ")
+            run.cancel()
+        with suppress(asyncio.CancelledError):
+            await run
+
+    timeline = Views(store).timeline("app/ada/s")
+    said = [(each.status, each.text) for each in timeline if each.kind == "assistant"]
+    assert said == [("interrupted", "It is "), ("complete", "2 so far")]
+    assert not plugin._arriving
+    assert not sessions.answering
+
+
+async def _all_of(going: AsyncIterator[Any]) -> None:
+    async for _ in going:
+        pass
+
+
+class Hanging(BaseLlm):
+    """A model whose stream never ends."""
+
+    async def generate_content_async(
+        self, llm_request: Any, stream: bool = False
+    ) -> AsyncIterator[LlmResponse]:
+        """Say a piece."""
+        content = types.Content(role="model", parts=[types.Part(text="It is ")])
+        yield LlmResponse(content=content, partial=True)
+        await asyncio.Event().wait()

@@ -14,8 +14,9 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from agent_eventstore import EventStore, Views, errors
+from agent_eventstore import Conversation, EventStore, Views, errors
 from agent_eventstore.integrations.langchain import EventStoreChatMessageHistory
+from eventstore.events import BranchSwitch, Retraction, VersionRange
 
 SAID: list[BaseMessage] = [
     SystemMessage("Be brief.", id="s1"),
@@ -71,7 +72,36 @@ def test_an_erased_history_leaves_memory(store: EventStore) -> None:
     said.add_messages(SAID)
     said.clear(erase=True)
 
-    assert {} == said._said.messages
+    assert {} == said._session.messages
+
+
+def test_branches(store: EventStore) -> None:
+    """A rewind takes messages away, and going back to the branch returns them, in order."""
+    said = history(store)
+    said.add_messages(SAID)
+    conversation = Conversation.open(store, "s")
+    conversation.rewind(3)
+    rewound = said.messages
+    said.add_messages([HumanMessage("Oslo?", id="h2")])
+    anew = said.messages
+    conversation.switch_branch(3)
+    conversation.close()
+
+    assert SAID[:1] == rewound == anew[:1]
+    assert ["Oslo?"] == [each.content for each in anew[1:]]
+    assert SAID == said.messages == history(store).messages
+
+
+def test_a_cleared_branch_does_not_come_back(store: EventStore) -> None:
+    """A message that was retracted is not restored by a switch of branches."""
+    said = history(store)
+    said.add_messages(SAID[:1])
+    versions = (VersionRange(first=2, last=2),)
+    store.append("s", BranchSwitch(reason="rewind", kind="message", withdrawn=versions))
+    store.append("s", Retraction(versions=versions))
+    store.append("s", BranchSwitch(reason="switch", kind="message", restored=versions))
+
+    assert [] == said.messages
 
 
 def test_all_or_none(store: EventStore) -> None:

@@ -32,7 +32,7 @@ from langgraph.types import Interrupt, Send
 
 from agent_eventstore import EventStore
 from agent_eventstore.integrations.langgraph import EventStoreSaver
-from agent_eventstore.integrations.langgraph_codec import Codec, told_of
+from agent_eventstore.integrations.langgraph_codec import Codec, packed_of
 from agent_eventstore.integrations.langgraph_events import kept_at_end, kept_in, raw_of
 from eventstore.events import OtherPart, TextPart, UserMessage
 from eventstore.events.codec import encode, loads_json
@@ -233,21 +233,21 @@ def test_values_that_differ_are_told_apart() -> None:
     named = uuid4()
     values: list[Any] = [0, False, 0.0, -0.0, "0", None, [0], (0,), {"0": 0}, {0: 0}, {0}, 10**30]
     values += ["\ud800", {"\ud800": 0}, str(named)]
-    told = [told_of([HumanMessage("Hi", additional_kwargs={"it": each})]) for each in values]
+    told = [packed_of([HumanMessage("Hi", additional_kwargs={"it": each})]) for each in values]
 
     assert None not in told
     assert len(values) == len({*told})
-    assert told_of([HumanMessage("Hi", additional_kwargs={"it": named})]) is None
+    assert packed_of([HumanMessage("Hi", additional_kwargs={"it": named})]) is None
 
 
 @pytest.mark.parametrize("length", [0, 1, 15, 16, 65_535, 65_536])
 def test_a_list_is_told_by_its_beginning(length: int) -> None:
     """What a longer list is told by begins with what the shorter one is told by."""
     said = [HumanMessage("Hi")] * length
-    before = told_of(said)
+    before = packed_of(said)
 
     assert before is not None
-    assert (told_of([*said, AIMessage("Hello")]) or b"").startswith(before)
+    assert (packed_of([*said, AIMessage("Hello")]) or b"").startswith(before)
 
 
 @given(st.lists(messages | st.none() | texts, max_size=4))

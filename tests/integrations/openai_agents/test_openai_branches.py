@@ -306,6 +306,19 @@ def test_who_is_on_a_branch_when_another_object_clears_the_session(
         assert theirs == asyncio.run(told(ours, first)), first
 
 
+def test_items_that_are_no_objects(store: EventStore) -> None:
+    """They are kept, count as items, and belong to the turn that they are in."""
+
+    async def told(session: BranchingSession) -> Any:
+        await session.add_items(["loose", *turns(1), 7, ["list"]])
+        [branch] = await session.list_branches()
+        by_turn = await session.get_conversation_by_turns()
+        counts = {turn: len(items) for turn, items in by_turn.items()}
+        return branch["message_count"], branch["user_turns"], counts, await session.get_tool_usage()
+
+    assert (5, 1, {0: 1, 1: 4}, []) == asyncio.run(told(BranchingSession(fresh_id(), store)))
+
+
 def test_texts_are_found_by_their_letters(store: EventStore) -> None:
     """Small letters and capitals of English are the same, as in the SDK's search since 0.24."""
 

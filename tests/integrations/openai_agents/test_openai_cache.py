@@ -162,6 +162,20 @@ class TestReaders:
         assert not openai_cache._cache_of(session.store)._known
 
 
+@pytest.mark.parametrize("character", ["x", "鳥", "🐦"])
+def test_the_bound_is_in_bytes(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch, character: str
+) -> None:
+    """A text is kept if its bytes in memory fit, not if its characters do."""
+    monkeypatch.setattr(conversation_memory, "_MOST_BYTES", 1_500)
+    session = EventStoreSession(fresh_id(), store)
+    run(session.add_items([said(character * 1_000)]))
+    run(session.get_items())
+
+    kept = openai_cache._cache_of(store).get(session.id) is not None
+    assert kept == (character == "x")
+
+
 NESTED = {"raw": {"openai_item": {"role": "user"}, "output": [[1], {"a": []}]}}
 
 

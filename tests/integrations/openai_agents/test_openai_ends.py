@@ -282,3 +282,23 @@ def test_a_model_that_is_not_recorded(session: EventStoreSession) -> None:
     asyncio.run(held(Agent(name="A", model=model), session))
 
     assert (1, 10) == tokens_of(session)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_popping_erases_what_the_run_recorded(store: EventStore, streamed: bool) -> None:
+    """With ``erase``, no event of the log has the text of a popped item any longer."""
+    session = EventStoreSession(fresh_id(), store, erase=True)
+    answers = scripted([called("weather", "c1", city="Rome")], "It is sunny.")
+    asyncio.run(held(Agent(name="A", model=answers, tools=[weather]), session, streamed=streamed))
+
+    def logged(text: str) -> bool:
+        return any(text in repr(event.data) for event in store.read(session.id))
+
+    found = []
+    for text in ("It is sunny.", "sun in Rome", "Rome"):
+        before = logged(text)
+        asyncio.run(session.pop_item())
+        found.append((before, logged(text)))
+    assert [(True, False)] * 3 == found
+    assert [{"role": "user", "content": "Hello."}] == asyncio.run(session.get_items())
+    assert 20 == tokens_of(session)[1]

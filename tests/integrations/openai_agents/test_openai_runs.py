@@ -204,6 +204,17 @@ class TestCompaction:
         assert [*turns(2), *TURN[:3], said("short", "assistant")] == asyncio.run(replaced())
 
     @of_a_part
+    def test_of_nothing(self, session: EventStoreSession) -> None:
+        """A snapshot of no items has none, and says that there are more."""
+
+        async def none() -> Any:
+            await session.add_items(TURN)
+            snapshot = await session._get_compaction_snapshot(0)
+            return snapshot.items, snapshot.complete
+
+        assert ([], False) == asyncio.run(none())
+
+    @of_a_part
     def test_of_what_has_changed(self, session: EventStoreSession) -> None:
         """Where somebody has added meanwhile, nothing is replaced."""
 
