@@ -136,7 +136,7 @@ class ViewsAcross:
             limit_to = partial(whose.limit_by_id, dialect=connection.dialect.name)
             return calibration_of(connection, table, model, stream, limit_to)
 
-        return self._read(USAGE, stream, read)
+        return self._read(USAGE, stream, read, whose=whose)
 
     def tool_calls(
         self,
@@ -166,7 +166,7 @@ class ViewsAcross:
             limit=limit,
             whose=whose,
         )
-        return self._read(TOOL_CALLS, stream, read)
+        return self._read(TOOL_CALLS, stream, read, whose=whose)
 
     def conversations_with_open_work(
         self, limit: int = 100, *, after: UUID | None = None, **owner: Unpack[Owned]
@@ -179,7 +179,7 @@ class ViewsAcross:
         """
         whose = self.store.whose(**owner)
         read = partial(queries.conversations_with_open_work, after=after, limit=limit, whose=whose)
-        return self._read(OPEN_WORK, None, read)
+        return self._read(OPEN_WORK, None, read, whose=whose)
 
     def conversations(
         self,
@@ -208,7 +208,7 @@ class ViewsAcross:
             ValueError: The status is unknown.
         """
         whose = self.store.whose(tenant_id, user_id)
-        size = queries.at_most(limit)
+        size = queries.at_most(limit, needed=True)
         read = partial(page_of, whose=whose, status=status, place=Place.of(after), limit=size)
         return self._read(DIRECTORY, None, read, whose=whose)
 
@@ -234,14 +234,14 @@ class ViewsAcross:
             limit: Maximum number of messages to return. If very many messages match, only the
                 newest 2,000 are ranked.
         """
-        whose = self.store.whose(tenant_id, user_id)
+        whose, size = self.store.whose(tenant_id, user_id), queries.at_most(limit, needed=True)
         terms = terms_of(text)
-        if not terms or not queries.at_most(limit):
+        if not terms or not size:
             return []
 
         def answer(copies: Sequence[Copy]) -> tuple[list[FoundPlace], Mapping[UUID, str | None]]:
             with readable(SEARCH.name):
-                places = places_of(*copies[0], terms, whose, limit)
+                places = places_of(*copies[0], terms, whose, size)
                 return places, titles_of(*copies[1], (each.conversation_id for each in places))
 
         asked = (SEARCH, DIRECTORY)
@@ -272,7 +272,7 @@ class ViewsAcross:
         projection = self.projections.owner_of(table)
         stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
         read = partial(queries.rows, table=table, conversation_id=stream, limit=limit, whose=whose)
-        return self._read(projection, stream, read)
+        return self._read(projection, stream, read, whose=whose)
 
     def _stream(self, conversation_id: StreamId | None, **owner: Unpack[Owned]) -> UUID | None:
         return None if conversation_id is None else self.store.stream(conversation_id, **owner)

@@ -25,6 +25,7 @@ from projections.tokens import counts
 __all__ = ["PROJECTIONS", "SHARED_TABLES", "ProjectionSet"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_OF_A_GENERATION = re.compile(r".*_(g\d+|beside)")
 _BUILT_IN: tuple[Projection, ...] = (
     DIRECTORY,
     TIMELINE,
@@ -121,6 +122,8 @@ def _problem(projection: Projection, taken: set[str], tables: set[str]) -> str |
     for table in projection.tables:
         if not _NAME.fullmatch(table.name) or table.name in tables:
             return f"its table name {table.name!r} is already taken or not valid"
+        if _OF_A_GENERATION.fullmatch(table.name):
+            return f"its table name {table.name!r} is not valid: generations are named like this"
         columns = {column.name: column.type for column in table.columns}
         wrong = [name for name in columns if not _NAME.fullmatch(name)]
         wrong += [name for name, kind in columns.items() if kind not in get_args(ColumnType)]
@@ -132,6 +135,10 @@ def _problem(projection: Projection, taken: set[str], tables: set[str]) -> str |
         for keys in (table.key, table.sparse, *table.indexes, *table.lookups):
             if not columns.keys() >= {*keys} - {"conversation_id"}:
                 return f"a key or index of {table.name!r} names a column that does not exist"
+            if any(columns.get(name) == "json" for name in keys):
+                return f"a key or index of {table.name!r} names a json column"
+        if "conversation_id" in table.key:
+            return f"conversation_id must not be in the key of {table.name!r}: every key has it"
     return None
 
 

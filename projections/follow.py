@@ -67,7 +67,7 @@ class Follower:
         interrupted, in an update that repeats the last version. Only reads, in its own transaction.
 
         Raises:
-            ConversationNotFound: No conversation has this id.
+            ConversationNotFound: No conversation has this id, or it was purged since.
             ValueError: The conversation has not reached the version from which it is followed.
             ProjectionFailed: The timeline's fold raised.
         """
@@ -75,7 +75,7 @@ class Follower:
         state: State = self._state or {}
         with self._store.reading() as connection:
             events = read_page(connection, self.conversation_id, after=self.version, limit=_PAGE)
-            left = bool(without_writer(connection, (self.conversation_id,))) if not events else None
+            left = None if events else self._left_alone(connection)
         if left is not None and left != self._left:
             self._left = left
             updates += self._writer_changed(left)
@@ -91,6 +91,11 @@ class Follower:
                 updates.append(TimelineUpdate(version=event.version, changes=told))
             self._state, self.version = state, event.version
         return updates
+
+    def _left_alone(self, connection: Connection) -> bool:
+        """Whether the writer's process has ended; raise if the conversation was purged."""
+        get_stream(connection, self.conversation_id)
+        return bool(without_writer(connection, (self.conversation_id,)))
 
     def _fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         try:
@@ -201,9 +206,15 @@ def _reset_between(connection: Connection, conversation_id: UUID, after: int, un
 
 
 class Waits:
-    """When a follower's next heartbeat is due, and when its timeout has passed."""
+    """When a follower's next heartbeat is due, and when its timeout has passed.
+
+    Raises:
+        ValueError: Heartbeats would follow each other without a pause.
+    """
 
     def __init__(self, heartbeat_s: float | None, timeout_s: float | None) -> None:
+        if heartbeat_s is not None and not heartbeat_s > 0:
+            raise ValueError(f"heartbeat_s must be above 0, or None for none: {heartbeat_s!r}")
         self._heartbeat_s, self._timeout_s = heartbeat_s, timeout_s
         self.told()
 

@@ -45,20 +45,26 @@ __all__ = [
 
 Limit = TypeVar("Limit", int, int | None)
 
+_MOST = 2**31 - 2  # rows; one more is a number that both databases accept as a limit
 TOOL_STATUSES = ("requested", "running", *get_args(ToolStatus))
 _WRITERS = frozenset({"session", "turn", "assistant", "reasoning", "tool"})
 _GOING_ON = frozenset({"pending", "running", "streaming"})
 
 
-def at_most(limit: Limit) -> Limit:
-    """Return the limit after checking it; None means all rows.
+def at_most(limit: Limit, *, needed: bool = False) -> Limit:
+    """Return the limit after checking it; None means all rows, unless a number is needed.
 
     Raises:
-        ValueError: The limit is negative: SQLite would return all rows, PostgreSQL would fail.
+        ValueError: The limit is negative: SQLite would return all rows, PostgreSQL would fail. Or
+            it is not a number of rows.
     """
-    if limit is not None and limit < 0:
+    if limit is None and not needed:
+        return None
+    if not isinstance(limit, int):
+        raise ValueError(f"limit must be a number of rows, not {limit!r}")
+    if limit < 0:
         raise ValueError(f"limit must not be negative: {limit}")
-    return limit
+    return min(limit, _MOST)
 
 
 @contextmanager

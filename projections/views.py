@@ -150,8 +150,9 @@ class Views(ViewsAcross):
             owner: The required owner (``tenant_id``, ``user_id``), as in `timeline`.
 
         Raises:
-            ConversationNotFound: No conversation has this id.
-            ValueError: The conversation has not reached the version ``after``.
+            ConversationNotFound: No conversation has this id, or it was purged while followed.
+            ValueError: The conversation has not reached the version ``after``, or ``heartbeat_s``
+                is not above 0.
         """
         follower = Follower(self.store, self.store.stream(conversation_id, **owner), after)
         waits = Waits(heartbeat_s, timeout_s)

@@ -120,7 +120,7 @@ def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
             Index(f"ix_{name}_{number}", *columns)
             for number, columns in enumerate((*indexes, *declared.lookups))
         ),
-        *(_sparse(name, column) for column in declared.sparse),
+        *(_sparse(name, number, column) for number, column in enumerate(declared.sparse)),
         info={
             _STORAGE: declared.storage if generation else None,
             _ATTACHED: declared.attachments,
@@ -130,10 +130,10 @@ def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
     return made
 
 
-def _sparse(table: str, column: str) -> Index:
-    held = text(f"{column} IS NOT NULL")
+def _sparse(table: str, number: int, column: str) -> Index:
+    held = text(f'"{column}" IS NOT NULL')
     return Index(
-        f"ix_{table}_{column}",
+        f"ix_{table}_sparse_{number}",
         "conversation_id",
         column,
         sqlite_where=held,

@@ -1,8 +1,8 @@
 """The directory: one row per conversation, with the data that a list of conversations shows.
 
 Events are counted by type, so erased and unreadable events count too. Texts come only from readable
-events, and the last message is the last one that was not withdrawn. Tenant and user are extra
-columns (`projections.engine.tables`), so that one user's list is read from an index.
+events. Titles and previews are those of the active branch, without withdrawn messages. Tenant and
+user are extra columns (`projections.engine.tables`), so that one user's list is read from an index.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ConversationStatus = Literal["open", "archived", "destroyed", "erased"]
 TITLE_CHARS = 80
 _TITLED = -1  # has an explicit title; else the version of the message that gave it, or 0
 _ASIDE = 32  # messages of inactive branches that a state remembers
-_RECENT = 8  # latest messages that a state remembers, because a retraction may withdraw some
+_RECENT = 8  # latest messages that a state remembers, because the last may be withdrawn
 
 _TABLE = "directory"
 _COUNTS = (
@@ -87,15 +87,16 @@ class DirectoryEntry(Row):
     """A conversation in the list.
 
     Attributes:
-        title: The conversation's title, or else the start of the first user message.
+        title: The conversation's title, or else the start of the first user message on the active
+            branch.
         status: ``open``, ``archived``, ``destroyed`` or ``erased``; a message after an erasure
             opens it again.
         last_activity_at: Time of the latest event, except erasures.
         message_count: Number of user messages, assistant messages and tool results.
         tool_call_count: Number of calls that the model requested.
         error_count: Number of failed model calls and failed tool results.
-        last_user_text: The start of the latest user message, on one line.
-        last_message_text: The start of the latest message by a user or the model, on one line.
+        last_user_text: The start of the latest user message on the active branch, on one line.
+        last_message_text: The start of the latest message by a user or the model, likewise.
         last_message_role: ``user`` or ``assistant``.
         last_message_version: Its version; if a reader has only seen lower versions, it is unread.
         parent_conversation_id: The conversation that this one was opened or forked from.
@@ -127,7 +128,7 @@ class DirectoryProjection:
     """Folds a conversation's events into its row of ``directory``."""
 
     name: str = "directory"
-    version: int = 4
+    version: int = 5
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -140,7 +141,7 @@ class DirectoryProjection:
     def initial(self) -> State:
         """Return the counts and marks of an empty conversation."""
         marks: State = {"titled": 0, "mode": None, "switched": False, "active": None, "recent": []}
-        marks |= {"aside": [], "titles": [], "erased": False}
+        marks |= {"asked": [], "aside": [], "titles": [], "erased": False}
         return {**dict.fromkeys(_COUNTS, 0), **marks}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
@@ -191,7 +192,6 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
                 values["error_count"] = after["error_count"]
         case UserMessage() as message:
             text = folding.text_of(message.parts) or folding.sections_text(message.sections)
-            values["last_user_text"] = folding.one_line(text)
             _say(after, event, values, "user", text)
             if not after["titled"] and text.strip():
                 values["title"] = folding.one_line(text, TITLE_CHARS)
@@ -235,32 +235,40 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
 def _say(after: State, event: RecordedEvent, values: dict[str, Any], role: str, text: str) -> None:
     """Make a message the last one, unless it is empty."""
     if preview := folding.one_line(text, PREVIEW_CHARS):
-        after["recent"] = [*after["recent"][1 - _RECENT :], [event.version, role, preview]]
+        said = [event.version, role, preview]
+        for memory in ("recent", "asked") if role == "user" else ("recent",):
+            after[memory] = [*after[memory][1 - _RECENT :], said]
         _show_last(after, values)
         if after["erased"]:
             values["status"], after["erased"] = "open", False
 
 
 def _withdraw(after: State, values: dict[str, Any], gone: Sequence[tuple[int, int]]) -> None:
-    after["recent"] = [said for said in after["recent"] if not folding.within(gone, said[0])]
+    for memory in ("recent", "asked"):
+        after[memory] = [said for said in after[memory] if not folding.within(gone, said[0])]
     _show_last(after, values)
     if folding.within(gone, after["titled"]):
-        after["titled"] = 0  # The message that replaces it gives the title.
+        # Without a message that is left, the next one gives the title.
+        version, _, text = after["asked"][0] if after["asked"] else (0, None, None)
+        after["titled"] = version
+        values["title"] = text and folding.one_line(text, TITLE_CHARS)
 
 
 def _switch(
     after: State, values: dict[str, Any], event: RecordedEvent, switched: BranchSwitch
 ) -> None:
-    """Show the active branch's last message and its title."""
-    said = after["recent"]
+    """Show the active branch's last messages and its title."""
     gone = folding.before(switched.withdrawn, event)
     back = folding.before(switched.restored, event)
-    returned = [each for each in after["aside"] if folding.within(back, each[0])]
+    known = {said[0]: said for said in (*after["asked"], *after["recent"])}
+    left = [known[version] for version in sorted(known) if folding.within(gone, version)]
+    returned = [said for said in after["aside"] if folding.within(back, said[0])]
+    aside = [said for said in after["aside"] if said not in returned]
+    after["aside"] = [*aside, *left][-_ASIDE:]
     _withdraw(after, values, gone)
-    aside = [each for each in after["aside"] if each not in returned]
-    aside += [each for each in said if each not in after["recent"]]
-    after["aside"] = aside[-_ASIDE:]
     after["recent"] = sorted([*after["recent"], *returned])[-_RECENT:]
+    asked = [said for said in returned if said[1] == "user"]
+    after["asked"] = sorted([*after["asked"], *asked])[-_RECENT:]
     _show_last(after, values)
     titles = [each for each in after["titles"] if folding.within(back, each[0])]
     if titles and after["titled"] == 0:
@@ -272,6 +280,7 @@ def _show_last(after: State, values: dict[str, Any]) -> None:
     values["last_message_version"] = version
     values["last_message_role"] = role
     values["last_message_text"] = text
+    values["last_user_text"] = after["asked"][-1][2] if after["asked"] else None
 
 
 DIRECTORY = DirectoryProjection()

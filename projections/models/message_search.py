@@ -3,8 +3,8 @@
 A row is a message, or a piece of a long one. The fold produces its words; a trigger on the table
 passes them to the index: FTS5 on SQLite, a ``tsvector`` with a GIN index on PostgreSQL. The index
 also has the conversation's owner, so that a search of one user's messages touches no one else's.
-Withdrawn messages have no words. An erasure deletes the rows and, on SQLite, rewrites the index, so
-that none of the words remain in it.
+Withdrawn messages and former titles have no words. An erasure deletes the rows and, on SQLite,
+rewrites the index, so that none of the words remain in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from typing import Any
 from eventstore.events import (
     AssistantMessage,
     BranchSwitch,
+    ConversationFork,
     ConversationStart,
+    ConversationUpdate,
     LlmError,
     RecordedEvent,
     Retraction,
@@ -26,12 +28,13 @@ from eventstore.events import (
 )
 from projections.engine import folding
 from projections.engine.folding import Draft, Row
-from projections.engine.projection import Change, Filling, Marked, ReadTable, State
+from projections.engine.projection import Change, Filling, Marked, Patch, ReadTable, State
 from projections.models.words import pieces_of, words_of
 
 __all__ = ["SEARCH", "SearchProjection", "SearchRow", "searched_text"]
 
 _TABLE = "message_words"
+_Titled = ConversationStart | ConversationFork | ConversationUpdate
 _OWNER = (
     "(SELECT coalesce('u' || hex(user_id), '') || ' t' || hex(coalesce(tenant_id, '')) "
     "FROM conversations WHERE conversation_id = {row}.conversation_id)"
@@ -47,7 +50,8 @@ class SearchRow(Row):
         piece: 0-based index of the piece of a long message.
         role: ``user``, ``assistant`` or, for a conversation's title, ``title``.
         said_at: Time of the message.
-        words: Its words as the index has them; NULL once the message is withdrawn.
+        words: Its words as the index has them; NULL once the message is withdrawn or the title
+            replaced.
         inactive: Whether it is on an inactive branch; if so, it is not found.
     """
 
@@ -202,8 +206,8 @@ def searched_text(event: RecordedEvent) -> tuple[str, str] | None:
             return "assistant", folding.answer_text(answer.parts)
         case LlmError() as error:
             return "assistant", error.partial_text
-        case ConversationStart() as start:
-            return "title", start.title or ""
+        case ConversationStart() | ConversationFork() | ConversationUpdate() as titled:
+            return "title", titled.title or ""
     return None
 
 
@@ -212,7 +216,7 @@ class SearchProjection:
     """Folds a conversation's events into ``message_words``."""
 
     name: str = "search"
-    version: int = 2
+    version: int = 3
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -223,8 +227,8 @@ class SearchProjection:
     )
 
     def initial(self) -> State:
-        """Return the state of an empty conversation: nothing is withdrawn."""
-        return {"withdrawn": []}
+        """Return the state of an empty conversation: no title, and nothing is withdrawn."""
+        return {"titled": 0, "withdrawn": []}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and the rows of its text."""
@@ -240,6 +244,16 @@ def _say(draft: Draft, _: Any) -> None:
             draft.put(_TABLE, (event.version, piece), values)
 
 
+def _entitle(draft: Draft, told: _Titled) -> None:
+    """Replace the title; a start or a fork without a title leaves it as it is."""
+    if not told.title and (told.title is None or type(told) is not ConversationUpdate):
+        return
+    if before := draft.state["titled"]:
+        draft.changes.append(Patch(_TABLE, "version", before, before, {"words": None}))
+    draft.set(titled=draft.event.version)
+    _say(draft, told)
+
+
 def _retract(draft: Draft, retraction: Retraction) -> None:
     folding.withdraw(draft, retraction, _TABLE, "version", {"words": None})
 
@@ -252,7 +266,9 @@ _HANDLERS: dict[type, folding.Handler] = {
     UserMessage: _say,
     AssistantMessage: _say,
     LlmError: _say,
-    ConversationStart: _say,
+    ConversationStart: _entitle,
+    ConversationFork: _entitle,
+    ConversationUpdate: _entitle,
     Retraction: _retract,
     BranchSwitch: _switch,
 }

@@ -1,8 +1,9 @@
 """Sessions, turns and steps, one row each: duration, tokens, how each ended, and the answer.
 
 A turn is identified by its number within the conversation, a step by its number within the turn.
-Events without these numbers, such as those imported from other formats, have no rows here. The
-fold's only state is how many turns each open session has begun.
+Events without these numbers, such as those imported from other formats, have no rows here. In a
+fork, its parent's sessions have ended. The fold's only state is how many turns each open session
+has begun.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import NoneType
 from typing import Any
 
 from eventstore.events import (
     AssistantMessage,
+    ConversationFork,
     LlmError,
     LlmRequest,
     RecordedEvent,
@@ -136,7 +139,7 @@ class SessionsProjection:
     """Folds a conversation's events into ``sessions``, ``turns`` and ``steps``."""
 
     name: str = "sessions"
-    version: int = 1
+    version: int = 2
     tables: Sequence[ReadTable] = (
         ReadTable(
             "sessions",
@@ -188,6 +191,15 @@ def _session_end(draft: Draft, end: SessionEnd) -> None:
         told["turns"] = end.turn_count
     ended = {"ended_at": event.occurred_at, "duration_ms": end.duration_ms}
     draft.put("sessions", (session,), told | ended | _tokens(end.tokens))
+
+
+def _fork(draft: Draft, _: ConversationFork | None) -> None:
+    if draft.event.type != ConversationFork.type:
+        return  # another event, which was erased
+    ended = {"status": "closed", "ended_at": draft.event.occurred_at}
+    for session in draft.state["turns"]:
+        draft.put("sessions", (session,), {**ended, "end_version": draft.event.version})
+    draft.set(turns={})
 
 
 def _turn_start(draft: Draft, _: TurnStart) -> None:
@@ -303,6 +315,8 @@ def _tokens(usage: TokenUsage | None) -> dict[str, Any]:
 _HANDLERS: dict[type, folding.Handler] = {
     SessionStart: _session_start,
     SessionEnd: _session_end,
+    ConversationFork: _fork,
+    NoneType: _fork,
     TurnStart: _turn_start,
     TurnEnd: _turn_end,
     LlmRequest: _asked,

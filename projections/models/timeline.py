@@ -2,8 +2,9 @@
 
 An answer is one item, from its first streamed piece to the message or error that ends it. So is a
 tool call with its execution and result, and everything else with a start and an end. The first real
-result of a call stays, and replaces a stand-in. Pieces that arrive after the end of their answer
-are ignored. An erased event leaves an item without content.
+result of a call stays, and replaces a stand-in; executing the call again removes the stand-in.
+Pieces that arrive after the end of their answer are ignored. An erased event leaves an item without
+content.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class TimelineProjection:
     """Folds a conversation's events into ``timeline_items``."""
 
     name: str = "timeline"
-    version: int = 8
+    version: int = 9
     tables: Sequence[ReadTable] = (
         ReadTable(
             TABLE,

@@ -340,8 +340,10 @@ def _execution(draft: Draft, call: ToolCall) -> None:
         values = _tool(call.name, None) | {"call_id": own_id, "arguments": call.arguments}
         begin(draft, known["at"], "tool", "running", values)
     else:
-        change(draft, known["at"], {"status": "running", "started_at": event.occurred_at})
-    draft.keep("calls", own_id, {**known, "started": draft.now})
+        outcome = ("text", "alias", "ended_at", "duration_ms") if known.get("sealed") else ()
+        told = {"status": "running", "started_at": event.occurred_at}
+        change(draft, known["at"], dict.fromkeys(outcome) | told)
+    draft.keep("calls", own_id, {**known, "started": draft.now, "sealed": False})
 
 
 def _result(draft: Draft, result: ToolResult) -> None:
@@ -367,7 +369,7 @@ def _result(draft: Draft, result: ToolResult) -> None:
     else:
         change(draft, known["at"], values | ui)
     if result.status in SEALS:
-        draft.keep("calls", own_id, known)
+        draft.keep("calls", own_id, {**known, "sealed": True})
     else:
         draft.drop("calls", own_id)
         draft.keep("answered", own_id, {"at": known["at"]}, CLOSED_LIMIT)

@@ -3,7 +3,8 @@
 A call is identified by our own id, whatever the order of its events. The first real result stays:
 a duplicate is recognized among the last `folding.CLOSED_LIMIT` answered calls, while one of an
 older call replaces the result. A real result replaces ``not_started`` and ``outcome_unknown``,
-never the other way round. A result or an execution without a request gets its own row.
+never the other way round; a call that is executed again after one of them has no result until then.
+A result or an execution without a request gets its own row.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class ToolCallsProjection:
     """Folds a conversation's events into ``tool_calls``."""
 
     name: str = "tool_calls"
-    version: int = 4
+    version: int = 5
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -145,7 +146,10 @@ def _execution(draft: Draft, call: ToolCall) -> None:
         values["idempotency_key"] = call.idempotency_key
     if draft.get("answered", call.call_id) is None:
         values["status"] = "running"
-        if draft.get("open", call.call_id) is None:
+        known = draft.get("open", call.call_id)
+        if known is not None and "sealed" in known:
+            values |= _NO_OUTCOME
+        if known is None:
             values |= _first_seen(event) | {
                 "provider_id": call.provider_id,
                 "arguments": call.arguments,
@@ -163,7 +167,7 @@ def _result(draft: Draft, result: ToolResult) -> None:
     if call is None:
         values |= _first_seen(event) | {"provider_id": result.provider_id, "name": result.name}
     if result.status in SEALS:
-        draft.keep("open", own_id, call or {})
+        draft.keep("open", own_id, {**(call or {}), "sealed": True})
     else:
         draft.drop("open", own_id)
         draft.keep("answered", own_id, event.version, CLOSED_LIMIT)
@@ -189,6 +193,21 @@ def _outcome(result: ToolResult, event: RecordedEvent, started: str | None) -> d
         "error": result.error,
         "result_version": event.version,
     }
+
+
+_NO_OUTCOME: dict[str, Any] = dict.fromkeys(
+    (
+        "ended_at",
+        "duration_ms",
+        "result_text",
+        "result_size_chars",
+        "result_size_bytes",
+        "alias",
+        "blob_digest",
+        "error",
+        "result_version",
+    )
+)
 
 
 def _first_seen(event: RecordedEvent) -> dict[str, Any]:

@@ -140,6 +140,28 @@ class TestEditing:
         entry = views.conversations().entries[0]
         assert ("one?", "1") == (entry.title, entry.last_message_text)
 
+    def test_what_was_rewound_is_not_listed(
+        self, recording: Recorder, talked: Conversation
+    ) -> None:
+        """Neither as the last message of the user's, nor as the title."""
+        views = Views(recording.store)
+        second = say(talked, "two?", "2")
+        talked.rewind(second)
+        entry = views.conversations().entries[0]
+        assert ("one?", "one?", "1") == (
+            entry.title,
+            entry.last_user_text,
+            entry.last_message_text,
+        )
+
+        talked.rewind(4)
+
+        entry = views.conversations().entries[0]
+        assert (None, None, None) == (entry.title, entry.last_user_text, entry.last_message_text)
+        talked.switch_branch(views.branches(talked.id)[0].alternatives[0].version)
+        entry = views.conversations().entries[0]
+        assert ("one?", "one?") == (entry.title, entry.last_user_text)
+
     def test_nothing_changes_before_it_is_entered(
         self, recording: Recorder, talked: Conversation
     ) -> None:

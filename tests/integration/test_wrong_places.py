@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -109,6 +110,38 @@ def test_a_negative_limit(store: EventStore, read: Callable[[Views, Any], object
 
     with pytest.raises(ValueError, match="limit must not be negative: -1"):
         read(Views(store), cid)
+
+
+@pytest.mark.parametrize("limit", ["5", 1.5])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda views, cid, limit: views.timeline(cid, limit=limit),
+        lambda views, _, limit: views.tool_calls(limit=limit),
+        lambda views, _, limit: views.conversations(limit=limit),
+        lambda views, _, limit: views.search("word", limit=limit),
+        lambda views, _, limit: views.rows("sessions", limit=limit),
+    ],
+)
+def test_a_limit_that_is_no_number_of_rows(
+    store: EventStore, read: Callable[[Views, Any, Any], Sequence[object]], limit: object
+) -> None:
+    """The advice was to rebuild the projections, as if a row were damaged."""
+    store.append(cid := new_id(), say("word"))
+    views = Views(store)
+
+    with pytest.raises(ValueError, match="limit must be a number of rows"):
+        read(views, cid, limit)
+    assert read(views, cid, 10**30) == read(views, cid, 100)
+
+
+def test_a_page_needs_a_limit(store: EventStore) -> None:
+    """Without one a search found nothing."""
+    store.append(new_id(), say("word"))
+    views: Any = Views(store)
+    for read in (views.conversations, partial(views.search, "word")):
+        with pytest.raises(ValueError, match="limit must be a number of rows, not None"):
+            read(limit=None)
 
 
 def test_a_status_that_no_tool_call_has(store: EventStore) -> None:

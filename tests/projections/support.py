@@ -67,6 +67,8 @@ def read_all_views(views: Views, cid: UUID) -> dict[str, Any]:
         "context": views.context(cid),
         "run_state": views.run_state(cid),
         "open_work": views.open_work(cid),
+        "tasks": views.tasks(cid),
+        "turns": views.rows("turns", conversation_id=cid),
         "tool_calls of one": views.tool_calls(conversation_id=cid),
         "tool_calls": views.tool_calls(limit=10_000),
         "usage of one": views.usage(conversation_id=cid, by="call"),

@@ -214,6 +214,26 @@ def test_what_is_not_there_is_said_at_once(store: EventStore, views: Views, cid:
             views.follow(cid, after=after)
 
 
+def test_a_purge_ends_it(store: EventStore, views: Views, cid: UUID) -> None:
+    """A screen must not go on showing a conversation that no longer exists."""
+    store.append(cid, STREAMED)
+    with closing(views.follow(cid, timeout_s=60)) as updates:
+        assert len(STREAMED) >= next(updates).version
+        store.purge(cid, reason="asked to")
+        with pytest.raises(ConversationNotFound):
+            list(updates)
+
+
+@pytest.mark.parametrize("heartbeat_s", [0, -1.0, float("nan")])
+def test_heartbeats_need_a_pause(
+    store: EventStore, views: Views, cid: UUID, heartbeat_s: float
+) -> None:
+    """Without one they would keep a processor and the database busy."""
+    store.append(cid, STREAMED)
+    with pytest.raises(ValueError, match="heartbeat_s must be above 0"):
+        views.follow(cid, heartbeat_s=heartbeat_s)
+
+
 def test_a_read_only_store_follows(store: EventStore, cid: UUID) -> None:
     """Also where nobody has ever folded."""
     store.append(cid, STREAMED)

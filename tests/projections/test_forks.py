@@ -43,11 +43,15 @@ def new(history: list[tuple[Payload, Meta]]) -> list[NewEvent]:
 
 
 def rows(store: EventStore, conversation_id: UUID) -> Any:
-    """Return what the tables hold of a conversation; where a text is kept makes no difference."""
-    kept = {column.name for column in PLACE}
+    """Return what the tables hold of a conversation, but for its id and where texts are kept."""
+    kept, own = {column.name for column in PLACE}, str(conversation_id)
     return {
         table: {
-            key: {name: value for name, value in row.items() if name not in kept}
+            key: {
+                name: "itself" if value == own else value
+                for name, value in row.items()
+                if name not in kept
+            }
             for key, row in found.items()
         }
         for table, found in stored(store, conversation_id, SHARED).items()

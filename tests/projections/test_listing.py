@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -14,7 +15,7 @@ from eventstore.errors import InvalidCursor
 from projections import Views
 from projections.engine import follower
 from projections.upkeep import compare, rebuild
-from tests.projections.support import converse, statements
+from tests.projections.support import converse, statements, turn
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
@@ -137,6 +138,33 @@ def test_a_list_of_ones_own_does_not_wait_for_all_others(
     store.append(mine, [e.UserMessage.text("again")])
     assert "again" == views.conversations(user_id="ann")[0].last_user_text
     assert 1 + len(others) == len(views.conversations())
+
+
+@pytest.mark.parametrize(
+    ("table", "read"),
+    [
+        ("tool_calls", lambda views: views.tool_calls(user_id="ann")),
+        ("usage_by_call", lambda views: views.calibration("gpt-4o", user_id="ann")),
+        ("open_work", lambda views: views.conversations_with_open_work(user_id="ann")),
+        ("turns", lambda views: views.rows("turns", user_id="ann")),
+    ],
+)
+def test_no_view_of_one_owner_waits_for_all_others(
+    store: EventStore,
+    views: Views,
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    read: Callable[[Views], object],
+) -> None:
+    """Each caught up every conversation of the store first."""
+    monkeypatch.setattr(follower, "_LOOK", 5)
+    meta = Meta(turn=1)
+    for user in ("bob", "bob", "ann"):
+        store.append(new_id(), [NewEvent(each, meta=meta) for each in turn(0, "x")], user_id=user)
+    read(views)
+    with store.reading() as connection:
+        query = f"SELECT count(DISTINCT conversation_id) FROM {table}"
+        assert 1 == connection.exec_driver_sql(query).scalar()
 
 
 def test_a_page_is_read_from_an_index(store: EventStore, views: Views) -> None:

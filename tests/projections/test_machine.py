@@ -258,6 +258,13 @@ def _unless_broken() -> Iterator[None]:
             raise
 
 
+def test_reading_every_view_fills_every_table(store: EventStore, views: Views, cid: UUID) -> None:
+    """What the machine expects of its reads."""
+    store.append(cid, [NewEvent(data, meta=Meta(turn=1)) for data in turn(0, "tea")])
+    read_all_views(views, cid)
+    assert expected(store.read(cid)) == stored(store, cid)
+
+
 def test_any_interleaving_ends_in_the_right_tables(
     database_url: str, installed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,29 @@ def test_a_withdrawn_message_is_not_found(store: EventStore, views: Views) -> No
     assert compare(store, ["search"]).ok
 
 
+def test_a_conversation_is_found_by_the_title_that_it_has_now(
+    store: EventStore, views: Views
+) -> None:
+    """Not by one that it had before; a fork has its own title, or its parent's."""
+    cid = new_id()
+    store.append(cid, [e.ConversationStart(title="Old harbour"), e.UserMessage.text("hello")])
+    assert [(cid, 1)] == [(hit.conversation_id, hit.version) for hit in views.search("harbour")]
+    store.append(cid, [e.ConversationUpdate(title="Norway trip")])
+    store.append(cid, [e.ConversationUpdate(archived=True)])
+    named = store.fork(cid, title="Svalbard").conversation_id
+    [hit] = views.search("Norway")
+    assert (cid, 3, "title", "Norway trip", "Norway trip") == (
+        hit.conversation_id,
+        hit.version,
+        hit.role,
+        hit.snippet,
+        hit.title,
+    )
+    assert [named] == [hit.conversation_id for hit in views.search("Svalbard")]
+    assert [] == views.search("harbour")
+    assert compare(store, ["search"]).ok
+
+
 def test_an_erased_message_leaves_the_index(store: EventStore, views: Views) -> None:
     """The others stay; no table of the database has the word any more, nor has SQLite's file."""
     cid = new_id()

@@ -105,14 +105,25 @@ def column(name: str, kind: Any = "text") -> ReadTable:
         (Notes(tables=(replace(NOTES, key=("none",)),)), "does not exist"),
         (Notes(tables=(replace(NOTES, indexes=(("none",),)),)), "does not exist"),
         (Notes(tables=(replace(NOTES, sparse=("none",)),)), "does not exist"),
+        (Notes(tables=(replace(column("x", "json"), lookups=(("x",),)),)), "names a json column"),
+        (Notes(tables=(replace(NOTES, name="directory_g2"),)), "generations are named"),
+        (Notes(tables=(replace(NOTES, key=("conversation_id", *NOTES.key)),)), "every key has it"),
     ],
-    ids=range(15),
+    ids=range(18),
 )
 def test_what_cannot_be_made_is_refused(projection: Projection, reason: str) -> None:
     """Where the set is made, with the name of the projection; no database is asked."""
     with pytest.raises(InvalidProjection, match=reason) as caught:
         ProjectionSet([projection])
     assert projection.name == caught.value.name
+
+
+def test_names_may_be_long_or_words_of_sql(store: EventStore) -> None:
+    """PostgreSQL refused their indexes, which SQLite had made."""
+    names = ("user", "x" * 40)
+    columns = (*NOTES.columns, *(Column(name, "text") for name in names))
+    table = replace(NOTES, name="n" * 40, columns=columns, sparse=names, lookups=(names,))
+    assert [] == Views(store, ProjectionSet([Notes(tables=(table,))])).rows(table.name)
 
 
 def test_names_are_taken_once() -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from agent_eventstore import AgentSession, recover
 from eventstore import EventStore, Meta, NewEvent
-from eventstore.events import SessionStart, TurnStart, UserMessage
+from eventstore.events import SessionEnd, SessionStart, TurnStart, UserMessage
 from projections import Views, worker
 from tests.agents.scripted import Scripted, Wanted, read, reply
 from tests.projections.support import everything
@@ -62,6 +62,25 @@ def test_what_is_erased_is_gone_from_them(store: EventStore) -> None:
     store.erase(session.id, reason="asked for")
 
     assert [] == [row for row in told(store, "steps", "text") if row[0] is not None]
+
+
+def test_a_fork_has_no_session_of_its_parent_open(
+    store: EventStore, views: Views, cid: UUID
+) -> None:
+    """The session goes on elsewhere; also if the fork's own events are erased."""
+    meta = Meta(session_id="s1")
+    store.append(cid, [NewEvent(SessionStart(mode="once"), meta=meta)])
+    fork = store.fork(cid).conversation_id
+    store.append(cid, [NewEvent(SessionEnd(), meta=meta)])
+    store.append(fork, [NewEvent(SessionStart(mode="once"), meta=Meta(session_id="s2"))])
+
+    def sessions() -> list[tuple[Any, ...]]:
+        rows = views.rows("sessions", conversation_id=fork)
+        return [(row["session_id"], row["status"], row["end_version"]) for row in rows]
+
+    assert [("s1", "closed", 2), ("s2", "open", None)] == sessions()
+    store.erase(fork, reason="asked to")
+    assert [("s1", "closed", 2)] == sessions()
 
 
 def test_a_session_whose_process_died(store: EventStore, views: Views, cid: UUID) -> None:

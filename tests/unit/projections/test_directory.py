@@ -34,6 +34,19 @@ def test_a_title_given_later_replaces_the_first_message() -> None:
     assert "T" == entry(e.UserMessage.text("hello"), e.ConversationStart(title="T"))["title"]
 
 
+def test_a_withdrawn_message_is_neither_title_nor_preview() -> None:
+    """The first message that is left gives the title, the last one the preview."""
+    ask = e.UserMessage.text
+    first = e.Retraction(versions=(e.VersionRange(first=1, last=1),))
+    last = e.Retraction(versions=(e.VersionRange(first=3, last=3),))
+    row = entry(ask("a secret"), ask("hello"), ask("another"), first, last)
+    assert ("hello", "hello", "hello") == (
+        row["title"],
+        row["last_user_text"],
+        row["last_message_text"],
+    )
+
+
 def test_messages_turns_calls_and_errors_are_counted() -> None:
     """Each count has its own meaning."""
     request = e.ToolCallRequest(name="f", arguments_text="{}")

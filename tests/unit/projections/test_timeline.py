@@ -135,6 +135,16 @@ class TestToolCalls:
         )
         assert ("success", "late") == found[1][3:]
 
+    def test_a_call_that_runs_again_has_no_outcome(self) -> None:
+        """A stand-in is not shown as what a later execution gave."""
+        unknown = e.ToolResult(call_id="1.0", status="outcome_unknown", content="?", duration_ms=5)
+        run = e.ToolCall(call_id="1.0", name="search")
+        none = ("text", "preview", "ended_at", "duration_ms")
+        again = items(ASK, run, unknown, run)[1]
+        assert ("running", None, None, None, None) == tuple(again[key] for key in ("status", *none))
+        known = items(ASK, run, unknown, run, e.ToolResult(call_id="1.0", content="found"))[1]
+        assert ("success", "found", 1000) == (known["status"], known["text"], known["duration_ms"])
+
     def test_the_first_real_result_stays(self) -> None:
         """Neither a duplicate nor a stand-in replaces what the model was told."""
         found = states(

@@ -95,6 +95,26 @@ def test_a_late_result_replaces_a_stand_in_and_its_error() -> None:
     assert ("success", "late", None) == (row["status"], row["result_text"], row["error"])
 
 
+def test_a_call_that_runs_again_has_no_outcome() -> None:
+    """A stand-in says nothing of an execution that came after it."""
+    unknown = e.ToolResult(
+        call_id="1.0", status="outcome_unknown", content="?", error="killed", duration_ms=5
+    )
+    assert calls(ASK, RUN, unknown, RUN)[0] == {
+        **calls(ASK, RUN, unknown, RUN)[0],
+        **dict.fromkeys(("ended_at", "duration_ms", "result_text", "result_size_chars")),
+        **dict.fromkeys(("result_size_bytes", "error", "result_version")),
+        "status": "running",
+    }
+    late = calls(ASK, RUN, unknown, RUN, e.ToolResult(call_id="1.0", content="done"))[0]
+    assert ("success", "done", 5, 1000) == (
+        late["status"],
+        late["result_text"],
+        late["result_version"],
+        late["duration_ms"],
+    )
+
+
 def test_neither_a_duplicate_nor_a_stand_in_replaces_a_result() -> None:
     """The table says what the model was told."""
     row = calls(
