@@ -182,8 +182,6 @@ class EventWriter(EventReader):
             InvalidEvent: As `append` does.
         """
         owner = self.whose(tenant_id, user_id)
-        if self.owner.asks:
-            self.stream(conversation_id)
         stream, stream_key = named(conversation_id, owner.tenant_id)
         request = Append(
             stream,
@@ -195,6 +193,7 @@ class EventWriter(EventReader):
             parent,
             self.keys,
             anchor=anchor,
+            exact_tenant=owner.exact,
             stream_key=stream_key,
         )
         if self.keys is not None and (key := self._appending.seen_key(stream)) is not None:

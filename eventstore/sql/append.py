@@ -174,8 +174,12 @@ def _create(
 
 def _check(connection: AnyConnection, request: Append, head: Head | None) -> Appended | None:
     """Return the first result if the append is a repetition, or None if it may proceed."""
+    if head is not None and not request.owns(head.tenant_id, head.user_id):
+        raise OwnerMismatch(request.conversation_id)
     _check_anchor(connection, request, head)
-    _check_writer(request, head)
+    epoch = 0 if head is None else head.epoch
+    if request.writer_epoch is not None and request.writer_epoch != epoch:
+        raise WriterFenced(request.conversation_id, request.writer_epoch, epoch)
     repeated = _repeated(connection, request)
     if repeated is None:
         _check_version(request, head)
@@ -189,17 +193,6 @@ def _check_anchor(connection: AnyConnection, request: Append, head: Head | None)
     stream = request.conversation_id
     if anchor.chain != chain_at(connection, stream, anchor.version):
         raise LogWentBack(stream, anchor.version, 0 if head is None else head.version)
-
-
-def _check_writer(request: Append, head: Head | None) -> None:
-    epoch = 0 if head is None else head.epoch
-    if request.writer_epoch is not None and request.writer_epoch != epoch:
-        raise WriterFenced(request.conversation_id, request.writer_epoch, epoch)
-    if head is None:
-        return
-    for asked, owner in ((request.tenant_id, head.tenant_id), (request.user_id, head.user_id)):
-        if asked is not None and asked != owner:
-            raise OwnerMismatch(request.conversation_id)
 
 
 def _check_version(request: Append, head: Head | None) -> None:

@@ -117,6 +117,8 @@ class Append:
     """The key that ``events`` are sealed with."""
     anchor: Anchor | None = None
     """An event that the stream must still have."""
+    exact_tenant: bool = False
+    """Whether the stream must have ``tenant_id``, even if that is None."""
     stream_key: str | None = None
     """The product's key for the stream; stored when the stream is created."""
     plain: tuple[Prepared, ...] = ()
@@ -127,6 +129,11 @@ class Append:
         if self.key is None:
             self.plain = self.events
         self.events, self.key = tuple([_sealed(event, key) for event in self.plain]), key
+
+    def owns(self, tenant_id: str | None, user_id: str | None) -> bool:
+        """Whether a stream of this tenant and user has the owner that the append asks for."""
+        any_tenant = self.tenant_id is None and not self.exact_tenant
+        return (any_tenant or tenant_id == self.tenant_id) and self.user_id in (None, user_id)
 
     @property
     def has_blobs(self) -> bool:
