@@ -1,4 +1,4 @@
-"""Checks of arguments: unknown options, and objects that are not a store.
+"""Checks of arguments: unknown options, negative limits, and objects that are not a store.
 
 A function that accepts ``**options`` accepts any name and would silently ignore a ``tenat_id``.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["meant", "require_known", "require_store"]
+__all__ = ["at_most", "meant", "require_known", "require_store"]
+
+Limit = TypeVar("Limit", int, int | None)
 
 _LOOKED_AT = 100  # characters of a name, which may come from outside
 
@@ -33,6 +35,17 @@ def meant(name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = get_close_matches(name[:_LOOKED_AT], names, n=1)
     return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
+
+
+def at_most(limit: Limit) -> Limit:
+    """Return the limit after checking it; None means all rows.
+
+    Raises:
+        ValueError: The limit is negative: SQLite would return all rows, PostgreSQL would fail.
+    """
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit must not be negative: {limit}")
+    return limit
 
 
 def require_store(store: object, kind: type[Any]) -> None:

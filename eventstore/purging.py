@@ -117,7 +117,7 @@ def purge(connection: Connection, conversation_id: UUID, purging: Purging) -> Pu
         InvalidEvent: No reason was given.
         KeyUnavailable: A conversation is sealed, and the store has no keys.
     """
-    if not purging.reason.strip():
+    if not isinstance(purging.reason, str) or not purging.reason.strip():
         raise InvalidEvent("a purge needs a reason")
     keyed = _lock(connection, conversation_id, purging.whose)
     forks: list[UUID] = []

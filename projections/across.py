@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from eventstore import EventStore
 from eventstore.ids import StreamId
-from eventstore.options import require_store
+from eventstore.options import at_most, require_store
 from eventstore.owners import ANYBODY, Owned, Owner
 from projections import queries
 from projections.catalogue import PROJECTIONS, ProjectionSet
@@ -208,7 +208,7 @@ class ViewsAcross:
             ValueError: The status is unknown.
         """
         whose = self.store.whose(tenant_id, user_id)
-        size = queries.at_most(limit)
+        size = at_most(limit)
         read = partial(page_of, whose=whose, status=status, place=Place.of(after), limit=size)
         return self._read(DIRECTORY, None, read, whose=whose)
 
@@ -236,7 +236,7 @@ class ViewsAcross:
         """
         whose = self.store.whose(tenant_id, user_id)
         terms = terms_of(text)
-        if not terms or not queries.at_most(limit):
+        if not terms or not at_most(limit):
             return []
 
         def answer(copies: Sequence[Copy]) -> tuple[list[FoundPlace], Mapping[UUID, str | None]]:

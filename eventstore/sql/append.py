@@ -34,7 +34,7 @@ from eventstore.sql.backend import (
     text_out,
 )
 from eventstore.sql.read import chain_at, read_page
-from eventstore.sql.requests import ANY, NO_STREAM, OUTLIVING, Anchor, Append, Appended
+from eventstore.sql.requests import ANY, OUTLIVING, Anchor, Append, Appended, Expected
 from eventstore.sql.steps import Head, Heads, Step
 
 __all__ = ["append"]
@@ -199,7 +199,7 @@ def _check_version(request: Append, head: Head | None) -> None:
     actual = 0 if head is None else head.version
     if request.expected is ANY:
         return
-    expected = 0 if request.expected is NO_STREAM else int(request.expected)  # type: ignore[arg-type]
+    expected = 0 if isinstance(request.expected, Expected) else request.expected
     if expected != actual:
         raise WrongExpectedVersion(request.conversation_id, expected, actual)
 
@@ -215,7 +215,10 @@ def _repeated(connection: AnyConnection, request: Append) -> Appended | None:
     places = [versions.get(event.event_id) for event in request.events]
     first = places[0]
     asked = request.expected
-    start = first if asked is ANY else 1 if asked is NO_STREAM else int(asked) + 1  # type: ignore[arg-type]
+    if isinstance(asked, Expected):
+        start = first if asked is ANY else 1
+    else:
+        start = asked + 1
     if first is None or first != start or places != list(range(first, first + len(places))):
         raise EventIdConflict(request.conversation_id, versions)
     events = read_page(

@@ -124,6 +124,24 @@ class Append:
     plain: tuple[Prepared, ...] = ()
     """The unsealed events, in case the key has changed."""
 
+    def __post_init__(self) -> None:
+        """Refuse conditions of a wrong type, which a database may read as something else.
+
+        Raises:
+            InvalidEvent: A condition has the wrong type.
+        """
+        match self.parent:
+            case None | (UUID(), int()):
+                pass
+            case _:
+                raise _wrong("parent", "a conversation's UUID and a version", self.parent)
+        if type(self.expected) is not int and not isinstance(self.expected, Expected):
+            raise _wrong("expected_version", "ANY, NO_STREAM or a version", self.expected)
+        if self.writer_epoch is not None and type(self.writer_epoch) is not int:
+            raise _wrong("writer_epoch", "an integer", self.writer_epoch)
+        if self.anchor is not None and not isinstance(self.anchor, Anchor):
+            raise _wrong("anchor", "the anchor of an append's result", self.anchor)
+
     def seal(self, key: SealingKey) -> None:
         """Seal the events with a key of the conversation, in place of an earlier one."""
         if self.key is None:
@@ -138,10 +156,7 @@ class Append:
     @property
     def has_blobs(self) -> bool:
         """Whether a payload is large enough to be stored in a blob."""
-        for event in self.events:
-            if event.blob is not None:
-                return True
-        return False
+        return any(event.blob is not None for event in self.events)
 
 
 class Appended:
@@ -239,12 +254,12 @@ def prepare(
             raise InvalidEvent(f"{payload!r} is not an event: use a class of eventstore.events")
         if own_meta is not before:  # Events of a turn usually share their metadata.
             before = own_meta
-            kept_meta = own_meta if redact is None else redacted_meta(own_meta, redact, index=place)
+            kept_meta = _kept_meta(own_meta, redact, place)
             meta_text, private = _meta_text(kept_meta, place), _private_text(kept_meta)
         payload, text = _encoded(payload, place, most, redact)
         data, text, blob = externalise(payload, text, threshold)
         text = wrapped(text, private)
-        id_text, id_bytes = fresh_id() if chosen is None else (str(chosen), chosen.bytes)
+        id_text, id_bytes = fresh_id() if chosen is None else _id_of(chosen, place)
         salt = salts[_SALT * place : _SALT * (place + 1)]
         digest = commit_to(salt, text)
         prepared.append(
@@ -328,10 +343,12 @@ def check(
         InvalidEvent: An event cannot be encoded or redacted, or exceeds a limit.
     """
     for place, event in enumerate(events):
-        _meta_text(event.meta, place)
-        if redact is not None:
-            redacted_meta(event.meta, redact, index=place)
+        _meta_text(_kept_meta(event.meta, redact, place), place)
         _encoded(event.data, place, most, redact)
+
+
+def _wrong(field: str, wanted: str, value: object, place: int | None = None) -> InvalidEvent:
+    return InvalidEvent(f"{field} must be {wanted}, not {value!r:.80}", index=place, field=field)
 
 
 def check_owner(field: str, name: str | None) -> str | None:
@@ -352,6 +369,18 @@ def check_owner(field: str, name: str | None) -> str | None:
 def _too_large(excess: Excess, kind: str, place: int) -> InvalidEvent:
     said = f"event {place} of the append ({kind}): {excess}"
     return InvalidEvent(said, index=place, field=excess.field, limit=excess.limit)
+
+
+def _id_of(chosen: UUID, place: int) -> tuple[str, bytes]:
+    if not isinstance(chosen, UUID):
+        raise _wrong("event_id", "a UUID", chosen, place)
+    return str(chosen), chosen.bytes
+
+
+def _kept_meta(meta: Meta, redact: Redactor | None, place: int) -> Meta:
+    if not isinstance(meta, Meta):
+        raise _wrong("meta", "a Meta", meta, place)
+    return meta if redact is None else redacted_meta(meta, redact, index=place)
 
 
 def _meta_text(meta: Meta, place: int) -> str:
