@@ -13,10 +13,10 @@ from eventstore.blobs import Blob, externalise
 from eventstore.errors import InvalidEvent
 from eventstore.events.base import Payload
 from eventstore.events.bounds import Excess, excess_of, excesses
-from eventstore.events.codec import decode, dumps, encode
+from eventstore.events.codec import dumps, encode, unreadable
 from eventstore.events.lifecycle import Erasure
 from eventstore.events.model import KeptUsage
-from eventstore.events.own import READ_BACK, class_of
+from eventstore.events.own import READ_BACK
 from eventstore.events.records import NO_META, EventData, Meta, NewEvent, RecordedEvent
 from eventstore.events.registry import UnknownEvent
 from eventstore.ids import fresh_id
@@ -309,7 +309,9 @@ def _encoded(
         excess = Excess("the payload", f"has {size:,} bytes", f"{most:,} (max_event_bytes)")
         raise _too_large(excess, payload.type, place)
     if type(payload) not in READ_BACK and isinstance(payload, Payload):
-        _check_readable(payload, text, place)
+        if (said := unreadable(payload, text)) is not None:
+            said = f"event {place} of the append ({payload.type}): {said}"
+            raise InvalidEvent(said, index=place)
     return payload, text
 
 
@@ -320,18 +322,6 @@ def _check_bounds(payload: EventData, place: int, text: str | None = None) -> No
         found = excess_of(Any, "raw", payload.raw)
     if found:
         raise _too_large(found[0], payload.type, place)
-
-
-def _check_readable(payload: Payload, text: str, place: int) -> None:
-    """Refuse a product's own event that could not be read back as the same class."""
-    name, cls = type(payload).__name__, class_of(payload.type)
-    if cls is None or not isinstance(payload, cls):
-        said = f"{name} is not registered for its type: call register_event({name})"
-    elif isinstance(read := decode(payload.type, cls.schema_version, text), UnknownEvent):
-        said = f"it could not be read back; change its class: {read.reason}"
-    else:
-        return
-    raise InvalidEvent(f"event {place} of the append ({payload.type}): {said}", index=place)
 
 
 def check(
