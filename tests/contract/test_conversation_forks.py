@@ -345,3 +345,21 @@ def test_erasing_a_fork_leaves_its_parent(store: EventStore, cid: UUID) -> None:
 
     assert [False, True, True, False] == [event.erased for event in store.read(fork)]
     assert ["1"] == told(store, cid)
+
+
+def test_what_a_fork_starts_with_is_redacted_before_the_lock_is_taken(
+    sqlite_url: str, cid: UUID
+) -> None:
+    """A redactor may be slow, and nobody else could write to the file meanwhile."""
+    with EventStore.open(sqlite_url, busy_timeout_ms=0) as other:
+
+        def redact(_: Any, value: Any) -> Any:
+            if value == "slow":
+                other.append(new_id(), say("meanwhile"))
+            return value
+
+        with EventStore.open(sqlite_url, redact=redact) as store:
+            store.append(cid, say("1"))
+            fork = store.fork(cid, events=say("slow")).conversation_id
+
+        assert ["1", "conversation_fork", "slow"] == told(store, fork)
