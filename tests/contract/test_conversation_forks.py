@@ -9,6 +9,7 @@ import pytest
 
 from eventstore import EventStore, new_id
 from eventstore.errors import (
+    BlobNotFound,
     ConversationNotFound,
     EventsShared,
     ForkRefused,
@@ -363,3 +364,17 @@ def test_what_a_fork_starts_with_is_redacted_before_the_lock_is_taken(
             fork = store.fork(cid, events=say("slow")).conversation_id
 
         assert ["1", "conversation_fork", "slow"] == told(store, fork)
+
+
+def test_shared_events_are_read_without_the_forks_own_blobs(
+    fresh: EventStore, plain: PlainClient, cid: UUID
+) -> None:
+    """All of these were unpacked for each page of shared events, and thrown away."""
+    fresh.append(cid, say("1", "2"))
+    fork = forked(fresh, cid)
+    fresh.append(fork, say("large " * 10_000))
+    plain.execute("DELETE FROM blobs")
+
+    assert ["1", "2"] == told(fresh, fork, limit=2)
+    with pytest.raises(BlobNotFound):
+        told(fresh, fork)
