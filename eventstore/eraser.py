@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select
 
 from eventstore.erased_rows import tables_with_content
 from eventstore.erasure import Erasing, ErasureReceipt, erase_in
-from eventstore.errors import EventStoreError, InvalidEvent, NotWritable
+from eventstore.errors import EventStoreError, InvalidEvent, StoreUnavailable
 from eventstore.events import Erasure, KeptUsage
 from eventstore.events.base import Clock
 from eventstore.ids import StreamId
@@ -181,7 +181,7 @@ class EventEraser(EventWriter):
         Raises:
             ConversationNotFound: No conversation has this id.
             OwnerMismatch: The conversation belongs to another tenant or user.
-            InvalidEvent: No reason was given.
+            InvalidEvent: No reason was given, or a version is not a number.
             OSError: A file of an erased output cannot be deleted; everything else is done.
             KeyUnavailable: The conversation is sealed and the store was opened without keys;
                 nothing was erased. Or everything is done, but the key could not be destroyed: the
@@ -334,10 +334,10 @@ class EventEraser(EventWriter):
         if vacuum:
             try:
                 self.vacuum()
-            except NotWritable as error:
+            except StoreUnavailable as error:
                 reason = str(error).removeprefix(f"{error.url}: ")
                 said = f"the erasure is committed, but tables were not rewritten: {reason}"
-                raise NotWritable(error.url, said) from error
+                raise type(error)(error.url, said) from error
 
     def _empty_log(self) -> None:
         self._log_to_empty = not empty_log(self)

@@ -134,13 +134,16 @@ class Erasing:
     keep_usage: bool = True
 
     def check(self) -> None:
-        """Refuse an erasure without a reason.
+        """Refuse an erasure without a reason, or of something that is not a version.
 
         Raises:
-            InvalidEvent: The reason is empty.
+            InvalidEvent: The reason is empty or not text, or a version is not a number.
         """
-        if not self.reason.strip():
+        if not isinstance(self.reason, str) or not self.reason.strip():
             raise InvalidEvent("an erasure needs a reason")
+        for each in self.versions or ():
+            if type(each) is not int:
+                raise InvalidEvent(f"{each!r:.80} is not a version: versions are numbers from 1")
 
 
 def erase_in(store: Transactions, conversation_id: UUID, erasing: Erasing) -> ErasureReceipt:
@@ -185,7 +188,7 @@ def erase(
     Raises:
         Outdated: The conversation has changed since the survey; nothing was written.
         ConversationNotFound: No conversation has this id.
-        InvalidEvent: No reason was given.
+        InvalidEvent: No reason was given, or a version is not a number.
         EventsShared: The conversation shares one of the versions with its parent.
         KeyUnavailable: The conversation is sealed, and the store has no keys.
     """

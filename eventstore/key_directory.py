@@ -93,14 +93,16 @@ class DirectoryKeys:
         """
         path = self._path(conversation_id, key_id, _KEY)
         self._write(self._path(conversation_id, key_id, _GONE), "")
-        try:
-            with path.open("r+b") as file:
-                file.write(bytes(path.stat().st_size))
-                file.flush()
-                os.fsync(file.fileno())
-            path.unlink()
-        except FileNotFoundError:
-            return
+        # A process that was killed while it wrote the file has left a copy.
+        for each in (path, *path.parent.glob(_new(path) + "*")):
+            try:
+                with each.open("r+b") as file:
+                    file.write(bytes(each.stat().st_size))
+                    file.flush()
+                    os.fsync(file.fileno())
+                each.unlink()
+            except FileNotFoundError:
+                continue
         _sync(path.parent)
 
     def rewrap(self) -> int:
@@ -117,13 +119,13 @@ class DirectoryKeys:
         for path in self._files():
             try:
                 text = path.read_text("ascii")
+                if text.split(" ", 1)[0] != own:
+                    self._write(path, self._wrapped(self._unwrapped(text)))
+                    if path.with_suffix(_GONE).exists():
+                        path.unlink()
+                    done += 1
             except FileNotFoundError:  # destroyed concurrently
                 continue
-            if text.split(" ", 1)[0] != own:
-                self._write(path, self._wrapped(self._unwrapped(text)))
-                if path.with_suffix(_GONE).exists():
-                    path.unlink(missing_ok=True)
-                done += 1
         return done
 
     def _files(self) -> Iterator[Path]:
@@ -143,7 +145,7 @@ class DirectoryKeys:
         if not path.parent.is_dir():
             path.parent.mkdir(mode=0o700, exist_ok=True)
             _sync(self.directory)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new.")  # of mode 0600
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_new(path))  # of mode 0600
         try:
             with os.fdopen(handle, "w", encoding="ascii") as file:
                 file.write(text)
@@ -179,6 +181,11 @@ class DirectoryKeys:
         except (InvalidTag, ValueError) as error:
             reason = "the file of its key is damaged: restore it from a backup"
             raise LookupError(reason) from error
+
+
+def _new(path: Path) -> str:
+    """Return how the names of a file's copies begin while it is being written."""
+    return f".new.{path.name}."
 
 
 def _cipher(key: bytes) -> AESGCM:

@@ -1,4 +1,4 @@
-"""Checks of arguments: unknown options, and objects that are not a store.
+"""Checks of arguments: unknown options, wrong limits, and objects that are not a store.
 
 A function that accepts ``**options`` accepts any name and would silently ignore a ``tenat_id``.
 """
@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["meant", "require_known", "require_store"]
+__all__ = ["at_most", "meant", "require_known", "require_store"]
 
+Limit = TypeVar("Limit", int, int | None)
+
+_MOST_ROWS = 2**31 - 2  # one more is a number that both databases accept as a limit
 _LOOKED_AT = 100  # characters of a name, which may come from outside
 
 
@@ -33,6 +36,22 @@ def meant(name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = get_close_matches(name[:_LOOKED_AT], names, n=1)
     return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
+
+
+def at_most(limit: Limit, *, needed: bool = False) -> Limit:
+    """Return the limit after checking it; None means all rows, unless a number is needed.
+
+    Raises:
+        ValueError: The limit is negative: SQLite would return all rows, PostgreSQL would fail. Or
+            it is not a number of rows.
+    """
+    if limit is None and not needed:
+        return None
+    if not isinstance(limit, int):
+        raise ValueError(f"limit must be a number of rows, not {limit!r}")
+    if limit < 0:
+        raise ValueError(f"limit must not be negative: {limit}")
+    return min(limit, _MOST_ROWS)
 
 
 def require_store(store: object, kind: type[Any]) -> None:

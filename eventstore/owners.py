@@ -1,13 +1,13 @@
 """Ownership of conversations, checked in one place whenever a caller names a conversation.
 
 A caller names a conversation by its id or by the product's own key for it. Keys are per tenant: the
-same key in two tenants names two conversations. A conversation's owner never changes, so it is
-looked up once.
+same key in two tenants names two conversations. A conversation's owner never changes, but its id
+can begin another one once it is purged, in any process: so the owner is looked up at each call.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Self, TypedDict
 from uuid import UUID
@@ -23,8 +23,6 @@ from eventstore.sql.streams import owner_of
 from eventstore.sql.transactions import Transactions
 
 __all__ = ["ANYBODY", "Owned", "Owner", "Owners", "named"]
-
-_MOST_KNOWN = 8192
 
 
 class Owned(TypedDict, total=False):
@@ -131,11 +129,10 @@ def _named(conversation: str, tenant_id: str | None) -> tuple[UUID, str | None]:
 
 @dataclass(slots=True)
 class Owners:
-    """Checks and caches the owners of conversations, for a store that may be bound to one owner."""
+    """Checks the owners of conversations, for a store that may be bound to one owner."""
 
     transactions: Transactions
     bound: Owner = ANYBODY
-    _known: dict[UUID, tuple[str | None, str | None]] = field(default_factory=dict)
 
     def narrowed(self, owner: Owner, transactions: Transactions) -> Owners:
         """Return these owners bound to an owner, using the transactions of a bound store.
@@ -143,7 +140,7 @@ class Owners:
         Raises:
             OwnerMismatch: They are already bound to another owner.
         """
-        return Owners(transactions, self.asked(owner), self._known)
+        return Owners(transactions, self.asked(owner))
 
     def asked(self, owner: Owner) -> Owner:
         """Return the owner that a conversation must have if the caller names this one.
@@ -165,19 +162,11 @@ class Owners:
         asked = self.asked(Owner.of(owner.get("tenant_id"), owner.get("user_id")))
         stream, key = named(conversation, asked.tenant_id)
         if asked.asks:
-            found = self._known.get(stream) or self._look_up(stream)
+            with self.transactions._on_driver() as connection:
+                found = owner_of(connection, stream)
             if found is not None and not asked.owns(*found):
                 raise OwnerMismatch(stream)
         return stream, key
-
-    def _look_up(self, conversation_id: UUID) -> tuple[str | None, str | None] | None:
-        with self.transactions.reading() as connection:
-            found = owner_of(connection, conversation_id)
-        if found is not None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[conversation_id] = found
-        return found
 
     def everything(self, what: str) -> None:
         """Refuse a call that concerns the whole store if the store is bound to an owner.

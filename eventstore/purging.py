@@ -68,7 +68,7 @@ class Purging:
         now: When.
         requested_by: Who requested it.
         forks: Whether to purge the forks that share its events too.
-        whose: The owner that the forks must have.
+        whose: The owner that the conversation and the forks must have.
     """
 
     reason: str
@@ -113,13 +113,13 @@ def purge(connection: Connection, conversation_id: UUID, purging: Purging) -> Pu
     Raises:
         ConversationNotFound: No conversation has this id.
         ConversationForked: Forks share its events, and ``purging.forks`` is false.
-        OwnerMismatch: A fork belongs to another tenant or user.
+        OwnerMismatch: The conversation or a fork belongs to another tenant or user.
         InvalidEvent: No reason was given.
         KeyUnavailable: A conversation is sealed, and the store has no keys.
     """
-    if not purging.reason.strip():
+    if not isinstance(purging.reason, str) or not purging.reason.strip():
         raise InvalidEvent("a purge needs a reason")
-    keyed = _lock(connection, conversation_id)
+    keyed = _lock(connection, conversation_id, purging.whose)
     forks: list[UUID] = []
     # A fork can itself be forked until it is locked.
     while new := [
@@ -130,9 +130,7 @@ def purge(connection: Connection, conversation_id: UUID, purging: Purging) -> Pu
         if not purging.forks:
             raise ConversationForked(conversation_id, new)
         for fork in new:
-            keyed |= _lock(connection, fork)
-            if not purging.whose.owns(*(owner_of(connection, fork) or (None, None))):
-                raise OwnerMismatch(fork)
+            keyed |= _lock(connection, fork, purging.whose)
         forks += new
     for stream, key_id in keyed.items():
         retire(connection, stream, key_id, purging.now)
@@ -151,9 +149,11 @@ def purge(connection: Connection, conversation_id: UUID, purging: Purging) -> Pu
     )
 
 
-def _lock(connection: Connection, conversation_id: UUID) -> dict[UUID, str]:
+def _lock(connection: Connection, conversation_id: UUID, whose: Owner) -> dict[UUID, str]:
     """Lock a conversation against everyone else; return its key's id by conversation, if any."""
     _, key_id = lock_stream(connection, conversation_id)
+    if not whose.owns(*(owner_of(connection, conversation_id) or (None, None))):
+        raise OwnerMismatch(conversation_id)
     if key_id is None:
         return {}
     if keys_of(connection) is None:

@@ -11,7 +11,7 @@ changed since.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,10 +67,10 @@ _FEW = 8
 def copies_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> dict[int, str]:
     """Return the versions that copy the chosen ones or their copies, each with its kind."""
     kept = {event.version: event for event in events if event.data is not None}
-    near: dict[tuple[str, object], list[int]] = defaultdict(list)
+    near: dict[tuple[str, object], dict[type, list[int]]] = defaultdict(lambda: defaultdict(list))
     for event in kept.values():
         for key in _keys(event):
-            near[key].append(event.version)
+            near[key][type(event.data)].append(event.version)
     found: dict[int, str] = {}
     asked: set[tuple[tuple[str, object], type]] = set()
     waiting = [version for version in chosen if version in kept]
@@ -82,7 +82,7 @@ def copies_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> dict[
                 if key[0] != "input" and (key, type(source.data)) in asked:
                     continue
                 asked.add((key, type(source.data)))
-                for version in near[key]:
+                for version in _others(near[key], key[0], source):
                     if version not in seen and _copies(key, source, kept[version]):
                         found.setdefault(version, key[0])
         found.update(_covering(kept, Summary, seen.union(found), "summary"))
@@ -95,6 +95,7 @@ def copies_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> dict[
 
 def quotations_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> dict[int, str]:
     """Return the other versions that repeat a text of the chosen ones verbatim."""
+    chosen = frozenset(chosen)
     starts: dict[str, set[str]] = defaultdict(set)
     for event in events:
         if event.version in chosen and event.data is not None:
@@ -162,12 +163,19 @@ def _keys(event: RecordedEvent) -> Iterator[tuple[str, object]]:
         yield "task", data.last_assistant_message
 
 
+def _others(near: Mapping[type, Sequence[int]], what: str, source: RecordedEvent) -> Iterator[int]:
+    """Yield the versions that may copy a source: only an answer is copied by its own kind."""
+    for kind, versions in near.items():
+        if what == "answer" or kind is not type(source.data):
+            yield from versions
+
+
 def _copies(key: tuple[str, object], source: RecordedEvent, event: RecordedEvent) -> bool:
     """Whether an event with the same key holds the text of the source."""
     if key[0] == "answer":  # The answer behind a summary copies it, but not the other way round.
         return not isinstance(event.data, Summary)
     if key[0] != "input":
-        return type(source.data) is not type(event.data)
+        return True
     start, said = sorted((source.data, event.data), key=lambda data: isinstance(data, UserMessage))
     if not isinstance(start, TurnStart) or not isinstance(said, UserMessage) or not start.input:
         return False
@@ -180,18 +188,22 @@ def _covering(
     versions: Collection[int],
     what: str,
 ) -> dict[int, str]:
-    """Return the summaries or requests that stand for any of these versions."""
-    ordered = sorted(versions)
-    return {
-        version: what
-        for version, event in kept.items()
-        if isinstance(event.data, kind)
-        and version not in versions
-        and any(
+    """Return the summaries or requests that stand for any of these versions.
+
+    Also the summaries that stand for such a summary before them.
+    """
+    ordered, found = sorted(versions), dict[int, str]()
+    for version, event in kept.items():
+        if not isinstance(event.data, kind) or version in versions:
+            continue
+        if any(
             bisect_left(ordered, each.first) < bisect_right(ordered, each.last)
             for each in event.data.versions
-        )
-    }
+        ):
+            found[version] = what
+            if kind is Summary:
+                insort(ordered, version)
+    return found
 
 
 def _texts(data: EventData) -> Iterator[str]:

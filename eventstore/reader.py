@@ -15,6 +15,7 @@ from eventstore.events.base import Clock
 from eventstore.events.records import RecordedEvent
 from eventstore.ids import StreamId
 from eventstore.integrity import Verification
+from eventstore.options import at_most
 from eventstore.owners import ANYBODY, Owned, Owner, Owners
 from eventstore.sql import feed, streams
 from eventstore.sql.decoding import VERSION, decoded
@@ -85,9 +86,10 @@ class EventReader(Transactions):
 
         Raises:
             OwnerMismatch: It belongs to another tenant or user.
+            ValueError: The limit is negative, as in all calls that take one.
         """
         stream = self.stream(conversation_id, **owner)
-        upper, left = END if before is None else before, limit
+        upper, left = END if before is None else before, at_most(limit)
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
             with translated(self.url), self._at_hand.transaction() as connection:
@@ -119,7 +121,7 @@ class EventReader(Transactions):
         """
         self._owners.everything("read_all")
         with translated(self.url), self._at_hand.transaction() as connection:
-            return feed.read_feed(connection, after, limit)
+            return feed.read_feed(connection, after, at_most(limit))
 
     def get(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> StreamInfo:
         """Return a conversation's version, owner, key, times and parent.
@@ -160,7 +162,9 @@ class EventReader(Transactions):
         """
         owner = self.whose(tenant_id, user_id)
         with self.reading() as connection:
-            return streams.list_streams(connection, limit_to=owner.limit, after=after, limit=limit)
+            return streams.list_streams(
+                connection, limit_to=owner.limit, after=after, limit=at_most(limit)
+            )
 
     def blob(self, conversation_id: StreamId, digest: str, **owner: Unpack[Owned]) -> bytes:
         """Return the bytes of a blob that an event of the conversation refers to.

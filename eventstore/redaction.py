@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import cache
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel
 
 from eventstore.errors import RedactionFailed
-from eventstore.events.bounds import Most
+from eventstore.events.bounds import Most, types_of
 from eventstore.events.records import EventData, Meta
 from eventstore.events.registry import UnknownEvent
 
@@ -168,8 +168,7 @@ def _is(one: Any, other: Any) -> bool:
 @cache
 def _asked(cls: type[BaseModel]) -> tuple[str, ...]:
     """Return the fields of a payload or value that a redactor sees."""
-    hints = get_type_hints(cls, include_extras=True)
-    return tuple(name for name in cls.model_fields if _has_content(hints[name]))
+    return tuple(name for name, kind in types_of(cls).items() if _has_content(kind))
 
 
 def _has_content(kind: Any) -> bool:

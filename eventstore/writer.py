@@ -20,7 +20,16 @@ from eventstore.sealing import Keyring
 from eventstore.sql.appending import Appending
 from eventstore.sql.conversation_fork import fork, locate
 from eventstore.sql.failures import translated
-from eventstore.sql.requests import ANY, Anchor, Append, Appended, Expected, many, prepare
+from eventstore.sql.requests import (
+    ANY,
+    Anchor,
+    Append,
+    Appended,
+    Expected,
+    Prepared,
+    many,
+    prepare,
+)
 from eventstore.sql.transactions import append_within
 
 __all__ = ["EventWriter"]
@@ -144,6 +153,8 @@ class EventWriter(EventReader):
         parent = self.stream(source, tenant_id=tenant_id, user_id=user_id)
         named_as = new_id() if conversation_id is None else conversation_id
         whose = self.whose(tenant_id, user_id)
+        # Before SQLite's lock is taken: encoding and redaction may take long.
+        further = self._prepared(events, meta) if events else ()
         begun = self._at_hand.transaction(write=True)
         with translated(self.url), begun as connection:
             point = locate(connection, parent, before, whose.tenant_id, whose.user_id)
@@ -154,13 +165,14 @@ class EventWriter(EventReader):
             first = NewEvent(forked, derived_id(stream, "fork", point.version), meta or NO_META)
             request = self._request(
                 named_as,
-                [first, *events],
+                [first],
                 point.version,
                 meta,
                 point.tenant_id,
                 point.user_id if new_user_id is None else new_user_id,
                 (parent, point.version),
                 None,
+                further=further,
             )
             return fork(connection, point, request, self.clock())
 
@@ -175,19 +187,18 @@ class EventWriter(EventReader):
         parent: tuple[UUID, int] | None,
         writer_epoch: int | None,
         anchor: Anchor | None = None,
+        further: tuple[Prepared, ...] = (),
     ) -> Append:
-        """Return an append, encoded and ready to run; for `_append_group`.
+        """Return an append, encoded and ready to run, with ``further`` events at its end.
 
         Raises:
             InvalidEvent: As `append` does.
         """
         owner = self.whose(tenant_id, user_id)
-        if self.owner.asks:
-            self.stream(conversation_id)
         stream, stream_key = named(conversation_id, owner.tenant_id)
         request = Append(
             stream,
-            prepare(events, meta, self.blob_threshold, self.max_event_bytes, self.redact),
+            self._prepared(events, meta) + further,
             expected_version,
             owner.tenant_id,
             owner.user_id,
@@ -195,11 +206,17 @@ class EventWriter(EventReader):
             parent,
             self.keys,
             anchor=anchor,
+            exact_tenant=owner.exact,
             stream_key=stream_key,
         )
         if self.keys is not None and (key := self._appending.seen_key(stream)) is not None:
             request.seal(key)
         return request
+
+    def _prepared(
+        self, events: Sequence[NewEvent | EventData], meta: Meta | None
+    ) -> tuple[Prepared, ...]:
+        return prepare(events, meta, self.blob_threshold, self.max_event_bytes, self.redact)
 
     def _appended(
         self, request: Append, connection: Connection | None, wait: bool

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from eventstore import EventStore
 from eventstore.ids import StreamId
-from eventstore.options import require_store
+from eventstore.options import at_most, require_store
 from eventstore.owners import ANYBODY, Owned, Owner
 from projections import queries
 from projections.catalogue import PROJECTIONS, ProjectionSet
@@ -208,7 +208,7 @@ class ViewsAcross:
             ValueError: The status is unknown.
         """
         whose = self.store.whose(tenant_id, user_id)
-        size = queries.at_most(limit, needed=True)
+        size = at_most(limit, needed=True)
         read = partial(page_of, whose=whose, status=status, place=Place.of(after), limit=size)
         return self._read(DIRECTORY, None, read, whose=whose)
 
@@ -234,7 +234,7 @@ class ViewsAcross:
             limit: Maximum number of messages to return. If very many messages match, only the
                 newest 2,000 are ranked.
         """
-        whose, size = self.store.whose(tenant_id, user_id), queries.at_most(limit, needed=True)
+        whose, size = self.store.whose(tenant_id, user_id), at_most(limit, needed=True)
         terms = terms_of(text)
         if not terms or not size:
             return []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -19,6 +19,7 @@ from sqlalchemy import Connection, select
 from eventstore.errors import EventStoreError, RowDamaged
 from eventstore.events.values import ToolStatus
 from eventstore.leases import writer_of
+from eventstore.options import at_most
 from eventstore.owners import Owner
 from projections.engine import tables
 from projections.engine.generations import Generation
@@ -30,7 +31,6 @@ from projections.models.tool_calls import ToolCallRow
 
 __all__ = [
     "TOOL_STATUSES",
-    "at_most",
     "branch_rows",
     "conversations_with_open_work",
     "goes_on",
@@ -43,28 +43,9 @@ __all__ = [
 ]
 
 
-Limit = TypeVar("Limit", int, int | None)
-
-_MOST = 2**31 - 2  # rows; one more is a number that both databases accept as a limit
 TOOL_STATUSES = ("requested", "running", *get_args(ToolStatus))
 _WRITERS = frozenset({"session", "turn", "assistant", "reasoning", "tool"})
 _GOING_ON = frozenset({"pending", "running", "streaming"})
-
-
-def at_most(limit: Limit, *, needed: bool = False) -> Limit:
-    """Return the limit after checking it; None means all rows, unless a number is needed.
-
-    Raises:
-        ValueError: The limit is negative: SQLite would return all rows, PostgreSQL would fail. Or
-            it is not a number of rows.
-    """
-    if limit is None and not needed:
-        return None
-    if not isinstance(limit, int):
-        raise ValueError(f"limit must be a number of rows, not {limit!r}")
-    if limit < 0:
-        raise ValueError(f"limit must not be negative: {limit}")
-    return min(limit, _MOST)
 
 
 @contextmanager

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 
 from sqlalchemy import Connection, UniqueConstraint, func, inspect, select
 
 from eventstore.checks import Check, Checker, postgresql, sqlite
+from eventstore.errors import ConversationNotFound
 from eventstore.events.own import ENTRY_POINTS
+from eventstore.integrity import Verification
 from eventstore.sql.feed import held_back
 from eventstore.sql.migrate import REVISIONS, current_revision, revision_script
 from eventstore.sql.schema import metadata_for
@@ -100,12 +103,16 @@ def chain(store: EventStore, sample: int | None) -> Check:
     else:
         with store.reading() as connection:
             ids = metadata_for(connection.dialect.name).tables["conversations"].c.conversation_id
-            chosen = connection.execute(select(ids).order_by(func.random()).limit(sample))
-            results = [store.verify(each) for each in chosen.scalars().all()]
+            query = select(ids).order_by(func.random()).limit(sample)
+            chosen = connection.execute(query).scalars().all()
+        results: list[Verification] = []
+        for each in chosen:
+            with suppress(ConversationNotFound):  # It was purged in the meantime.
+                results.append(store.verify(each))
         conversations, events = len(results), sum(each.events for each in results)
         problems = tuple(problem for each in results for problem in each.problems)
-        for each in results:
-            unregistered.update(each.unregistered)
+        for result in results:
+            unregistered.update(result.unregistered)
     which = "all" if sample is None else "a sample"
     seen = f"conversations: {conversations:,} ({which}), events: {events:,}"
     details = {

@@ -21,7 +21,15 @@ JsonObject = dict[str, Any]
 Clock = Callable[[], datetime]
 """Returns the current time: aware, in UTC."""
 
-UtcDatetime = Annotated[AwareDatetime, AfterValidator(lambda moment: moment.astimezone(UTC))]
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:  # which pydantic does not take for a value that does not fit
+        raise ValueError("the time is before the year 1 or after 9999 in UTC") from error
+
+
+UtcDatetime = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 """An aware datetime, converted to UTC; a naive one is refused."""
 
 

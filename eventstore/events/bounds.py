@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from operator import is_
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, Field
 
@@ -37,6 +37,7 @@ __all__ = [
     "excesses",
     "fitted",
     "read_json",
+    "types_of",
 ]
 
 
@@ -169,12 +170,19 @@ def _fit(value: V, path: str, told: _Told, plan: _Plan) -> V:
     return value.model_copy(update=changed) if changed else value
 
 
+def types_of(cls: type[BaseModel]) -> dict[str, Any]:
+    """Return the types of a class's fields, with their limits.
+
+    As pydantic has resolved them: `get_type_hints` does not find the classes of a function.
+    """
+    return {name: field.rebuild_annotation() for name, field in cls.model_fields.items()}
+
+
 @cache
 def _plan(cls: type[BaseModel], scope: _Scope, around: frozenset[type] = frozenset()) -> _Plan:
-    hints = get_type_hints(cls, include_extras=True)
     found = (
-        (name, _limit_of(hints[name]), _fit_of(hints[name], scope, around | {cls}))
-        for name in cls.model_fields
+        (name, _limit_of(kind), _fit_of(kind, scope, around | {cls}))
+        for name, kind in types_of(cls).items()
     )
     return tuple((name, limit, fit) for name, limit, fit in found if fit is not None)
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from eventstore.errors import InvalidEvent
@@ -22,7 +22,7 @@ from eventstore.events.bounds import clamped, read_json
 from eventstore.events.own import class_of, tell_of_unknown, upcaster_of
 from eventstore.events.registry import REGISTRY, UnknownEvent
 
-__all__ = ["decode", "dumps", "dumps_json", "encode", "loads", "loads_json"]
+__all__ = ["decode", "dumps", "dumps_json", "encode", "loads", "loads_json", "unreadable"]
 
 _LOST = "\ufffd" * 3
 """Pydantic's silent replacement for a lone surrogate in a key."""
@@ -36,16 +36,6 @@ _CURRENT: dict[tuple[str, int], Callable[[str], Payload]] = {
 }
 
 _NO_TYPE = re.compile("[\x00\ud800-\udfff]")  # PostgreSQL's text accepts neither
-
-# AttributeError: an upcaster got a shape that its version never had.
-_UNREADABLE = (
-    AttributeError,
-    ValidationError,
-    LookupError,
-    TypeError,
-    ValueError,
-    RecursionError,
-)
 
 
 def encode(payload: Payload | UnknownEvent) -> str:
@@ -118,8 +108,37 @@ def decode(type_name: str, schema_version: int, text: str) -> Payload | UnknownE
         for version in range(schema_version, cls.schema_version):
             value = upcaster_of(type_name, version)(value)
         return clamped(cls.model_validate(value))
-    except _UNREADABLE as error:
+    except Exception as error:  # An upcaster may fail in any way at a shape it never expected.
         return UnknownEvent(type_name, schema_version, _lenient(text), reason=str(error))
+
+
+def unreadable(payload: Payload, text: str) -> str | None:
+    """Return why a product's own event would not be read back as it is, or None if it would.
+
+    Lists and tuples count as equal: JSON has one kind.
+    """
+    name, cls = type(payload).__name__, class_of(payload.type)
+    if cls is None or not isinstance(payload, cls):
+        return f"{name} is not registered for its type: call register_event({name})"
+    read = decode(payload.type, cls.schema_version, text)
+    if isinstance(read, UnknownEvent):
+        return f"it could not be read back; change its class: {read.reason}"
+    for field in cls.model_fields:
+        if not _same(getattr(payload, field), getattr(read, field)):
+            return f"{field} would be read back as another value; change its class"
+    return None
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, BaseModel) and isinstance(other, BaseModel):
+        return all(
+            _same(getattr(one, each), getattr(other, each, None)) for each in type(one).model_fields
+        )
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
 
 
 def dumps(value: Any) -> str:

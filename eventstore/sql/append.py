@@ -34,7 +34,7 @@ from eventstore.sql.backend import (
     text_out,
 )
 from eventstore.sql.read import chain_at, read_page
-from eventstore.sql.requests import ANY, NO_STREAM, OUTLIVING, Anchor, Append, Appended
+from eventstore.sql.requests import ANY, OUTLIVING, Anchor, Append, Appended, Expected
 from eventstore.sql.steps import Head, Heads, Step
 
 __all__ = ["append"]
@@ -174,8 +174,12 @@ def _create(
 
 def _check(connection: AnyConnection, request: Append, head: Head | None) -> Appended | None:
     """Return the first result if the append is a repetition, or None if it may proceed."""
+    if head is not None and not request.owns(head.tenant_id, head.user_id):
+        raise OwnerMismatch(request.conversation_id)
     _check_anchor(connection, request, head)
-    _check_writer(request, head)
+    epoch = 0 if head is None else head.epoch
+    if request.writer_epoch is not None and request.writer_epoch != epoch:
+        raise WriterFenced(request.conversation_id, request.writer_epoch, epoch)
     repeated = _repeated(connection, request)
     if repeated is None:
         _check_version(request, head)
@@ -191,22 +195,11 @@ def _check_anchor(connection: AnyConnection, request: Append, head: Head | None)
         raise LogWentBack(stream, anchor.version, 0 if head is None else head.version)
 
 
-def _check_writer(request: Append, head: Head | None) -> None:
-    epoch = 0 if head is None else head.epoch
-    if request.writer_epoch is not None and request.writer_epoch != epoch:
-        raise WriterFenced(request.conversation_id, request.writer_epoch, epoch)
-    if head is None:
-        return
-    for asked, owner in ((request.tenant_id, head.tenant_id), (request.user_id, head.user_id)):
-        if asked is not None and asked != owner:
-            raise OwnerMismatch(request.conversation_id)
-
-
 def _check_version(request: Append, head: Head | None) -> None:
     actual = 0 if head is None else head.version
     if request.expected is ANY:
         return
-    expected = 0 if request.expected is NO_STREAM else int(request.expected)  # type: ignore[arg-type]
+    expected = 0 if isinstance(request.expected, Expected) else request.expected
     if expected != actual:
         raise WrongExpectedVersion(request.conversation_id, expected, actual)
 
@@ -222,7 +215,10 @@ def _repeated(connection: AnyConnection, request: Append) -> Appended | None:
     places = [versions.get(event.event_id) for event in request.events]
     first = places[0]
     asked = request.expected
-    start = first if asked is ANY else 1 if asked is NO_STREAM else int(asked) + 1  # type: ignore[arg-type]
+    if isinstance(asked, Expected):
+        start = first if asked is ANY else 1
+    else:
+        start = asked + 1
     if first is None or first != start or places != list(range(first, first + len(places))):
         raise EventIdConflict(request.conversation_id, versions)
     events = read_page(

@@ -194,8 +194,7 @@ def _may_follow(request: Append, head: Head) -> bool:
     return (
         (request.expected is ANY or request.expected == head.version)
         and (request.writer_epoch is None or request.writer_epoch == head.epoch)
-        and (request.tenant_id is None or request.tenant_id == head.tenant_id)
-        and (request.user_id is None or request.user_id == head.user_id)
+        and request.owns(head.tenant_id, head.user_id)
         and not request.has_blobs
         and request.key is head.key
         and (request.anchor is None or _descends(head, request.anchor))

@@ -132,7 +132,7 @@ class AtHand:
     def _in_child(self) -> None:
         self._renew()
         self._opened.in_child()
-        self._idle = deque()
+        self._idle.clear()  # Variants of this object share it.
 
 
 class _Here(threading.local):

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import psycopg
 from sqlalchemy import URL, Connection, Engine, create_engine, event
@@ -296,5 +296,6 @@ def _sqlite_file(url: URL, read_only: bool) -> URL:
         if not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
             # Otherwise SQLite would create an empty log and a file for its locks.
             options["immutable"] = "1"
-        return url.set(database=f"file:{path}", query=options)
+        # Absolute, as SQLAlchemy makes other paths: later connections must open the same file.
+        return url.set(database=f"file:{quote(str(path.absolute()))}", query=options)
     return url

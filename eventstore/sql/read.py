@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter, itemgetter
 from typing import Any, Generic, NamedTuple, Self, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
@@ -61,12 +60,12 @@ _E = TypeVar("_E")
 
 @dataclass(frozen=True, slots=True)
 class _Wanted(Generic[_E]):
-    """How to read each event: the queries of a page, the decoder of rows, and the version."""
+    """How to read each event: the queries of a page, the decoder of rows, the version's column."""
 
     forward: Statement
     backward: Statement
     made: Callable[..., list[_E]]
-    version: Callable[[_E], int]
+    version: int
 
 
 def _page(order: str, columns: str) -> Statement:
@@ -170,16 +169,26 @@ def _page_of(
     """Return the events of a window, including those that a fork shares, decoded as wanted."""
     after, _, limit, backward = window
     keys = keys or keys_of(connection)
-    own = _read(connection, conversation_id, window, keys, wanted)
-    begins = bool(own) and wanted.version(own[-1 if backward else 0]) == after + 1
-    if begins or (backward and len(own) == limit):
-        return own
-    # The beginning of the window is missing: it does not exist, or an ancestor has it.
-    found: list[_E] = []
-    for holder, part in _parts(lineage(connection, conversation_id), window):
-        room = part._replace(limit=limit - len(found) - (len(own) if backward else 0))
-        found += _read(connection, holder, room, keys, wanted)
-    return own + found if backward else (found + own)[:limit]
+    own = _read(connection, conversation_id, window, wanted)
+    begins = bool(own) and own[-1 if backward else 0][wanted.version] == after + 1
+    parts: list[tuple[UUID, _Window]] = []
+    if not begins and not (backward and len(own) == limit):
+        # The beginning of the window is missing: it does not exist, or an ancestor has it.
+        parts = _parts(lineage(connection, conversation_id), window)
+    rows = [(conversation_id, own)] if backward else []
+    left = limit - len(own) if backward else limit
+    for holder, part in parts:
+        rows.append((holder, _read(connection, holder, part._replace(limit=left), wanted)))
+        left -= len(rows[-1][1])
+    if not backward:
+        rows.append((conversation_id, own[:left]))
+    backend = backend_of(connection)
+    return [
+        each
+        for holder, some in rows
+        if some
+        for each in wanted.made(backend.reading(connection), backend, some, keys, holder)
+    ]
 
 
 class _Window(NamedTuple):
@@ -208,10 +217,9 @@ def _read(
     connection: AnyConnection,
     conversation_id: UUID,
     window: _Window,
-    keys: Keyring | None,
-    wanted: _Wanted[_E],
-) -> list[_E]:
-    """Return the events in a stream's own rows."""
+    wanted: _Wanted[Any],
+) -> list[Any]:
+    """Return a stream's own rows: payloads in blobs are fetched later, if the row is wanted."""
     if window.limit <= 0:
         return []
     backend = backend_of(connection)
@@ -224,7 +232,7 @@ def _read(
     }
     cur.execute((wanted.backward if window.backward else wanted.forward).on(backend), place)
     try:
-        rows = cur.fetchall()
+        rows: list[Any] = cur.fetchall()
     except sqlite3.OperationalError as error:
         if hasattr(error, "sqlite_errorcode"):
             raise
@@ -233,7 +241,8 @@ def _read(
         # An unfinished query would keep its snapshot beyond the transaction.
         cur.close()
         raise EventDamaged(conversation_id, version) from error
-    return wanted.made(cur, backend, rows, keys, conversation_id)
+    cur.close()
+    return rows
 
 
 def _texts(
@@ -268,9 +277,9 @@ _EVENT_ROWS: _Wanted[Any] = _Wanted(
     _FORWARD,
     _page("DESC", EVENT_COLUMNS),
     lambda *given: [*open_rows(*given[:4])],
-    itemgetter(VERSION),
+    VERSION,
 )
-_EVENT_TEXTS = _Wanted(_page("ASC", _TEXTS), _page("DESC", _TEXTS), _texts, attrgetter("version"))
+_EVENT_TEXTS = _Wanted(_page("ASC", _TEXTS), _page("DESC", _TEXTS), _texts, 0)
 
 
 def chain_at(connection: AnyConnection, conversation_id: UUID, version: int) -> bytes | None:

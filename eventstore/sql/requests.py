@@ -13,10 +13,10 @@ from eventstore.blobs import Blob, externalise
 from eventstore.errors import InvalidEvent
 from eventstore.events.base import Payload
 from eventstore.events.bounds import Excess, excess_of, excesses
-from eventstore.events.codec import decode, dumps, encode
+from eventstore.events.codec import dumps, encode, unreadable
 from eventstore.events.lifecycle import Erasure
 from eventstore.events.model import KeptUsage
-from eventstore.events.own import READ_BACK, class_of
+from eventstore.events.own import READ_BACK
 from eventstore.events.records import NO_META, EventData, Meta, NewEvent, RecordedEvent
 from eventstore.events.registry import UnknownEvent
 from eventstore.ids import fresh_id
@@ -117,10 +117,30 @@ class Append:
     """The key that ``events`` are sealed with."""
     anchor: Anchor | None = None
     """An event that the stream must still have."""
+    exact_tenant: bool = False
+    """Whether the stream must have ``tenant_id``, even if that is None."""
     stream_key: str | None = None
     """The product's key for the stream; stored when the stream is created."""
     plain: tuple[Prepared, ...] = ()
     """The unsealed events, in case the key has changed."""
+
+    def __post_init__(self) -> None:
+        """Refuse conditions of a wrong type, which a database may read as something else.
+
+        Raises:
+            InvalidEvent: A condition has the wrong type.
+        """
+        match self.parent:
+            case None | (UUID(), int()):
+                pass
+            case _:
+                raise _wrong("parent", "a conversation's UUID and a version", self.parent)
+        if type(self.expected) is not int and not isinstance(self.expected, Expected):
+            raise _wrong("expected_version", "ANY, NO_STREAM or a version", self.expected)
+        if self.writer_epoch is not None and type(self.writer_epoch) is not int:
+            raise _wrong("writer_epoch", "an integer", self.writer_epoch)
+        if self.anchor is not None and not isinstance(self.anchor, Anchor):
+            raise _wrong("anchor", "the anchor of an append's result", self.anchor)
 
     def seal(self, key: SealingKey) -> None:
         """Seal the events with a key of the conversation, in place of an earlier one."""
@@ -128,13 +148,15 @@ class Append:
             self.plain = self.events
         self.events, self.key = tuple([_sealed(event, key) for event in self.plain]), key
 
+    def owns(self, tenant_id: str | None, user_id: str | None) -> bool:
+        """Whether a stream of this tenant and user has the owner that the append asks for."""
+        any_tenant = self.tenant_id is None and not self.exact_tenant
+        return (any_tenant or tenant_id == self.tenant_id) and self.user_id in (None, user_id)
+
     @property
     def has_blobs(self) -> bool:
         """Whether a payload is large enough to be stored in a blob."""
-        for event in self.events:
-            if event.blob is not None:
-                return True
-        return False
+        return any(event.blob is not None for event in self.events)
 
 
 class Appended:
@@ -232,12 +254,12 @@ def prepare(
             raise InvalidEvent(f"{payload!r} is not an event: use a class of eventstore.events")
         if own_meta is not before:  # Events of a turn usually share their metadata.
             before = own_meta
-            kept_meta = own_meta if redact is None else redacted_meta(own_meta, redact, index=place)
+            kept_meta = _kept_meta(own_meta, redact, place)
             meta_text, private = _meta_text(kept_meta, place), _private_text(kept_meta)
         payload, text = _encoded(payload, place, most, redact)
         data, text, blob = externalise(payload, text, threshold)
         text = wrapped(text, private)
-        id_text, id_bytes = fresh_id() if chosen is None else (str(chosen), chosen.bytes)
+        id_text, id_bytes = fresh_id() if chosen is None else _id_of(chosen, place)
         salt = salts[_SALT * place : _SALT * (place + 1)]
         digest = commit_to(salt, text)
         prepared.append(
@@ -287,7 +309,9 @@ def _encoded(
         excess = Excess("the payload", f"has {size:,} bytes", f"{most:,} (max_event_bytes)")
         raise _too_large(excess, payload.type, place)
     if type(payload) not in READ_BACK and isinstance(payload, Payload):
-        _check_readable(payload, text, place)
+        if (said := unreadable(payload, text)) is not None:
+            said = f"event {place} of the append ({payload.type}): {said}"
+            raise InvalidEvent(said, index=place)
     return payload, text
 
 
@@ -300,18 +324,6 @@ def _check_bounds(payload: EventData, place: int, text: str | None = None) -> No
         raise _too_large(found[0], payload.type, place)
 
 
-def _check_readable(payload: Payload, text: str, place: int) -> None:
-    """Refuse a product's own event that could not be read back as the same class."""
-    name, cls = type(payload).__name__, class_of(payload.type)
-    if cls is None or not isinstance(payload, cls):
-        said = f"{name} is not registered for its type: call register_event({name})"
-    elif isinstance(read := decode(payload.type, cls.schema_version, text), UnknownEvent):
-        said = f"it could not be read back; change its class: {read.reason}"
-    else:
-        return
-    raise InvalidEvent(f"event {place} of the append ({payload.type}): {said}", index=place)
-
-
 def check(
     events: Sequence[NewEvent], most: int = MOST_BYTES, redact: Redactor | None = None
 ) -> None:
@@ -321,10 +333,12 @@ def check(
         InvalidEvent: An event cannot be encoded or redacted, or exceeds a limit.
     """
     for place, event in enumerate(events):
-        _meta_text(event.meta, place)
-        if redact is not None:
-            redacted_meta(event.meta, redact, index=place)
+        _meta_text(_kept_meta(event.meta, redact, place), place)
         _encoded(event.data, place, most, redact)
+
+
+def _wrong(field: str, wanted: str, value: object, place: int | None = None) -> InvalidEvent:
+    return InvalidEvent(f"{field} must be {wanted}, not {value!r:.80}", index=place, field=field)
 
 
 def check_owner(field: str, name: str | None) -> str | None:
@@ -345,6 +359,18 @@ def check_owner(field: str, name: str | None) -> str | None:
 def _too_large(excess: Excess, kind: str, place: int) -> InvalidEvent:
     said = f"event {place} of the append ({kind}): {excess}"
     return InvalidEvent(said, index=place, field=excess.field, limit=excess.limit)
+
+
+def _id_of(chosen: UUID, place: int) -> tuple[str, bytes]:
+    if not isinstance(chosen, UUID):
+        raise _wrong("event_id", "a UUID", chosen, place)
+    return str(chosen), chosen.bytes
+
+
+def _kept_meta(meta: Meta, redact: Redactor | None, place: int) -> Meta:
+    if not isinstance(meta, Meta):
+        raise _wrong("meta", "a Meta", meta, place)
+    return meta if redact is None else redacted_meta(meta, redact, index=place)
 
 
 def _meta_text(meta: Meta, place: int) -> str:

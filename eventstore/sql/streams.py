@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from eventstore.errors import ConversationDamaged, ConversationNotFound
 from eventstore.integrity import Problem
-from eventstore.sql.backend import AnyConnection, Statement, backend_of
+from eventstore.sql.backend import AnyConnection, Statement, backend_of, text_out
 from eventstore.sql.schema import metadata_for
 
 __all__ = [
@@ -64,6 +64,9 @@ _FIRST = Statement(
 _NEXT = Statement(
     "SELECT conversation_id, version, chain FROM conversations "
     "WHERE conversation_id > :after ORDER BY conversation_id LIMIT :page_size"
+)
+_OWNER = Statement(
+    "SELECT tenant_id, user_id FROM conversations WHERE conversation_id = :conversation_id"
 )
 _RAISE = Statement(
     """
@@ -117,12 +120,12 @@ def get_stream(connection: Connection, conversation_id: UUID) -> StreamInfo:
     return rows[0]
 
 
-def owner_of(connection: Connection, conversation_id: UUID) -> tuple[str | None, str | None] | None:
+def owner_of(
+    connection: AnyConnection, conversation_id: UUID
+) -> tuple[str | None, str | None] | None:
     """Return the tenant and the user of a conversation; None if it does not exist."""
-    streams = metadata_for(connection.dialect.name).tables["conversations"].c
-    query = select(streams.tenant_id, streams.user_id)
-    row = connection.execute(query.where(streams.conversation_id == conversation_id)).first()
-    return None if row is None else (row[0], row[1])
+    rows = _OWNER.rows(connection, conversation_id=conversation_id)
+    return (text_out(rows[0][0]), text_out(rows[0][1])) if rows else None
 
 
 def version_of(connection: Connection, conversation_id: UUID, event_id: UUID) -> int | None:

@@ -32,7 +32,7 @@ from eventstore.sql.pools import close_pool
 from eventstore.sql.requests import Append, Appended
 from eventstore.sql.row_security import OWNER
 from eventstore.sql.sessions import Session, quoted
-from eventstore.sql.urls import file_of
+from eventstore.sql.urls import is_in_memory
 
 __all__ = ["Transactions", "append_within", "empty_log", "require_connection"]
 
@@ -107,11 +107,12 @@ class Transactions:
             _require_going_on(connection)
 
     def _find_home(self) -> tuple[str, str]:
-        """Return the database and the schema of the tables on PostgreSQL, looked up once."""
+        """Return the database and the schema of the tables, or SQLite's file; looked up once."""
         if self._home is None:
             with self.reading() as connection:
                 on_server = connection.dialect.name == "postgresql"
-                self._home = tuple(connection.execute(_HOME).one()) if on_server else ("", "")
+                home = tuple(connection.execute(_HOME).one()) if on_server else None
+                self._home = home or (_file_of(connection), "")
         return self._home
 
     @contextmanager
@@ -234,7 +235,8 @@ def _in_schema(store: Transactions, connection: Connection) -> Iterator[None]:
     run.execute(_ENTER, [quoted(schema), level, level])
     before, found = run.fetchone()[:2]
     try:
-        _require_same(database, found)
+        if database != found:
+            raise UnsafeTransaction(f"the connection is to {found}, but the store is in {database}")
         yield
     finally:
         # A transaction that an error has ended resets the setting by itself.
@@ -244,9 +246,10 @@ def _in_schema(store: Transactions, connection: Connection) -> Iterator[None]:
         run.close()
 
 
-def _require_same(own: str, found: str) -> None:
-    if own != found:
-        raise UnsafeTransaction(f"the connection is to {found}, but the store is in {own}")
+def _file_of(connection: Connection) -> str:
+    """Return the file of a connection to SQLite, without links; empty if it is in memory."""
+    found = cursor(connection).execute("PRAGMA database_list").fetchone()[2]
+    return os.path.realpath(found) if found else ""
 
 
 def _require_durable(store: Transactions, connection: Connection) -> None:
@@ -266,11 +269,14 @@ def _require_durable(store: Transactions, connection: Connection) -> None:
             raise UnsafeTransaction("the driver commits each statement separately")
         run.execute("BEGIN IMMEDIATE")  # As the driver would, before it writes the first row.
     found = run.execute("PRAGMA synchronous").fetchone()[0]
-    there = run.execute("PRAGMA database_list").fetchone()[2]
     run.close()
-    own = file_of(store.engine.url) or ""
-    if os.path.isabs(own):  # Others may be URIs, or relative to an earlier working directory.
-        _require_same(os.path.realpath(own), os.path.realpath(there))
+    if connection.engine.pool is not store.engine.pool:
+        own, there = store._find_home()[0], _file_of(connection)
+        if is_in_memory(store.engine.url) or own != there:
+            memory = "a database in memory"
+            raise UnsafeTransaction(
+                f"the connection is to {there or memory}, but the store is in {own or memory}"
+            )
     promised = store.engine.get_execution_options().get(SYNCHRONOUS, "FULL")
     if found < _LEVELS.index(promised):
         raise UnsafeTransaction(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from uuid import UUID, uuid4
 
@@ -23,6 +24,8 @@ from eventstore.events import UserMessage
 from projections.upkeep import compare, rebuild
 from tests.cli.program import run
 from tests.contract.plain import PlainClient
+from tests.failures.forking import EACH
+from tests.warm import Programs
 
 
 @pytest.fixture
@@ -190,6 +193,15 @@ def test_on_an_event_loop_too(url: str) -> None:
             return await asyncio.gather(*(one(store, f"user-{n}") for n in range(5)))
 
     assert {12} == {len(each) for each in asyncio.run(main())}
+
+
+def test_in_forked_children_too(url: str, postgres_url: str, programs: Programs) -> None:
+    """They use connections of their own: the bound store kept its parent's, which were closed."""
+    done = programs.run("-m", "tests.failures.forking", "bound", url)
+
+    told = json.loads(done.stdout.splitlines()[-1])
+    with EventStore.open(postgres_url) as store:
+        assert [EACH] * 3 == [len(list(store.read(cid))) for cid in told], done.stderr
 
 
 def test_sqlite_has_none(sqlite_url: str) -> None:

@@ -138,3 +138,30 @@ def test_something_else_than_an_event_is_refused(store: EventStore, cid: UUID) -
     with pytest.raises(InvalidEvent, match=r"use a class of eventstore\.events"):
         store.append(cid, ["hello"])  # type: ignore[list-item]
     assert [] == list(store.read(cid))
+
+
+WRONG: dict[str, Any] = {
+    "expected_version": ("3", 1.5, True, None),
+    "parent": (("nope", 1), (str(new_id()), 1), new_id(), (new_id(), "1")),
+    "writer_epoch": ("0", 1.5),
+    "anchor": ((1, b""), "1"),
+    "meta": ({"turn": 1}, "ada"),
+    "event_id": ("order-7", str(new_id())),
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [(f, each) for f, some in WRONG.items() for each in some]
+)
+def test_conditions_of_a_wrong_type_are_refused(
+    store: EventStore, cid: UUID, field: str, value: Any
+) -> None:
+    """1.5 was taken for 1, and a parent that was no id broke the conversation's chain on SQLite."""
+    store.append(cid, say("one"))
+    event = NewEvent(say("two")[0], **({field: value} if field == "event_id" else {}))
+    options = {} if field == "event_id" else {field: value}
+
+    with pytest.raises(InvalidEvent, match=f"{field} must be"):
+        store.append(cid, event, **options)
+
+    assert ["one"] == texts(store.read(cid))

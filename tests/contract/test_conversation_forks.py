@@ -9,6 +9,7 @@ import pytest
 
 from eventstore import EventStore, new_id
 from eventstore.errors import (
+    BlobNotFound,
     ConversationNotFound,
     EventsShared,
     ForkRefused,
@@ -345,3 +346,35 @@ def test_erasing_a_fork_leaves_its_parent(store: EventStore, cid: UUID) -> None:
 
     assert [False, True, True, False] == [event.erased for event in store.read(fork)]
     assert ["1"] == told(store, cid)
+
+
+def test_what_a_fork_starts_with_is_redacted_before_the_lock_is_taken(
+    sqlite_url: str, cid: UUID
+) -> None:
+    """A redactor may be slow, and nobody else could write to the file meanwhile."""
+    with EventStore.open(sqlite_url, busy_timeout_ms=0) as other:
+
+        def redact(_: Any, value: Any) -> Any:
+            if value == "slow":
+                other.append(new_id(), say("meanwhile"))
+            return value
+
+        with EventStore.open(sqlite_url, redact=redact) as store:
+            store.append(cid, say("1"))
+            fork = store.fork(cid, events=say("slow")).conversation_id
+
+        assert ["1", "conversation_fork", "slow"] == told(store, fork)
+
+
+def test_shared_events_are_read_without_the_forks_own_blobs(
+    fresh: EventStore, plain: PlainClient, cid: UUID
+) -> None:
+    """All of these were unpacked for each page of shared events, and thrown away."""
+    fresh.append(cid, say("1", "2"))
+    fork = forked(fresh, cid)
+    fresh.append(fork, say("large " * 10_000))
+    plain.execute("DELETE FROM blobs")
+
+    assert ["1", "2"] == told(fresh, fork, limit=2)
+    with pytest.raises(BlobNotFound):
+        told(fresh, fork)

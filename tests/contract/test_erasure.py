@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -322,3 +323,23 @@ def test_vacuum(fresh: EventStore, plain: PlainClient, cid: UUID) -> None:
     if plain.dialect == "sqlite":
         assert MARKER.encode() not in files_of(plain)
     assert fresh.verify(cid).ok
+
+
+@pytest.mark.parametrize("versions", [["1"], [1, "2"], [True]])
+def test_what_is_no_version_is_refused(store: EventStore, cid: UUID, versions: list[Any]) -> None:
+    """Nothing was erased, and the receipt said no more than that it had no versions."""
+    store.append(cid, say("one", "two", "three"))
+
+    with pytest.raises(InvalidEvent, match="version"):
+        store.erase(cid, reason="x", versions=versions)
+
+    assert ["one", "two", "three"] == texts(store.read(cid))
+
+
+@pytest.mark.parametrize("name", ["erase", "purge"])
+def test_a_reason_is_a_text(store: EventStore, cid: UUID, name: str) -> None:
+    """None is no reason."""
+    store.append(cid, say("one"))
+
+    with pytest.raises(InvalidEvent, match="needs a reason"):
+        getattr(store, name)(cid, reason=None)

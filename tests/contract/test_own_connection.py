@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from uuid import UUID
 
 import psycopg
@@ -250,3 +251,20 @@ def test_asynchronous_transaction(shared_url: str, cid: UUID) -> None:
             return texts([event async for event in store.read(cid)])
 
     assert ["1"] == asyncio.run(append_all())
+
+
+def test_another_file_is_refused_too_if_the_url_is_relative(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cid: UUID
+) -> None:
+    """Or the store in memory: the event was appended to the other database."""
+    monkeypatch.chdir(tmp_path)
+    with ExitStack() as stack:
+        urls = ("sqlite:///one.db", "sqlite://", "sqlite:///two.db")
+        *own, other = [stack.enter_context(EventStore.open(url)) for url in urls]
+        monkeypatch.chdir("/")
+        for store in own:
+            with other.transaction() as connection:
+                with pytest.raises(UnsafeTransaction, match="but the store is in"):
+                    store.append(cid, say("1"), connection=connection)
+
+        assert [] == list(other.read(cid))

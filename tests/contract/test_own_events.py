@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any, ClassVar
 from uuid import UUID
 
 import pytest
+from pydantic import Field, SecretStr
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import InvalidEvent
 from eventstore.events import own
+from eventstore.events.base import Value
 from eventstore.known_secrets import redact_secrets
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient
@@ -133,3 +136,60 @@ def test_is_redacted_and_erased_as_others(database_url: str) -> None:
         (event, _) = store.read(cid)
         assert ("acme.ticket_opened", None) == (event.type, event.data)
         assert store.verify(cid).ok
+
+
+class _Told(e.Payload):
+    """Values of kinds that JSON has not."""
+
+    type: ClassVar[str] = "acme.told"
+
+    count: int | None = 5
+    secret: SecretStr = SecretStr("")
+    hidden: str = Field(default="", exclude=True)
+    more: Any = None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("count", None),
+        ("secret", SecretStr("pw")),
+        ("hidden", "x"),
+        ("more", {1: 2}),
+        ("more", [date(2026, 1, 1)]),
+        ("more", {"a": {1}}),
+    ],
+)
+def test_what_would_be_read_as_another_value_is_refused(
+    store: EventStore, cid: UUID, monkeypatch: pytest.MonkeyPatch, field: str, value: Any
+) -> None:
+    """It was stored: None as the default, a secret as asterisks, what is excluded not at all."""
+    _forget(monkeypatch)
+    e.register_event(_Told)
+    store.append(cid, _Told(more={"pair": (1, [2])}))
+
+    with pytest.raises(InvalidEvent, match=f"{field} would be read back as another value"):
+        store.append(cid, _Told(**{field: value}))
+
+    assert 1 == store.get(cid).version
+
+
+def test_a_class_within_a_function(
+    store: EventStore, cid: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may name others there: its limits were looked for where only a module's names are."""
+    _forget(monkeypatch)
+
+    class Line(Value):
+        text: str
+
+    @e.register_event
+    class Order(e.Payload):
+        type: ClassVar[str] = "acme.order"
+
+        lines: tuple[Line, ...]
+
+    order = Order(lines=(Line(text="one"),))
+    store.append(cid, order)
+
+    assert [order] == [event.data for event in store.read(cid)]

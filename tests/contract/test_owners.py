@@ -125,3 +125,21 @@ def test_binding_needs_an_owner(store: EventStore) -> None:
     """Nobody is refused, rather than taken for everybody."""
     with pytest.raises(InvalidEvent, match="name one"):
         store.for_owner()
+
+
+def test_an_id_that_was_purged_may_get_another_owner(database_url: str) -> None:
+    """In every process at once: one that remembered the old owner showed them the new one's."""
+    with EventStore.open(database_url) as one, EventStore.open(database_url) as other:
+        key = f"chat-{new_id()}"
+        ada = one.for_owner(tenant_id="acme", user_id="ada")
+        bob = one.for_owner(tenant_id="acme", user_id="bob")
+        ada.append(key, say("ada's"))
+        assert ["ada's"] == texts(ada.read(key))
+
+        other.purge(key, reason="x", tenant_id="acme")
+        other.append(key, say("bob's"), tenant_id="acme", user_id="bob")
+
+        assert ["bob's"] == texts(bob.read(key))
+        for name in NAMED:
+            with pytest.raises(OwnerMismatch):
+                NAMED[name](ada, key, {})  # type: ignore[arg-type]

@@ -88,3 +88,16 @@ def test_what_is_read_is_like_what_was_appended(store: EventStore, cid: UUID) ->
         read.version = 2  # type: ignore[misc]
     with pytest.raises(TypeError):
         read.event_id.int = 2  # type: ignore[misc]
+
+
+def test_a_negative_limit_is_refused(store: EventStore, cid: UUID) -> None:
+    """SQLite takes one for no limit, and returned the whole store; PostgreSQL failed."""
+    store.append(cid, say("one"))
+
+    for read in (
+        lambda: list(store.read(cid, limit=-1)),
+        lambda: store.read_all(limit=-1),
+        lambda: store.list(limit=-1),
+    ):
+        with pytest.raises(ValueError, match="limit must not be negative"):
+            read()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from eventstore import EventStore, new_id
+from eventstore import EventStore, Meta, new_id
 from eventstore.events import ToolResult, UnknownEvent
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient
@@ -97,3 +98,18 @@ def test_metadata_of_the_future(fresh: EventStore, plain: PlainClient, cid: UUID
     (event,) = fresh.read(cid)
 
     assert 3 == event.meta.turn
+
+
+def test_a_time_that_utc_does_not_have(store: EventStore, cid: UUID) -> None:
+    """It ended every read of the feed with an OverflowError, which no caller expects."""
+    late = "9999-12-31T23:59:59-05:00"
+    call = {"llm_call_id": "a", "status": "ok", "version": 1, "end_version": 1, "started_at": late}
+    store.append(cid, [*say("before"), UnknownEvent("kept_usage", 1, {"calls": [call]})])
+
+    before, event = store.read(cid)
+
+    assert "user_message" == before.type
+    assert isinstance(event.data, UnknownEvent)
+    assert "the year 1 or after 9999" in str(event.data.reason)
+    with pytest.raises(ValueError, match="the year 1 or after 9999"):
+        Meta(occurred_at=datetime.fromisoformat(late))

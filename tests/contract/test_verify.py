@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from eventstore import EventStore, Meta, NewEvent, new_id
+from eventstore.checks.log import chain
 from eventstore.errors import ConversationNotFound
 from eventstore.events import Erasure, ToolResult
 from tests.contract.facade import say
@@ -314,3 +315,14 @@ def test_a_receipt_names_what_stands_before_it(
     plain.execute(f"UPDATE events SET data = NULL, salt = NULL {where(3)}", cid)
 
     assert [(3, "data_missing")] == problems(fresh, cid)
+
+
+def test_a_sample_of_chains_is_read_on_one_connection() -> None:
+    """An in-memory database has no other: the check waited for a second one, and failed."""
+    with EventStore.open("sqlite://") as store:
+        for _ in range(2):
+            store.append(new_id(), say("hello"))
+
+        found = chain(store, 20)
+
+    assert ("ok", 2) == (found.status, found.details["events"])

@@ -195,6 +195,12 @@ def conversation(url: str) -> object:
     return [*told, forked(anew), store.verify(cid).ok]
 
 
+def bound(url: str) -> object:
+    """Append through a store that is bound to an owner, before the fork and in both processes."""
+    store = EventStore.open(url, migrate=False).for_owner(user_id="ada")
+    return [talk(store, "before"), forked(lambda: talk(store, "child")), talk(store, "parent")]
+
+
 def main() -> None:
     """Run the program of this name."""
     try:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from eventstore import AsyncEventStore, EventStore
+from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore.errors import InvalidUrl, NotWritable, StoreUnavailable
 from eventstore.sql.engines import open_engine
+from tests.contract.facade import say, texts
 
 
 @pytest.mark.parametrize(
@@ -175,3 +176,23 @@ def test_nothing_to_read(tmp_path: Path) -> None:
 def test_one_error_class_for_all() -> None:
     """Who only wants to know that there is no store catches one class."""
     assert {InvalidUrl, NotWritable} <= set(StoreUnavailable.__subclasses__())
+
+
+@pytest.mark.parametrize("name", ["a#b.db", "a%41.db", "a%3Fb.db", "ü b.db"])
+def test_a_file_of_any_name_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """And from any directory: another file was read, and one created for what precedes the #."""
+    monkeypatch.chdir(tmp_path)
+    with EventStore.open(f"sqlite:///{name}") as store:
+        store.append(cid := new_id(), say("one"))
+    files = {path.name for path in tmp_path.iterdir()}
+
+    with EventStore.open(f"sqlite:///{name}", read_only=True) as store, store.reading():
+        monkeypatch.chdir("/")
+        with store.reading() as second:
+            assert 1 == second.exec_driver_sql("SELECT count(*) FROM events").scalar()
+        assert ["one"] == texts(store.read(cid))
+
+    there = {path.name for path in tmp_path.iterdir()}
+    assert files == {each for each in there if not each.endswith(("-wal", "-shm"))}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
+from sqlalchemy import make_url
 
 from eventstore import EventStore
 from eventstore import events as e
-from eventstore.errors import NotWritable
+from eventstore.errors import DatabaseBusy, NotWritable
 from eventstore.sql import traces
 from projections import Views
 from projections.context.compression.search import Embedding
@@ -117,3 +118,16 @@ def test_what_cannot_be_rewritten_is_told(postgres_url: str, cid: UUID) -> None:
         finally:
             client.execute("DROP OWNED BY guest")
             client.execute("DROP ROLE guest")
+
+
+def test_a_vacuum_beside_a_reader(postgres_url: str, cid: UUID) -> None:
+    """It says that the erasure stands: busy alone means that nothing was written."""
+    hasty = make_url(postgres_url).update_query_dict({"lock_timeout": "50ms"})
+    with EventStore.open(hasty) as store:
+        marked(store, cid)
+        with EventStore.open(postgres_url) as other, other.reading() as connection:
+            connection.exec_driver_sql("SELECT count(*) FROM events")
+            with pytest.raises(DatabaseBusy, match="the erasure is committed"):
+                store.erase(cid, reason="asked for", vacuum=True)
+
+        assert "erasure" == [event.type for event in store.read(cid)][-1]

@@ -97,3 +97,29 @@ def test_rewrapping(tmp_path: Path) -> None:
     assert key == DirectoryKeys(tmp_path, NEW).get(CID, KEY_ID)
     with pytest.raises(LookupError):
         DirectoryKeys(tmp_path, OLD).get(CID, KEY_ID)
+
+
+def test_a_copy_of_a_killed_process_is_destroyed_with_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One killed while it rewrapped left the key under another name, for good."""
+    keys = DirectoryKeys(tmp_path)
+    text = b64encode(keys.create(CID, KEY_ID))
+    other = DirectoryKeys(tmp_path)
+    other.create(CID, "f" * 16)
+    with monkeypatch.context() as killed:
+        killed.setattr(Path, "replace", _kill)
+        killed.setattr(Path, "unlink", _kill)
+        for path in files(tmp_path):
+            with pytest.raises(KeyboardInterrupt):
+                keys._write(path, path.read_text())
+    assert 4 == len(files(tmp_path))
+
+    keys.destroy(CID, KEY_ID)
+
+    assert not any(text in file.read_bytes() for file in files(tmp_path))
+    assert other.get(CID, "f" * 16) is not None
+
+
+def _kill(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt

@@ -81,3 +81,16 @@ def test_missing_upcaster_gives_an_unknown_event() -> None:
 
     assert isinstance(event, UnknownEvent)
     assert event.reason
+
+
+def test_upcaster_may_fail_in_any_way() -> None:
+    """A division by zero, for example, ended every read of the conversation and of the feed."""
+
+    def divide(payload: JsonObject) -> JsonObject:
+        return {**payload, "share": 1 // payload["count"]}
+
+    own._upcasters["acme.greeting", 1] = divide
+    event = read(1, '{"count": 0}')
+
+    assert isinstance(event, UnknownEvent)
+    assert "division" in (event.reason or "")
