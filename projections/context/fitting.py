@@ -244,9 +244,10 @@ class Fitting:
         ]
         said = [item.text for item in items if item.kind == "user"]
         reductions = self.strategy.reductions(items, said[-1] if said else "")
-        if not aim.strict and any(item.kind == "summary" for item in items):
+        if not aim.strict:
             # A target that cannot be reached is no reason to lose the summaries of older messages.
-            reductions = (each for each in reductions if items[each.item].kind != "summary")
+            summaries = {n for n, item in enumerate(items) if item.kind == "summary"}
+            reductions = (each for each in reductions if each.item not in summaries)
         # A group that no limit lets through may still have its facts in the digest.
         left_out = (
             Reduction(n, "facts", why=group.why) for n, group in enumerate(groups) if group.left_out
