@@ -35,7 +35,7 @@ class Retrieval:
     """Lower detail by relevance to the intent; the last rounds lose detail last.
 
     Attributes:
-        rounds: The number of last rounds that lose detail last.
+        rounds: The number of last rounds that lose detail last; 0 for none.
         recent: The most groups that these rounds may have.
         embedding: With an embedding, searches by meaning too, not only by words.
     """

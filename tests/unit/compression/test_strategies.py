@@ -123,6 +123,19 @@ def test_key_messages_say_their_score() -> None:
     assert "recency 0.4" in why
 
 
+def test_key_messages_may_keep_no_round_longer() -> None:
+    """With ``rounds=0`` nothing counts as one of the last rounds, where everything once did."""
+    history = a_dialogue()
+
+    found = [*KeyMessages(rounds=0, recent=0).reductions(history, "")]
+
+    assert len(history) == last_rounds(history, 0)
+    assert not any(each.why.startswith("oldest of the last rounds") for each in found)
+    assert {each.item for each in found if each.to == "dropped"} == {
+        place for place, each in enumerate(history) if not each.mandatory
+    }
+
+
 @pytest.mark.parametrize("strategy", [Retrieval(rounds=1), Hybrid(rounds=1)])
 def test_what_is_relevant_outlives_what_is_newer(strategy: Strategy) -> None:
     """An old group that answers the intent stays longer than younger ones that do not."""
