@@ -15,7 +15,7 @@ from typing import Any
 from projections.context import detail
 from projections.context.breakpoints import with_parameters
 from projections.context.compression.monitor import usage_of
-from projections.context.compression.strategy import Strategy, options_of, strategy_of
+from projections.context.compression.strategy import Strategy, options_of
 from projections.context.counting import ENCODING
 from projections.context.detail import shortened, without_result
 from projections.context.formats import Wire, writer_of
@@ -39,7 +39,7 @@ from projections.context.section_budgets import (
     uses,
     within_margin,
 )
-from projections.context.settings import DEFAULTS, ContextSettings
+from projections.context.settings import DEFAULTS, ContextSettings, strategy_for
 from projections.context.source import RowSource
 from projections.context.system_part import Injection
 from projections.context.view import Account, ContextView, digest_rows, due_of
@@ -110,7 +110,7 @@ def build(
         ),
         model,
         tokenizer,
-        strategy or strategy_of(settings.strategy, **settings.strategy_options),
+        strategy_for(strategy, settings),
         settings,
         format,
         provider,

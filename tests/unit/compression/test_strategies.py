@@ -22,7 +22,7 @@ from projections.context.compression import (
 )
 from projections.context.compression import strategy as registry
 from projections.context.compression.scoring import last_rounds
-from projections.errors import UnknownStrategy
+from projections.errors import InvalidSettings, UnknownStrategy
 from tests.unit.compression.example import called, identifiers, item, items, said, user
 
 
@@ -185,6 +185,12 @@ def test_a_strategy_stands_for_itself() -> None:
     assert strategy_of(strategy) is strategy
 
 
+def test_options_of_an_object_are_refused() -> None:
+    """It was made with its own; others would not apply, and nobody would notice."""
+    with pytest.raises(InvalidSettings, match=r"'key_messages' is an object .*: rounds"):
+        strategy_of(KeyMessages(), rounds=2)
+
+
 def test_an_unknown_name_is_refused_with_the_choices() -> None:
     """The error lists what there is."""
     with pytest.raises(UnknownStrategy, match=r"choose from .*key_messages") as caught:
@@ -217,3 +223,14 @@ def test_a_broken_entry_point_harms_only_those_who_ask_for_it(
     assert isinstance(strategy_of("hybrid"), Hybrid)
     with pytest.raises(UnknownStrategy, match="'broken' cannot be imported from no_such_module"):
         strategy_of("broken")
+
+
+@pytest.mark.parametrize("value", ["json:dumps", "collections:OrderedDict", "json"])
+def test_an_entry_point_that_is_no_strategy_is_refused(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    """It was taken for one, and failed later without a word about where it came from."""
+    register(monkeypatch, "odd", value)
+
+    with pytest.raises(TypeError, match="is not a strategy"):
+        strategy_of("odd")
