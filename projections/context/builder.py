@@ -7,7 +7,7 @@ history that `projections.context.planning` chose.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from operator import is_not
 from typing import Any
@@ -125,6 +125,15 @@ def build(
     return with_parameters(view, settings, lambda each: builder.written(view.account.front, each))
 
 
+def _is_hashable(strategy: Strategy) -> bool:
+    """Whether a strategy can be part of a key; that of a product may hold a list or a dict."""
+    try:
+        hash(strategy)
+    except TypeError:
+        return False
+    return True
+
+
 class _Builder:
     """Builds one request; see `build` for the arguments."""
 
@@ -144,7 +153,7 @@ class _Builder:
     ) -> None:
         self._paths, self._pathless = paths, False  # whether a path was left out
         self._lit = dimmer(strategy, source)
-        remembers = isinstance(strategy, Hashable) and self._lit is as_it_is
+        remembers = _is_hashable(strategy) and self._lit is as_it_is
         self._memo = memo if remembers else None
         self._look_for_levels = look_for_levels
         self._source, self._budget = source, budget

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 from uuid import UUID
 
 import pytest
@@ -18,6 +20,7 @@ from eventstore.events import NewEvent
 from eventstore.events.values import VersionRange
 from projections import AsyncViews, Views
 from projections.context import CONTEXT, detail, row_cache
+from projections.context.compression import Item, KeyMessages, LlmSummary, Reduction
 from projections.context.formats import FORMATS
 from projections.context.plan_cache import Recent
 from projections.context.row_cache import Memory, RecentRows
@@ -236,6 +239,26 @@ def test_what_is_remembered_is_bounded_by_its_weight() -> None:
     assert ["aaaaa", None, "ccccc"] == [remembered.get(key) for key in "abc"]
     remembered.put("d", "d" * 11)
     assert [None] * 4 == [remembered.get(key) for key in "abcd"]
+
+
+def test_a_strategy_without_a_hash_is_never_remembered(store: EventStore, views: Views) -> None:
+    """A frozen dataclass with a list seems to have one; every request raised TypeError."""
+
+    @dataclass(frozen=True)
+    class Own:
+        words: list[str]
+        name: ClassVar[str] = "own"
+        version: ClassVar[int] = 1
+
+        def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
+            return KeyMessages().reductions(items, intent)
+
+    cid = converse(store, 40)
+    expected = views.context(cid, max_tokens=300)
+    for strategy in (Own([]), LlmSummary(base=Own([]))):
+        for _ in range(2):
+            view = views.context(cid, max_tokens=300, strategy=strategy)
+            assert view.messages == expected.messages
 
 
 @pytest.mark.parametrize("memory_bytes", [0, 20_000, 150_000])
