@@ -24,6 +24,7 @@ __all__ = ["Folded", "KeptPlan", "PlanMemo", "Recent", "touch"]
 
 _MOST = 64  # values
 _MOST_TOUCHED = 32
+_PLANNED = 1 << 11  # bytes that a group of a cached plan is assumed to take, with its row's levels
 
 V = TypeVar("V")
 
@@ -42,8 +43,8 @@ class KeptPlan:
 
     @property
     def weight(self) -> int:
-        """The memory that the step takes, in groups."""
-        return 1 + len(self.step.before.groups)
+        """The memory that the step takes, in bytes."""
+        return _PLANNED * (1 + len(self.step.before.groups))
 
 
 class Recent(Generic[V]):
@@ -77,11 +78,18 @@ class Recent(Generic[V]):
             return found
 
     def put(self, key: Hashable, value: V) -> None:
-        """Cache a value, and discard the least recently used ones beyond the total weight."""
+        """Cache a value, and discard the least recently used ones beyond the total weight.
+
+        A value that exceeds it alone is not cached, and discards only the key's previous value.
+        """
+        weight = self._weigh(value)
         with self._lock:
             before = self._values.pop(key, None)
+            self._weight -= 0 if before is None else self._weigh(before)
+            if weight > self.most:
+                return
             self._values[key] = value
-            self._weight += self._weigh(value) - (0 if before is None else self._weigh(before))
+            self._weight += weight
             while self._weight > self.most:
                 self._weight -= self._weigh(self._values.popitem(last=False)[1])
 
