@@ -22,6 +22,7 @@ from eventstore.events import (
 )
 from projections.context import ContextSettings, ContextView
 from projections.context.compression import Item, KeyMessages, Reduction
+from projections.context.limits import chars_of
 from projections.context.planning import HORIZON
 from projections.errors import BudgetInfeasible, InvalidSettings
 from projections.tokens import count_messages, count_tools, tokenizer_for
@@ -175,6 +176,30 @@ class TestOtherLimits:
         """The error tells which limit is too small."""
         with pytest.raises(BudgetInfeasible, match="max_chars=3"):
             talk(3).view(settings=SLIDING.with_(max_chars=3))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": "é\n"},
+        {
+            "content": None,
+            "tool_calls": [{"function": {"arguments": '{"a": "b", "c": 1}'}, "x": None}],
+        },
+        {"content": [{"type": "text", "text": 'say "é"'}, {"type": "file", "file": {"a": True}}]},
+    ],
+)
+def test_characters_are_those_of_json(message: dict[str, Any]) -> None:
+    """What Python prints of calls and parts has other quotes, and is never sent."""
+    calls = message.get("tool_calls", [])
+    listed = [message["content"] or "", *calls]
+    sent = [
+        each
+        if isinstance(each, str)
+        else json.dumps(each, ensure_ascii=False, separators=(",", ":"))
+        for each in listed
+    ]
+    assert sum(map(len, sent)) + 24 * len(calls) == chars_of(message)
 
 
 class TestSettings:
