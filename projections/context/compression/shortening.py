@@ -186,21 +186,27 @@ def _shortened_value(value: str) -> str:
 
 def _without_last_rows(value: Any) -> Any:
     """Return the value without the middle of its longest list; None if no list is long."""
-    longest = max(_lists(value), key=lambda found: found[0], default=None)
+    lists: list[tuple[int, tuple[Any, ...]]] = []
+    _measured(value, (), lists)
+    longest = max(lists, key=lambda found: found[0], default=None)
     return None if longest is None else _cut(value, longest[1])
 
 
-def _lists(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[int, tuple[Any, ...]]]:
-    found: list[tuple[int, tuple[Any, ...]]] = []
+def _measured(value: Any, path: tuple[Any, ...], lists: list[tuple[int, tuple[Any, ...]]]) -> int:
+    """Return the length of a value's JSON, and add length and path of each long list in it."""
     if isinstance(value, list):
-        if len(value) > _LEAST_ROWS + 1:
-            found.append((len(_dumps(value)), path))
-        inner: Any = enumerate(value)
-    else:
-        inner = value.items() if isinstance(value, dict) else ()
-    for key, each in inner:
-        found += _lists(each, (*path, key))
-    return found
+        sizes = [_measured(each, (*path, place), lists) for place, each in enumerate(value)]
+        size = sum(sizes) + max(len(sizes), 1) + 1
+        if len(sizes) > _LEAST_ROWS + 1:
+            lists.append((size, path))
+        return size
+    if isinstance(value, dict):
+        sizes = [
+            len(_dumps(key)) + 1 + _measured(each, (*path, key), lists)
+            for key, each in value.items()
+        ]
+        return sum(sizes) + max(len(sizes), 1) + 1
+    return len(str(value)) if type(value) is int else len(_dumps(value))
 
 
 def _cut(value: Any, path: tuple[Any, ...]) -> Any:
