@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from eventstore.errors import EventStoreError
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = [
     "BudgetInfeasible",

@@ -15,6 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from eventstore.processes import in_child
+from eventstore.sql.read import END
 from projections.engine.heads import Head
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Folded:
 
     def oldest_since(self, version: int) -> int:
         """Return the version of the oldest row that was changed by events after a version."""
-        return min((oldest for at, oldest in self.touched if at > version), default=1 << 62)
+        return min((oldest for at, oldest in self.touched if at > version), default=END)
 
 
 class PlanMemo:

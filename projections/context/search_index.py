@@ -25,7 +25,7 @@ from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.events import BranchSwitch, Erasure, Retraction, Summary
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.types import Id
-from projections.context.rows import ContextRow
+from projections.context.rows import ContextRow, Key
 from projections.context.search_tables import (
     VERSION,
     Document,
@@ -40,7 +40,6 @@ from projections.engine.generations import Generation
 
 __all__ = ["IndexCatchUp", "is_current"]
 
-Key = tuple[int, int]
 _Held = dict[Key, tuple[bytes, bool]]
 _PAGE = 500
 _LARGEST_PIECE = 500_000  # characters of texts to index in one transaction
