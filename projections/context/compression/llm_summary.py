@@ -85,8 +85,10 @@ class LlmSummary:
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        """Check that the number of tokens is whole and not negative."""
+        """Check that the number of tokens is whole and not negative, and the callable's type."""
         require_counts(least_tokens=self.least_tokens)
+        if not (self.summarize is None or callable(self.summarize)):
+            raise ValueError(f"summarize must be callable or None, not {self.summarize!r}")
 
     @property
     def retrieves(self) -> bool:

@@ -49,8 +49,10 @@ class Retrieval:
     retrieves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check that both numbers are whole and not negative."""
+        """Check that both numbers are whole and not negative, and the embedding's type."""
         require_counts(rounds=self.rounds, recent=self.recent)
+        if not isinstance(self.embedding, Embedding | None):
+            raise ValueError(f"embedding must be an Embedding or None, not {self.embedding!r}")
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
         """Return the reductions by ``Item.relevance``, which already reflects ``intent``."""

@@ -234,3 +234,13 @@ def test_an_entry_point_that_is_no_strategy_is_refused(
 
     with pytest.raises(TypeError, match="is not a strategy"):
         strategy_of("odd")
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("retrieval", "embedding"), ("hybrid", "embedding"), ("llm_summary", "summarize")],
+)
+def test_an_option_of_another_type_is_refused_at_once(name: str, option: str) -> None:
+    """It was ignored until the history was over its budget, and failed then."""
+    with pytest.raises(InvalidSettings, match=f"{option} must be .* not 'ada'"):
+        strategy_of(name, **{option: "ada"})
