@@ -170,7 +170,7 @@ class Views(ViewsAcross):
 
         Raises:
             ConversationNotFound: No conversation has this id or key.
-            TypeError: An option is unknown.
+            TypeError: An option is unknown, or has the wrong type.
             ValueError: The conversation has not reached the version ``at``, or the mode, run or
                 format is unknown.
             BudgetInfeasible: The mandatory messages exceed a limit.

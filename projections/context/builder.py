@@ -24,7 +24,7 @@ from projections.context.limits import chars_of, within
 from projections.context.live import as_it_is, dimmer
 from projections.context.output_paths import without_path
 from projections.context.past import groups_of, since_compaction
-from projections.context.plan_cache import PlanMemo
+from projections.context.plan_cache import PlanMemo, is_key
 from projections.context.planning import LookForLevels, Plan, Planned, plan
 from projections.context.plans import COMPACTED, ERROR, Budget, Group
 from projections.context.recall import recall_for
@@ -125,15 +125,6 @@ def build(
     return with_parameters(view, settings, lambda each: builder.written(view.account.front, each))
 
 
-def _is_hashable(strategy: Strategy) -> bool:
-    """Whether a strategy can be part of a key; that of a product may hold a list or a dict."""
-    try:
-        hash(strategy)
-    except TypeError:
-        return False
-    return True
-
-
 class _Builder:
     """Builds one request; see `build` for the arguments."""
 
@@ -153,13 +144,11 @@ class _Builder:
     ) -> None:
         self._paths, self._pathless = paths, False  # whether a path was left out
         self._lit = dimmer(strategy, source)
-        remembers = _is_hashable(strategy) and self._lit is as_it_is
-        self._memo = memo if remembers else None
+        self._memo = memo if is_key(strategy) and self._lit is as_it_is else None
         self._look_for_levels = look_for_levels
         self._source, self._budget = source, budget
-        self._model, self._tokenizer = model, tokenizer
-        self._strategy, self._settings = strategy, settings
-        self._format, self._provider = format, provider
+        self._model, self._format, self._provider = model, format, provider
+        self._tokenizer, self._strategy, self._settings = tokenizer, strategy, settings
         self._write, added = writer_of(format, provider, settings.system_notes)
         self._grouping = Grouping(
             tokenizer, format, provider, added.notes, added.note, tables=settings.tool_tables
@@ -171,10 +160,7 @@ class _Builder:
         self._recall = recall_for(strategy, source, self._recalled)
 
     def view(
-        self,
-        injections: Sequence[Injection],
-        tools: Collection[Any],
-        asked: int | None,
+        self, injections: Sequence[Injection], tools: Collection[Any], asked: int | None
     ) -> ContextView:
         head = self._source.head()
         front = self._grouping.front(head, injections)

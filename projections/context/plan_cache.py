@@ -21,7 +21,7 @@ from projections.engine.heads import Head
 if TYPE_CHECKING:
     from projections.context.plans import Step
 
-__all__ = ["Folded", "KeptPlan", "PlanMemo", "Recent", "touch"]
+__all__ = ["Folded", "KeptPlan", "PlanMemo", "Recent", "is_key", "touch"]
 
 _MOST = 64  # values
 _MOST_TOUCHED = 32
@@ -119,6 +119,15 @@ class Folded:
     def oldest_since(self, version: int) -> int:
         """Return the version of the oldest row that was changed by events after a version."""
         return min((oldest for at, oldest in self.touched if at > version), default=END)
+
+
+def is_key(value: object) -> bool:
+    """Whether a value can be part of a key; a product's strategy may hold a list or a dict."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 class PlanMemo:
