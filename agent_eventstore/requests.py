@@ -30,15 +30,13 @@ from eventstore.events import (
 )
 from eventstore.events.base import JsonObject
 from eventstore.quoting import ranges
-from projections.context import ContextSettings, ContextView, LedgerEntry
+from projections.context import ContextView, LedgerEntry
 from projections.context.compression import (
     ContextUsage,
     LlmSummary,
-    Strategy,
     SummaryRequest,
     strategy_of,
 )
-from projections.context.settings import settings_of
 from projections.context.view import digest_of
 from projections.tokens import Count
 from projections.tokens.text import estimated_tokens
@@ -54,7 +52,6 @@ __all__ = [
     "failed_summary",
     "request_of",
     "sent_in",
-    "strategy_for",
     "summary_of",
 ]
 
@@ -136,14 +133,6 @@ def request_of(view: ContextView, at: int, note: str = "") -> Request:
         policy={**view.policy, "at": at},
         notes=(*view.notes, note) if note else view.notes,
     )
-
-
-def strategy_for(settings: ContextSettings | None, strategy: Strategy | str | None) -> Strategy:
-    """Return the strategy of a request: the given one, or the one of the settings."""
-    if strategy is not None:
-        return strategy_of(strategy)
-    chosen = settings_of(settings)
-    return strategy_of(chosen.strategy, **chosen.strategy_options)
 
 
 def summary_of(due: SummaryRequest, text: str, strategy: LlmSummary) -> Summary:

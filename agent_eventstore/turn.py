@@ -19,13 +19,7 @@ from agent_eventstore.errors import NotCommitted
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import CLOSED, CallScript, Executable, RequestedCall
-from agent_eventstore.requests import (
-    Request,
-    failed_summary,
-    request_of,
-    strategy_for,
-    summary_of,
-)
+from agent_eventstore.requests import Request, failed_summary, request_of, summary_of
 from agent_eventstore.resuming import earlier_calls
 from agent_eventstore.session import first_outcome
 from agent_eventstore.stops import left
@@ -35,6 +29,7 @@ from eventstore.errors import ErrorType, Trace
 from eventstore.options import require_known
 from projections.context.compression import LlmSummary
 from projections.context.options import ContextOptions
+from projections.context.settings import strategy_for
 
 __all__ = ["ToolCall", "Turn"]
 
@@ -139,7 +134,7 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
         require_known(options, ContextOptions)
         self._within("turn.context")
         self._journal.settle(self._script.begin(self._said))
-        chosen = strategy_for(options.get("settings"), options.get("strategy"))
+        chosen = strategy_for(options.get("strategy"), options.get("settings"))
         read = self._rendering({**options, "strategy": chosen})
         view, note = read(), ""
         if view.due is not None and isinstance(chosen, LlmSummary):

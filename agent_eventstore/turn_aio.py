@@ -17,13 +17,7 @@ from agent_eventstore.errors import NotCommitted
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.llm_call import AsyncLlmCall
 from agent_eventstore.machines import CLOSED, CallScript, Executable, RequestedCall
-from agent_eventstore.requests import (
-    Request,
-    failed_summary,
-    request_of,
-    strategy_for,
-    summary_of,
-)
+from agent_eventstore.requests import Request, failed_summary, request_of, summary_of
 from agent_eventstore.resuming import earlier_calls
 from agent_eventstore.session import first_outcome
 from agent_eventstore.stops import left
@@ -34,6 +28,7 @@ from eventstore.options import require_known
 from eventstore.threads import to_thread
 from projections.context.compression import LlmSummary
 from projections.context.options import ContextOptions
+from projections.context.settings import strategy_for
 
 __all__ = ["AsyncToolCall", "AsyncTurn"]
 
@@ -152,7 +147,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
         require_known(options, ContextOptions)
         self._within("turn.context")
         await self._journal.settle(self._script.begin(self._said))
-        chosen = strategy_for(options.get("settings"), options.get("strategy"))
+        chosen = strategy_for(options.get("strategy"), options.get("settings"))
         read = self._rendering({**options, "strategy": chosen})
         view, note = await to_thread(read), ""
         if view.due is not None and isinstance(chosen, LlmSummary):

@@ -16,8 +16,9 @@ from eventstore import EventStore
 from eventstore.sql.streams import get_stream
 from projections import queries
 from projections.engine import folding
+from projections.engine.folding import Range
 from projections.engine.generations import Generation
-from projections.models.branches import BranchRow, Range, inactive_ranges
+from projections.models.branches import BranchRow, inactive_ranges
 from projections.models.timeline import TIMELINE
 from projections.models.timeline_items import TABLE
 from projections.reading import read_current

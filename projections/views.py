@@ -19,10 +19,10 @@ from eventstore.owners import Owned
 from projections import queries
 from projections.across import ViewsAcross
 from projections.context import CONTEXT, ContextView
-from projections.context.compression.strategy import Strategy, strategy_of
+from projections.context.compression.strategy import Strategy
 from projections.context.formats.neutral import with_facts
 from projections.context.options import Asked, AskedContext
-from projections.context.settings import settings_of
+from projections.context.settings import settings_of, strategy_for
 from projections.context.state import tool_policy
 from projections.context.window import budget_of
 from projections.context_reading import ContextReading, sent
@@ -171,7 +171,7 @@ class Views(ViewsAcross):
 
         Raises:
             ConversationNotFound: No conversation has this id or key.
-            TypeError: An option is unknown.
+            TypeError: An option is unknown, or has the wrong type.
             ValueError: The conversation has not reached the version ``at``, or the mode, run or
                 format is unknown.
             BudgetInfeasible: The mandatory messages exceed a limit.
@@ -185,10 +185,7 @@ class Views(ViewsAcross):
         asked = Asked(**given)
         settings = settings_of(asked.settings)
         budget = budget_of(settings, asked)
-        if asked.strategy is None:
-            chosen = strategy_of(settings.strategy, **settings.strategy_options)
-        else:
-            chosen = strategy_of(asked.strategy)
+        chosen = strategy_for(asked.strategy, settings)
         reading = ContextReading(
             store=self.store,
             memory=self._memory,

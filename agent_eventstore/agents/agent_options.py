@@ -15,8 +15,8 @@ from agent_eventstore.participants import Participant
 from eventstore.events import JsonObject
 from eventstore.options import require_known
 from projections.context import ContextSettings
-from projections.context.compression import Strategy, strategy_of
-from projections.context.settings import settings_of
+from projections.context.compression import Strategy
+from projections.context.settings import settings_of, strategy_for
 from projections.tokens import tokenizer_for
 
 __all__ = ["MODEL_NAME", "AgentOptions", "ChatOptions", "agent_for", "agent_of", "config_of"]
@@ -133,10 +133,7 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
         interrupt=options.get("interrupt", lambda turn, calls: False),
     )
     agent.rendering()  # rejects options that contradict the settings
-    if agent.strategy is None:
-        strategy_of(agent.settings.strategy, **agent.settings.strategy_options)
-    else:
-        strategy_of(agent.strategy)
+    strategy_for(agent.strategy, agent.settings)  # rejects a strategy that does not exist
     return agent
 
 

@@ -9,7 +9,7 @@ without breakpoints, and requests with the same ``prompt_cache_key`` go to the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -52,7 +52,7 @@ def _with_breakpoints(view: ContextView, write: Callable[[Plan], Wire]) -> Conte
         frozen = tuple(each for each in history.groups if each.group.key <= history.step)
         ends.add(_shared(view.messages, write(replace(history, groups=frozen)).messages))
     parameters: _Json = {}
-    if view.tools and all("input_schema" in each or "type" in each for each in view.tools):
+    if view.tools and all(map(_is_declaration, view.tools)):
         *others, last = view.tools
         parameters["tools"] = [*others, {**last, **_MARK}]
     if view.system:
@@ -63,6 +63,11 @@ def _with_breakpoints(view: ContextView, write: Callable[[Plan], Wire]) -> Conte
         account=replace(view.account, breakpoints=True),
         parameters=parameters,
     )
+
+
+def _is_declaration(tool: Any) -> bool:
+    """Whether a tool is declared in Anthropic's format."""
+    return isinstance(tool, Mapping) and ("input_schema" in tool or "type" in tool)
 
 
 def _blocks(messages: Sequence[_Json]) -> list[tuple[str, _Json]]:

@@ -7,7 +7,7 @@ history that `projections.context.planning` chose.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from operator import is_not
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from projections.context import detail
 from projections.context.breakpoints import with_parameters
 from projections.context.compression.monitor import usage_of
-from projections.context.compression.strategy import Strategy, options_of, strategy_of
+from projections.context.compression.strategy import Strategy, options_of
 from projections.context.counting import ENCODING
 from projections.context.detail import shortened, without_result
 from projections.context.formats import Wire, writer_of
@@ -24,7 +24,7 @@ from projections.context.limits import chars_of, within
 from projections.context.live import as_it_is, dimmer
 from projections.context.output_paths import without_path
 from projections.context.past import groups_of, since_compaction
-from projections.context.plan_cache import PlanMemo
+from projections.context.plan_cache import PlanMemo, is_key
 from projections.context.planning import LookForLevels, Plan, Planned, plan
 from projections.context.plans import COMPACTED, ERROR, Budget, Group
 from projections.context.recall import recall_for
@@ -39,7 +39,7 @@ from projections.context.section_budgets import (
     uses,
     within_margin,
 )
-from projections.context.settings import DEFAULTS, ContextSettings
+from projections.context.settings import DEFAULTS, ContextSettings, strategy_for
 from projections.context.source import RowSource
 from projections.context.system_part import Injection
 from projections.context.view import Account, ContextView, digest_rows, due_of
@@ -110,7 +110,7 @@ def build(
         ),
         model,
         tokenizer,
-        strategy or strategy_of(settings.strategy, **settings.strategy_options),
+        strategy_for(strategy, settings),
         settings,
         format,
         provider,
@@ -144,13 +144,11 @@ class _Builder:
     ) -> None:
         self._paths, self._pathless = paths, False  # whether a path was left out
         self._lit = dimmer(strategy, source)
-        remembers = isinstance(strategy, Hashable) and self._lit is as_it_is
-        self._memo = memo if remembers else None
+        self._memo = memo if is_key(strategy) and self._lit is as_it_is else None
         self._look_for_levels = look_for_levels
         self._source, self._budget = source, budget
-        self._model, self._tokenizer = model, tokenizer
-        self._strategy, self._settings = strategy, settings
-        self._format, self._provider = format, provider
+        self._model, self._format, self._provider = model, format, provider
+        self._tokenizer, self._strategy, self._settings = tokenizer, strategy, settings
         self._write, added = writer_of(format, provider, settings.system_notes)
         self._grouping = Grouping(
             tokenizer, format, provider, added.notes, added.note, tables=settings.tool_tables
@@ -162,10 +160,7 @@ class _Builder:
         self._recall = recall_for(strategy, source, self._recalled)
 
     def view(
-        self,
-        injections: Sequence[Injection],
-        tools: Collection[Any],
-        asked: int | None,
+        self, injections: Sequence[Injection], tools: Collection[Any], asked: int | None
     ) -> ContextView:
         head = self._source.head()
         front = self._grouping.front(head, injections)

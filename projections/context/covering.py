@@ -24,13 +24,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from projections.context.rows import CONTEXT_MESSAGES
-from projections.engine.folding import joined, within, without
+from projections.engine.folding import Range, joined, within, without
 from projections.engine.projection import Change, Patch, Put, State
 
 __all__ = ["cover", "initial", "keep_out", "placed", "reveal"]
-
-Range = tuple[int, int]
-"""A range of versions, both ends inclusive."""
 
 MOST_SUMMARIES = 64
 MOST_RANGES = 16

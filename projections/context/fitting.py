@@ -25,7 +25,7 @@ from projections.context.past import Past
 from projections.context.plans import Group, Plan, Planned
 from projections.context.prompts import DIGEST_HEADER
 from projections.context.recall import Recall
-from projections.context.rows import ContextRow
+from projections.context.rows import ContextRow, Key
 from projections.context.section_budgets import Room, held
 from projections.errors import BudgetInfeasible
 from projections.tokens import Tokenizer
@@ -36,7 +36,6 @@ HORIZON = 128
 """How many of the newest groups may lose detail; older ones are sent whole or dropped."""
 
 LookForLevels = Callable[[Iterable[ContextRow]], None]
-_Key = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +79,7 @@ class Fitting:
         return self.fixed + plan.tokens + older + digests
 
     def since(
-        self, front: Plan, covered: _Key, start: int, aim: Room, *, asked: bool = False
+        self, front: Plan, covered: Key, start: int, aim: Room, *, asked: bool = False
     ) -> Plan | None:
         """Return the plan of a minor step: an earlier plan unchanged, and newer groups reduced.
 
@@ -160,7 +159,7 @@ class Fitting:
             plan = Plan(planned, all_read=False, recalled=listed)
         return self._reaching(plan, start, aim, asked=asked)
 
-    def _whole_within(self, found: Mapping[_Key, Group], start: int, aim: Room) -> bool:
+    def _whole_within(self, found: Mapping[Key, Group], start: int, aim: Room) -> bool:
         """Whether everything from an index on fits whole; stops reading once it does not."""
         room = aim.limit - self.fixed
         size, index, more = sum(map(_tokens, found.values())), start + HORIZON, list[Group]()
@@ -177,7 +176,7 @@ class Fitting:
         The plan ends at the first group that does not fit, unless too little of the budget is used:
         then such groups are skipped. Groups that exceed their section's budget are always skipped.
         """
-        past, dropped = self.past, set[_Key]()
+        past, dropped = self.past, set[Key]()
         found = {each.group.key: each for each in plan.groups}
         used = held(plan, self.tokenizer) if aim.sections else Counter[str]()
         size, index = self.size(plan), start + HORIZON
@@ -232,7 +231,7 @@ class Fitting:
     def _reduced(
         self,
         groups: Sequence[Group],
-        scores: Mapping[_Key, float],
+        scores: Mapping[Key, float],
         aim: Room,
         fixed: int,
         known: Collection[str] = (),
@@ -244,9 +243,10 @@ class Fitting:
         ]
         said = [item.text for item in items if item.kind == "user"]
         reductions = self.strategy.reductions(items, said[-1] if said else "")
-        if not aim.strict and any(item.kind == "summary" for item in items):
+        if not aim.strict:
             # A target that cannot be reached is no reason to lose the summaries of older messages.
-            reductions = (each for each in reductions if items[each.item].kind != "summary")
+            summaries = {n for n, item in enumerate(items) if item.kind == "summary"}
+            reductions = (each for each in reductions if each.item not in summaries)
         # A group that no limit lets through may still have its facts in the digest.
         left_out = (
             Reduction(n, "facts", why=group.why) for n, group in enumerate(groups) if group.left_out

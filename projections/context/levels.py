@@ -32,7 +32,7 @@ from eventstore.sql.types import Digest, Id
 from projections.context.compression.facts import Fact, FactKind, lasting_facts
 from projections.context.compression.shortening import Preview, is_short, shorten
 from projections.context.counting import ENCODING
-from projections.context.limits import chars_of
+from projections.context.limits import content_chars
 from projections.context.rows import ContextRow
 from projections.engine import setup
 from projections.tokens import Count, Tokenizer, count_message, counts, tokenizer_for
@@ -51,7 +51,7 @@ TABLE = Table(
     sqlite_with_rowid=False,
 )
 
-_VERSION = b"3"
+_VERSION = b"4"
 """Raised when shortening or facts change, so that old entries are no longer found."""
 
 _MOST_AT_ONCE = 500  # digests in one query
@@ -281,7 +281,7 @@ def _shorter(row: ContextRow) -> dict[str, Any] | None:
         shorter = row.table.message
     else:
         shorter = shorten(message, _preview(row))
-    if shorter is None or chars_of(shorter) > chars_of(message):
+    if shorter is None or content_chars(shorter) > content_chars(message):
         return None
     return shorter
 

@@ -15,10 +15,11 @@ from itertools import chain
 from math import inf
 from typing import Any
 
+from eventstore.events.codec import dumps_json
 from projections.context.plans import Budget, Group
 from projections.errors import BudgetInfeasible
 
-__all__ = ["Window", "chars_of", "within"]
+__all__ = ["Window", "chars_of", "content_chars", "within"]
 
 Shorten = Callable[[Group], Group | None]
 """Returns a group in its shorter form, or None if it has none."""
@@ -244,10 +245,18 @@ class _Walk:
 
 
 def chars_of(message: dict[str, Any]) -> int:
-    """Return the characters of a message, as ``max_chars`` counts them: its content and calls."""
-    content, calls = message.get("content"), message.get("tool_calls") or ()
-    said = len(content) if isinstance(content, str) else len(str(content or ""))
-    return said + sum(len(str(call)) + _ID for call in calls)
+    """Return the characters of a message, as ``max_chars`` counts them: its content and calls.
+
+    Content other than a text, and calls, count as JSON.
+    """
+    calls = message.get("tool_calls") or ()
+    return content_chars(message) + sum(len(dumps_json(call)) + _ID for call in calls)
+
+
+def content_chars(message: dict[str, Any]) -> int:
+    """Return the characters of a message's content."""
+    content = message.get("content") or ""
+    return len(content if isinstance(content, str) else dumps_json(content))
 
 
 def _limits(budget: Budget) -> list[_Limit]:

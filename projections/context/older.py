@@ -18,6 +18,7 @@ from functools import lru_cache
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
+from eventstore.sql.read import END
 from projections.context.compression.facts import texts_of
 from projections.context.compression.lasting import MOST_READ, Lasting, lasting_of
 from projections.context.compression.reduction import header_tokens
@@ -34,7 +35,6 @@ LookForLasting = Callable[[int, int], Sequence[ContextRow]]
 _SHARE = 8  # percent
 _BLOCK = 64
 _LINE_END = 1
-_NEVER = 1 << 62  # a version
 _DIGIT, _LETTER = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]")
 _Line = tuple[ContextRow, str]
 _Left = tuple[ContextRow, Lasting]
@@ -100,7 +100,7 @@ class Teller:
                 return room
         return tokens if tokens > self._header else 0
 
-    def told(self, before: int, reserved: int, until: int = _NEVER) -> Older | None:
+    def told(self, before: int, reserved: int, until: int = END) -> Older | None:
         """Return the lines about rows before a version that fit into the reserved tokens.
 
         With ``until``, only rows before that version too.
@@ -145,7 +145,7 @@ def _fitting(
     return fitting
 
 
-def _rules(left: Sequence[_Left], until: int = _NEVER) -> Iterator[_Line]:
+def _rules(left: Sequence[_Left], until: int = END) -> Iterator[_Line]:
     seen: set[str] = set()
     for row, lasting in left:
         for rule in lasting.rules if row.version < until else ():
@@ -166,7 +166,7 @@ def _in_turns(left: Sequence[_Left]) -> list[_Left]:
     return [each for turn in zip_longest(*blocks.values()) for each in turn if each is not None]
 
 
-def _facts(left: Sequence[_Left], until: int = _NEVER) -> Iterator[_Line]:
+def _facts(left: Sequence[_Left], until: int = END) -> Iterator[_Line]:
     seen: set[str] = set()
     for row, lasting in left:
         new = [fact for fact in lasting.facts if fact not in seen]

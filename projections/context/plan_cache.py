@@ -15,15 +15,17 @@ from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from eventstore.processes import in_child
+from eventstore.sql.read import END
 from projections.engine.heads import Head
 
 if TYPE_CHECKING:
     from projections.context.plans import Step
 
-__all__ = ["Folded", "KeptPlan", "PlanMemo", "Recent", "touch"]
+__all__ = ["Folded", "KeptPlan", "PlanMemo", "Recent", "is_key", "touch"]
 
 _MOST = 64  # values
 _MOST_TOUCHED = 32
+_PLANNED = 1 << 11  # bytes that a group of a cached plan is assumed to take, with its row's levels
 
 V = TypeVar("V")
 
@@ -42,8 +44,8 @@ class KeptPlan:
 
     @property
     def weight(self) -> int:
-        """The memory that the step takes, in groups."""
-        return 1 + len(self.step.before.groups)
+        """The memory that the step takes, in bytes."""
+        return _PLANNED * (1 + len(self.step.before.groups))
 
 
 class Recent(Generic[V]):
@@ -77,11 +79,18 @@ class Recent(Generic[V]):
             return found
 
     def put(self, key: Hashable, value: V) -> None:
-        """Cache a value, and discard the least recently used ones beyond the total weight."""
+        """Cache a value, and discard the least recently used ones beyond the total weight.
+
+        A value that exceeds it alone is not cached, and discards only the key's previous value.
+        """
+        weight = self._weigh(value)
         with self._lock:
             before = self._values.pop(key, None)
+            self._weight -= 0 if before is None else self._weigh(before)
+            if weight > self.most:
+                return
             self._values[key] = value
-            self._weight += self._weigh(value) - (0 if before is None else self._weigh(before))
+            self._weight += weight
             while self._weight > self.most:
                 self._weight -= self._weigh(self._values.popitem(last=False)[1])
 
@@ -109,7 +118,16 @@ class Folded:
 
     def oldest_since(self, version: int) -> int:
         """Return the version of the oldest row that was changed by events after a version."""
-        return min((oldest for at, oldest in self.touched if at > version), default=1 << 62)
+        return min((oldest for at, oldest in self.touched if at > version), default=END)
+
+
+def is_key(value: object) -> bool:
+    """Whether a value can be part of a key; a product's strategy may hold a list or a dict."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 class PlanMemo:

@@ -28,12 +28,12 @@ from projections.context.past import Past, whole
 from projections.context.plan_cache import PlanMemo
 from projections.context.plans import Budget, Group, Plan, Planned, Step
 from projections.context.recall import Recall
+from projections.context.rows import Key
 from projections.context.section_budgets import Room, held, over
 from projections.tokens import Tokenizer
 
 __all__ = ["HORIZON", "LookForLevels", "Plan", "Planned", "plan"]
 
-_Key = tuple[int, int]
 _STEPPED = frozenset({"user", "assistant", "tools", "digest"})
 
 # Most requests read all groups of a plan, and these getters are the fastest.
@@ -190,11 +190,11 @@ class _Stepping:
                 return None
         return place
 
-    def _lasts(self, plan: Plan, covered: _Key) -> bool:
+    def _lasts(self, plan: Plan, covered: Key) -> bool:
         """Whether a step stays the same when groups follow, so that it may be cached."""
         return self._fit.size(plan) <= self._limit and not self._looks_beyond(covered)
 
-    def _looks_beyond(self, covered: _Key) -> bool:
+    def _looks_beyond(self, covered: Key) -> bool:
         """Whether a step included a mandatory message that it would omit once groups follow."""
         near = self._past.groups[:HORIZON]
         return covered == near[0].key and any(

@@ -16,7 +16,7 @@ from operator import attrgetter
 from projections.context.compression.items import Item, Level, section_of
 from projections.context.compression.monitor import Thresholds
 from projections.context.older import Older
-from projections.context.rows import ContextRow
+from projections.context.rows import ContextRow, Key
 
 __all__ = [
     "AT_THE_STEP",
@@ -39,7 +39,6 @@ AT_THE_STEP = "latest user message at the last step"
 """The label of a message that was the latest user message at the last step."""
 
 _tokens, _key = attrgetter("tokens"), attrgetter("group.key")
-_Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class Plan:
         default_factory=dict, init=False, compare=False, repr=False
     )
 
-    def going_on(self, groups: tuple[Planned, ...], step: _Key) -> Plan:
+    def going_on(self, groups: tuple[Planned, ...], step: Key) -> Plan:
         """Return the plan with the groups of a step and those since, which are whole.
 
         The digests are the same, so their cached rows are kept.
@@ -144,11 +143,11 @@ class Plan:
         return tokens
 
     @cached_property
-    def marked(self) -> tuple[_Key, ...]:
+    def marked(self) -> tuple[Key, ...]:
         """The keys of the mandatory groups."""
         return tuple(each.group.key for each in self.groups if each.group.label)
 
-    def at(self, keys: Iterable[_Key]) -> Iterator[Planned]:
+    def at(self, keys: Iterable[Key]) -> Iterator[Planned]:
         """Yield the groups with these keys, as far as the plan has them."""
         for key in keys:
             place = bisect_left(self.groups, key, key=_key)

@@ -13,13 +13,12 @@ from projections.context.compression.search import Embedding
 from projections.context.compression.strategy import Strategy
 from projections.context.past import groups_of
 from projections.context.plans import Group
-from projections.context.rows import ContextRow
+from projections.context.rows import ContextRow, Key
 from projections.context.search_tables import item_to_search
 from projections.context.source import RowSource
 
 __all__ = ["HITS", "Recall", "embedding_of", "recall_for", "retrieves"]
 
-Key = tuple[int, int]
 
 HITS = 64
 """The most hits, including the message that is to be answered."""

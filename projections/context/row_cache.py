@@ -20,9 +20,10 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Engine, Pool
 
+from eventstore.processes import in_child
 from eventstore.sql.backend import AnyConnection
 from eventstore.sql.read import chain_at
-from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent
+from projections.context.plan_cache import Folded, PlanMemo, Recent
 from projections.context.rows import ContextRow
 from projections.context.source import RENDERED_FIRST, ContextHead, SqlRowSource, head_of, pending
 from projections.context.state import Active
@@ -35,9 +36,9 @@ _MOST_NEW = 256  # rows; if more are new, all rows are read again
 _FEW = 16  # rows with rules or identifiers, read at once to update cached ones
 _LEAST_KEPT = 256  # rows of a conversation to keep, regardless of `_MOST_TOKENS`
 _MOST_TOKENS = 400_000  # of one conversation's rows: as much as the largest windows hold
-_PLANNED = 1 << 11  # bytes that a group of a cached plan is assumed to take
 _CONVERSATION = 1 << 12  # bytes that a conversation takes in addition to its rows
-_SEEN = 1 << 15  # bytes that a conversation's head is assumed to take
+_SEEN = 1 << 13  # bytes that a conversation's head takes in addition to the entries of its state
+_ENTRY = 1 << 8  # bytes that an entry of the state is assumed to take, such as an open call
 _UNSAVED = 1 << 11  # bytes that an unsaved row takes in addition to its texts
 
 
@@ -189,6 +190,8 @@ class _Seen:
 class Memory:
     """The process's cache of conversations from one request to the next.
 
+    Heads, rows and plans share one limit: what was not used for longest is discarded.
+
     If the event at the head of the last request no longer exists, or is a different one, because
     the database has gone back to an older state, the conversation's cached rows and plans are not
     used again.
@@ -200,22 +203,28 @@ class Memory:
     has_levels = False
 
     def __init__(self, most: int) -> None:
-        """Cache rows of about ``most`` bytes, and their plans; 0 caches nothing."""
+        """Cache about ``most`` bytes; 0 caches nothing."""
         if most < 0:
             raise ValueError(f"memory_bytes is {most}: give bytes, or 0 for none")
-        self._plans: Recent[KeptPlan] = Recent(most // _PLANNED, lambda kept: kept.weight)
-        self._rows: Recent[KeptRows] = Recent(most, lambda kept: kept.weight)
-        self._seen: Recent[_Seen] = Recent(most, lambda seen: seen.weight)
+        # Heads by their conversation, rows by its key in a generation, plans by that and their own.
+        self._kept: Recent[Any] = Recent(most, attrgetter("weight"))
+        self._unlock()
+        in_child(self._unlock)
+
+    def _unlock(self) -> None:
         self._lock = Lock()
 
     def head(self, stream: UUID) -> heads.Head | None:
         """Return a conversation's head at the last request, or None if it is not cached."""
-        seen = self._seen.get(stream)
+        seen = self._seen(stream)
         return None if seen is None else seen.head
+
+    def _seen(self, stream: UUID) -> _Seen | None:
+        return self._kept.get(stream)
 
     def active(self, stream: UUID, head: heads.Head | None) -> Active | None:
         """Return mode and tool policy of the last request, if only new rows were folded since."""
-        seen = self._seen.get(stream)
+        seen = self._seen(stream)
         if seen is None or head is None or head.unsaved is None:
             return None
         last = seen.head
@@ -243,15 +252,15 @@ class Memory:
         """
         if head is None:
             [head] = heads.read(connection, [generation], stream).values()
-        seen = self._seen.get(stream)
+        seen = self._seen(stream)
         log = seen.log if seen and _still_there(connection, stream, seen.head, head) else object()
         with self._lock:
-            newest = self._seen.get(stream)
+            newest = self._seen(stream)
             # Another thread's request may have seen a later version.
             if newest is None or newest.log is not log or newest.head.version <= head.version:
-                self._seen.put(stream, _Seen(head, log, active, _SEEN + _held(head)))
+                self._kept.put(stream, _Seen(head, log, active, _SEEN + _held(head)))
         owner, folded = (stream, generation.number, log), Folded.of(head)
-        return RecentRows(rows, self._rows, owner, folded), PlanMemo(self._plans, owner, folded)
+        return RecentRows(rows, self._kept, owner, folded), PlanMemo(self._kept, owner, folded)
 
 
 _SHARED: WeakKeyDictionary[Pool, dict[int, Memory]] = WeakKeyDictionary()
@@ -338,9 +347,10 @@ def _as_many_as_fit(rows: Sequence[ContextRow], most: int) -> tuple[int, int]:
 
 
 def _held(head: heads.Head) -> int:
-    """Return about how many bytes of memory a head's unsaved rows take."""
+    """Return about how many bytes of memory a head's state and its unsaved rows take."""
     rows = () if head.unsaved is None else head.unsaved.rows.values()
-    return sum(_UNSAVED + 2 * _letters(row.get("message")) for row in rows)
+    entries = sum(len(each) for each in head.state.values() if isinstance(each, dict | list))
+    return _ENTRY * entries + sum(_UNSAVED + 2 * _letters(row.get("message")) for row in rows)
 
 
 def _letters(value: Any) -> int:

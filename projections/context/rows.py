@@ -32,12 +32,16 @@ __all__ = [
     "CONTEXT_MESSAGES",
     "ENCODING",
     "ContextRow",
+    "Key",
     "Kind",
     "StoredRow",
     "counted",
     "unsaved_rows",
 ]
 
+
+Key = tuple[int, int]
+"""The place of a row or of a group in a conversation: version and part."""
 
 Kind = Literal["user", "assistant", "tool", "summary", "error", "system", "notebook", "aside"]
 

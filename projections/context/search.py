@@ -21,6 +21,7 @@ from uuid import UUID
 from sqlalchemy import Connection, bindparam, text
 
 from eventstore.events.codec import dumps
+from eventstore.sql.read import END
 from eventstore.sql.types import Id
 from projections.context import search_index, search_tables
 from projections.context.compression.search import (
@@ -33,6 +34,7 @@ from projections.context.compression.search import (
     wanted,
     weight,
 )
+from projections.context.rows import Key
 from projections.context.search_tables import fingerprint, indexed_terms, pgvector_type
 from projections.context.source import SqlRowSource
 from projections.engine.generations import Generation
@@ -47,9 +49,7 @@ __all__ = [
 ]
 
 
-Key = tuple[int, int]
-
-_END: Key = ((1 << 62), 0)
+_END: Key = (END, 0)
 _SIZES = text(
     "SELECT count(*), sum(length) FROM search_rows r WHERE r.conversation_id = :cid "
     "AND r.piece = 0 AND (r.version, r.part) <= (:version, :part)"

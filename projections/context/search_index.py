@@ -3,6 +3,7 @@
 The first use indexes all rows; later uses read only new rows and those that may have changed:
 groups that waited for a result, and failures that a retry may have superseded. After a retraction
 or a summary, which may affect any row, every group is compared, and those that differ are written.
+All of these go through the rows from the newest to the oldest, in pieces.
 Texts are split into terms in read transactions. Write transactions hold the lock on the
 projection's head, so that only one writer works on a conversation, and check that the rows have not
 changed.
@@ -14,7 +15,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import takewhile
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.events import BranchSwitch, Erasure, Retraction, Summary
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.types import Id
+from projections.context.rows import ContextRow, Key
 from projections.context.search_tables import (
     VERSION,
     Document,
@@ -38,7 +40,6 @@ from projections.engine.generations import Generation
 
 __all__ = ["IndexCatchUp", "is_current"]
 
-Key = tuple[int, int]
 _Held = dict[Key, tuple[bytes, bool]]
 _PAGE = 500
 _LARGEST_PIECE = 500_000  # characters of texts to index in one transaction
@@ -54,13 +55,12 @@ _SET_HEAD = text(
     "ON CONFLICT (conversation_id) DO UPDATE "
     "SET source = excluded.source, version = excluded.version"
 ).bindparams(bindparam("cid", type_=Id))
-_UNSETTLED = text(
-    "SELECT version FROM search_rows WHERE conversation_id = :cid AND unsettled"
-).bindparams(bindparam("cid", type_=Id))
-_HELD = (
+# With 0 all rows; otherwise those that are new since a version, or may have changed.
+_HELD = text(
     "SELECT version, part, fingerprint, unsettled FROM search_rows "
-    "WHERE conversation_id = :cid AND piece = 0"
-)
+    "WHERE conversation_id = :cid AND piece = 0 AND (version > :after OR version IN "
+    "(SELECT version FROM search_rows WHERE conversation_id = :cid AND unsettled))"
+).bindparams(bindparam("cid", type_=Id))
 _DELETE = text(
     "DELETE FROM search_rows WHERE conversation_id = :cid AND version = :version AND part = :part"
 ).bindparams(bindparam("cid", type_=Id))
@@ -118,20 +118,26 @@ class IndexCatchUp:
             self._stood, self._before = stands, None
         source = SqlRowSource(connection, self._generation.tables["context_messages"], cid)
         head, own = stands.head, _source(self._generation)
-        self.done = stands.folded is None or head == (own, stands.folded)
-        if self.done:
+        folded = stands.folded
+        self.done = folded is None or head == (own, folded)
+        if folded is None or self.done:
             return
-        if head is None or head[0] != own or _reached(connection, cid, head[1]):
-            if self._before is None:
-                self._held = dict(_held(connection, cid, None))
-            self._take(connection, documents(source.newest(_PAGE, self._before)), _PAGE)
-            return
-        self._held, found = {}, documents(source.since(head[1]))
-        unsettled = connection.execute(_UNSETTLED, {"cid": cid}).scalars()
-        for versions in _pages(sorted(set(unsettled))):
-            self._held |= _held(connection, cid, versions)
-            found = chain(found, documents(source.rows_at(versions)))
-        self._take(connection, found, None)
+        anew = head is None or head[0] != own or _reached(connection, cid, head[1])
+        after = 0 if head is None or anew else head[1]
+        if self._before is None:
+            self._held = dict(_held(connection, cid, after))
+        page = min(2 * max(folded - after, 1), _PAGE)
+        self._take(connection, documents(self._rows(source, after, page)))
+
+    def _rows(self, source: SqlRowSource, after: int, page: int) -> Iterator[ContextRow]:
+        """Yield the rows after a version, then older unsettled ones; only those not yet taken."""
+        before = self._before
+        if before is None or before[0] > after:
+            yield from takewhile(lambda row: row.version > after, source.newest(page, before))
+        versions = sorted({version for version, _ in self._held if version <= after})
+        while versions:
+            some, versions = versions[-_PAGE:], versions[:-_PAGE]
+            yield from (row for row in source.rows_at(some) if before is None or row.key < before)
 
     def save(self, connection: Connection) -> None:
         """Write the piece that was found, in the caller's write transaction.
@@ -164,8 +170,11 @@ class IndexCatchUp:
         folded = _folded(connection, self._generation, cid)
         return _Standing(folded, None if head is None else (head[0], head[1]), erasures)
 
-    def _take(self, connection: Connection, found: Iterator[Document], most: int | None) -> None:
-        """Compute the changes for new or changed documents, and for indexed ones that are gone."""
+    def _take(self, connection: Connection, found: Iterator[Document]) -> None:
+        """Compute the changes for new or changed documents, and for indexed ones that are gone.
+
+        Stops after a piece, and goes on behind it when called again.
+        """
         self._gone, self._new, size = [], [], 0
         cid, dialect = self._conversation_id, connection.dialect.name
         for document in found:
@@ -175,7 +184,7 @@ class IndexCatchUp:
                 self._gone.append(document.key)
                 self._new += _rows(dialect, cid, document, mark)
                 size += len(document.text)
-            if most is not None and (len(self._new) >= most or size >= _LARGEST_PIECE):
+            if len(self._new) >= _PAGE or size >= _LARGEST_PIECE:
                 self._before, self._last = document.key, False
                 return
         self._gone += self._held
@@ -187,11 +196,11 @@ def _source(generation: Generation) -> str:
 
 
 def _folded(connection: Connection, generation: Generation, conversation_id: UUID) -> int | None:
-    heads = metadata_for(connection.dialect.name).tables["projection_heads"]
-    query = select(heads.c.version).where(
-        heads.c.conversation_id == conversation_id,
-        heads.c.projection == generation.projection.name,
-        heads.c.generation == generation.number,
+    table = metadata_for(connection.dialect.name).tables["projection_heads"]
+    query = select(table.c.version).where(
+        table.c.conversation_id == conversation_id,
+        table.c.projection == generation.projection.name,
+        table.c.generation == generation.number,
     )
     return connection.execute(query).scalar()
 
@@ -208,17 +217,9 @@ def _reached(connection: Connection, conversation_id: UUID, after: int) -> bool:
 
 
 def _held(
-    connection: Connection, conversation_id: UUID, versions: Iterable[int] | None
-) -> Iterator[tuple[tuple[int, int], tuple[bytes, bool]]]:
-    if versions is None:
-        query = text(_HELD)
-    elif not (listed := list(versions)):
-        return
-    else:
-        query = text(f"{_HELD} AND version IN :versions").bindparams(
-            bindparam("versions", listed, expanding=True)
-        )
-    rows = connection.execute(query.bindparams(bindparam("cid", conversation_id, type_=Id)))
+    connection: Connection, conversation_id: UUID, after: int
+) -> Iterator[tuple[Key, tuple[bytes, bool]]]:
+    rows = connection.execute(_HELD, {"cid": conversation_id, "after": after})
     for version, part, mark, unsettled in rows:
         yield (version, part), (bytes(mark), bool(unsettled))
 
@@ -272,8 +273,3 @@ def _delete(connection: Connection, conversation_id: UUID, keys: Iterable[tuple[
     rows = [{"cid": conversation_id, "version": version, "part": part} for version, part in keys]
     if rows:
         connection.execute(_DELETE, rows)
-
-
-def _pages(versions: list[int]) -> Iterator[list[int]]:
-    for start in range(0, len(versions), _PAGE):
-        yield versions[start : start + _PAGE]

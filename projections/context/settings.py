@@ -22,13 +22,14 @@ from pydantic import (
 
 from eventstore.options import meant
 from projections.context.compression.monitor import Thresholds
+from projections.context.compression.strategy import Strategy, strategy_of
 from projections.context.edits import KINDS
 from projections.context.prompt_texts import PromptTexts
 from projections.context.section_budgets import require_known
 from projections.errors import InvalidSettings
 from projections.tokens import tokenizer_for
 
-__all__ = ["DEFAULTS", "ContextSettings", "settings_of"]
+__all__ = ["DEFAULTS", "ContextSettings", "settings_of", "strategy_for"]
 
 
 _MOST_RESERVED = 16_384  # tokens of a model's window, unless the caller sets a number
@@ -315,3 +316,19 @@ def settings_of(given: ContextSettings | None) -> ContextSettings:
         return given or DEFAULTS
     told = "use ContextSettings.from_mapping for a mapping"
     raise TypeError(f"settings must be ContextSettings, not {type(given).__name__}: {told}")
+
+
+def strategy_for(strategy: Strategy | str | None, settings: ContextSettings | None) -> Strategy:
+    """Return the strategy of a request: the one that is given, or else that of the settings.
+
+    The options in the settings belong to the strategy that the settings name.
+
+    Raises:
+        UnknownStrategy: No strategy has this name.
+        InvalidSettings: The strategy does not take the options in the settings.
+        TypeError: The object is not a strategy, or the settings are not `ContextSettings`.
+    """
+    chosen = settings_of(settings)
+    if strategy is None or strategy == chosen.strategy:
+        return strategy_of(chosen.strategy, **chosen.strategy_options)
+    return strategy_of(strategy)

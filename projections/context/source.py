@@ -135,7 +135,6 @@ class _Queries:
 
     newest: str
     older: str
-    since: str
     shown_since: str
     at: str
     lasting: str
@@ -195,7 +194,6 @@ def _queries_of(table: Table, excluded: bool, backend: Backend) -> _Queries:
     return _Queries(
         newest=select(f"{window} {backwards}"),
         older=select(f"{window} AND (version, part) < (:version, :part) {backwards}"),
-        since=select(f"{some} > :version {down}"),
         shown_since=select(f"{shown} AND version > :version {down} LIMIT :page"),
         at=select(f"{some} = ANY(:versions) {down}"),
         lasting=select(f"{lasting} ORDER BY lasting DESC LIMIT :page"),
@@ -313,10 +311,6 @@ class SqlRowSource:
             return new[:limit]
         rest = limit - len(new)
         return new + self._rows(self._queries.shown_since, 0, version=version, page=rest)
-
-    def since(self, version: int) -> list[ContextRow]:
-        """Return the visible rows after a version, in descending order."""
-        return self._rows(self._queries.since, version=version)
 
     def rows_at(self, versions: Sequence[int]) -> list[ContextRow]:
         """Return the visible rows at these versions, in descending order."""

@@ -35,7 +35,7 @@ from eventstore.events.values import Mode, is_mode
 from eventstore.ids import call_id
 from eventstore.sql.backend import AnyConnection, Statement, text_out
 from eventstore.sql.types import json_out
-from projections.engine.folding import mode_marks, within
+from projections.engine.folding import Range, mode_marks, within
 from projections.engine.generations import Generation
 from projections.engine.projection import Change, Column, Put, ReadTable, State
 
@@ -61,9 +61,6 @@ __all__ = [
 
 AskedMode = Mode | None
 """The mode that a request asks for: ``active`` for the conversation's own, None for no mode."""
-
-Range = tuple[int, int]
-"""A range of versions, both ends inclusive."""
 
 MOST_CALLS = 256
 MOST_ENTRIES = 64

@@ -59,7 +59,15 @@ class Allowed:
 
 
 def budget_of(settings: ContextSettings, asked: Asked) -> Allowed:
-    """Return the budget of a request; see `ContextSettings.budget` for errors."""
+    """Return the budget of a request, and check its other numbers.
+
+    Raises:
+        TypeError: A number is not an integer.
+        ValueError: A number is out of range; see `ContextSettings.budget`.
+    """
+    for name, limit in (("max_messages", asked.max_messages), ("at", asked.at)):
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
+            raise TypeError(f"{name} must be an integer, not {limit!r}")
     most = settings.max_tokens if asked.max_tokens is None else asked.max_tokens
     window = window_of(asked.model, asked.provider) if most == "model" else None
     tokens = settings.budget(asked.max_tokens, asked.reserve_for_response, window=window)

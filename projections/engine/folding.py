@@ -43,6 +43,7 @@ __all__ = [
     "SEALS",
     "Draft",
     "Handler",
+    "Range",
     "Row",
     "answer_text",
     "before",
@@ -67,6 +68,9 @@ __all__ = [
     "within",
     "without",
 ]
+
+Range = tuple[int, int]
+"""A range of versions, both ends inclusive."""
 
 OPEN_LIMIT = 256  # entries; open calls, turns, runs ... of one kind that a state remembers
 CLOSED_LIMIT = 64  # entries; ended calls that a state remembers, to recognize duplicates

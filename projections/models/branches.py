@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from eventstore.events import BranchSwitch
 from projections.engine import folding
-from projections.engine.folding import Draft, Row
+from projections.engine.folding import Draft, Range, Row
 from projections.engine.projection import ReadTable
 
 __all__ = [
@@ -21,13 +21,9 @@ __all__ = [
     "Alternative",
     "BranchPoint",
     "BranchRow",
-    "Range",
     "inactive_ranges",
     "points_of",
 ]
-
-Range = tuple[int, int]
-"""Versions from the first to the second, both inclusive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import pytest
 from agent_eventstore import AgentSession, EventStore, FunctionTool, MemoryNotebook, Views, Widget
 from eventstore.events import Notebook, ToolResult, UserMessage
 from eventstore.events.content import without_live_screen
+from projections.context.compression import LlmSummary, Strategy
 from tests.agents.scripted import Scripted, Wanted, read, reply
 
 REPLACE = "memory_notebook_replace"
@@ -89,9 +90,12 @@ def test_only_the_last_result_of_a_reply_has_the_screen(store: EventStore) -> No
     assert [("set_hour", {"hour": 3})] == clock.executed
 
 
-@pytest.mark.parametrize(("strategy", "live"), [("live_summary", 1), ("key_messages", 3)])
+@pytest.mark.parametrize(
+    ("strategy", "live"),
+    [("live_summary", 1), (LlmSummary(base="live_summary"), 1), ("key_messages", 3)],
+)
 def test_the_newest_is_live_and_others_are_summaries(
-    store: EventStore, strategy: str, live: int
+    store: EventStore, strategy: Strategy | str, live: int
 ) -> None:
     """With the strategy of document 004; others lose detail once there is no room."""
     clock = Clock()

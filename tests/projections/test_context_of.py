@@ -179,6 +179,23 @@ class TestItComesBack:
         sent, version = send(store, views, cid, max_tokens=250, strategy=strategy)
         assert_given_back(views, cid, sent, version, strategy=strategy)
 
+    def test_with_the_strategy_of_the_settings_by_its_name(
+        self, store: EventStore, views: Views
+    ) -> None:
+        """The settings' options applied only if nobody repeated the name."""
+        cid = converse(store, 12)
+        options = {"recent": 1, "rounds": 1}
+        settings = ContextSettings(strategy_options=options)
+        sent, version = send(
+            store, views, cid, max_tokens=250, settings=settings, strategy="key_messages"
+        )
+        assert (
+            sent.prompt
+            == views.context(cid, max_tokens=250, settings=settings, at=version - 1).prompt
+        )
+        assert options == sent.policy["settings"]["strategy_options"]
+        assert_given_back(views, cid, sent, version)
+
     def test_with_a_summary_that_a_model_wrote(self, store: EventStore, views: Views) -> None:
         """It is an event like others; nobody is asked again."""
         cid = converse(store, 30)

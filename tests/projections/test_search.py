@@ -225,6 +225,20 @@ def test_an_index_is_written_in_pieces(
     monkeypatch.setattr(search_index, "_PAGE", 3)
     monkeypatch.setattr(search_index.IndexCatchUp, "save", save)
     bring_up(store, cid)
+    assert 7 <= len(pieces) <= 8
+    assert indexed(store, cid) == anew(store, cid)
+    # What is new since is written in pieces too, and so is what waited for a result.
+    bring_up(store, cid)
+    del pieces[:]
+    call = e.ToolCallRequest(name="find", arguments_text="{}")
+    at = store.get(cid).version
+    store.append(cid, [e.AssistantMessage(tool_calls=(call,)) for _ in range(9)])
+    bring_up(store, cid)
+    assert 3 <= len(pieces) <= 4
+    results = (e.ToolResult(call_id=f"{at + n}.0", content=f"ready {n}") for n in range(1, 10))
+    store.append(cid, [*results, *map(e.UserMessage.text, small_talk(10))])
+    del pieces[:]
+    bring_up(store, cid)
     monkeypatch.undo()
     assert 7 <= len(pieces) <= 8
     assert indexed(store, cid) == anew(store, cid)

@@ -11,7 +11,14 @@ from sqlalchemy import inspect
 from eventstore import EventStore
 from projections import Views
 from projections.context import CONTEXT, ContextSettings, search_tables
-from projections.context.compression import Embedding, Hybrid, Retrieval, VectorSearch
+from projections.context.compression import (
+    Embedding,
+    Hybrid,
+    LlmSummary,
+    Retrieval,
+    Strategy,
+    VectorSearch,
+)
 from projections.context.past import groups_of
 from projections.context.search import SearchableRows, SearchBehind, StoredVectors
 from projections.context.search_tables import item_to_search
@@ -128,11 +135,16 @@ def test_a_reader_that_may_not_write_says_so(store: EventStore, views: Views, ci
         assert {(1, 0)} == patient.search(QUESTION, 10).keys()
 
 
-def test_vectors_find_by_meaning(store: EventStore, views: Views, cid: UUID) -> None:
+@pytest.mark.parametrize("summarises", [False, True])
+def test_vectors_find_by_meaning(
+    store: EventStore, views: Views, cid: UUID, summarises: bool
+) -> None:
     """A text without a word of the question is found, and each text was embedded once."""
     embed = Counted()
     near = "bbbb gggg"
-    strategy = Hybrid(embedding=Embedding("letters", embed))
+    strategy: Strategy = Hybrid(embedding=Embedding("letters", embed))
+    if summarises:
+        strategy = LlmSummary(base=strategy)
     talk(store, cid, "Hi", "Hi", near, *["oo uu ii"] * 401, "gbgb ggbb")
     view = views.context(cid, max_tokens=300, strategy=strategy, settings=EACH)
     assert near in [message["content"] for message in view.messages]
@@ -185,7 +197,8 @@ def test_a_request_is_built_though_the_embedding_fails(
     settings = ContextSettings(steps=False)
     failing = Retrieval(embedding=Embedding("broken", broken))
     lesser = views.context(cid, max_tokens=400, settings=settings, strategy=Retrieval())
-    view = views.context(cid, max_tokens=400, settings=settings, strategy=failing)
     reason = "the embedding callable failed: OSError: no route to host"
-    assert (f"searched by words alone: {reason}",) == view.notes
-    assert lesser.digest == view.digest
+    for strategy in (failing, LlmSummary(base=failing)):
+        view = views.context(cid, max_tokens=400, settings=settings, strategy=strategy)
+        assert (f"searched by words alone: {reason}",) == view.notes
+        assert lesser.digest == view.digest

@@ -18,6 +18,8 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 __all__ = [
+    "LONGEST_FACT",
+    "SENTENCE_ENDS",
     "Fact",
     "FactKind",
     "calls_of",
@@ -35,6 +37,9 @@ FactKind = Literal["identifier", "name", "phrase", "term"]
 """``identifier``: an id, date, path, address; ``name``: a proper noun; ``phrase``: a short value
 of several words; ``term``: a word from a fixed vocabulary, such as a status."""
 
+LONGEST_FACT = 512
+"""The most characters of a fact: longer literals, such as encoded data, are no facts."""
+
 MOST_FACTS = 64
 """The most facts of one message: the first ones are kept."""
 
@@ -46,6 +51,9 @@ _LONGEST_TERM = 48
 _LONGEST_PHRASE = 64
 _LEAST_DIGITS = 5
 _LEAST_NUMBER = 10**_LEAST_DIGITS
+
+# The ends of sentences, at which shortened texts are cut.
+SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
 
 # ASCII only: in a script without spaces between words, an identifier ends at the first letter of
 # that script. The lookbehinds and length limits keep the time linear on very long runs. Lower-case
@@ -192,8 +200,11 @@ def facts_of_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[Fact, ...]
     for message in messages:
         here: dict[str, Fact] = {}
         for fact in chain.from_iterable(map(_facts_of_content, _texts(message))):
-            if fact.text not in found and (fact.text.isascii() or _is_whole(fact.text)):
-                here.setdefault(fact.text, fact)
+            text = fact.text
+            if text in found or len(text) > LONGEST_FACT:
+                continue
+            if text.isascii() or _is_whole(text):
+                here.setdefault(text, fact)
                 if len(here) >= MOST_FACTS:
                     break
         found.update(here)

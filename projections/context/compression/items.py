@@ -37,7 +37,7 @@ class Item:
         messages: The unchanged messages, in OpenAI's chat format.
         tokens: Tokens of ``messages``.
         shorter: The same messages in less detail; None if there is no shorter form.
-        shorter_tokens: Tokens of ``shorter``; equal to ``tokens`` if there is no shorter form.
+        shorter_tokens: Tokens of ``shorter``; always ``tokens`` if there is no shorter form.
         facts: The facts for its line in the digest, in the order of the messages.
         told: The text of that line instead of facts, if the product supplied one.
         label: The beginning of that line.
@@ -58,6 +58,13 @@ class Item:
     mandatory: str = ""
     relevance: float = 0.0
     worth: tuple[tuple[str, int], ...] | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Without a shorter form, it takes all of its tokens at the level ``shortened`` too."""
+        if self.shorter is None:
+            object.__setattr__(self, "shorter_tokens", self.tokens)
+        elif not self.shorter_tokens:
+            raise ValueError("an item with a shorter form needs its shorter_tokens")
 
     def note_worth(self, worth: tuple[tuple[str, int], ...]) -> None:
         """Cache the parts of its score except recency; comparisons ignore them."""

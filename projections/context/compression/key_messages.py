@@ -51,7 +51,7 @@ class KeyMessages:
 
     Attributes:
         recent: The number of newest groups that are kept by rule.
-        rounds: The number of last rounds that lose detail last.
+        rounds: The number of last rounds that lose detail last; 0 for none.
     """
 
     recent: int = 8

@@ -12,7 +12,12 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from projections.context.compression.facts import facts_of_text, names_identifier
+from projections.context.compression.facts import (
+    LONGEST_FACT,
+    SENTENCE_ENDS,
+    facts_of_text,
+    names_identifier,
+)
 
 __all__ = ["MOST_READ", "Lasting", "lasting_of", "leaves_anything"]
 
@@ -20,7 +25,6 @@ MOST_READ = 8_000  # characters; the rest of a message is not searched
 _LONGEST_RULE = 240
 _MOST_RULES = 4  # of one message
 _MOST_FACTS = 12
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
 _IDENTIFIES = re.compile("[0-9@/_]")  # Every identifier contains one of these.
 _OBLIGING = (
     "must",
@@ -61,8 +65,8 @@ def lasting_of(text: str) -> Lasting:
         if obliges:
             rules.append(said)
             continue
-        found = (fact for fact in facts_of_text(said) if fact.kind in ("identifier", "name"))
-        facts.update(dict.fromkeys(fact.text for fact in found))
+        found = (fact.text for fact in facts_of_text(said) if fact.kind in ("identifier", "name"))
+        facts.update(dict.fromkeys(text for text in found if len(text) <= LONGEST_FACT))
     if not (rules or facts):
         return _NOTHING
     return Lasting(tuple(rules[:_MOST_RULES]), tuple([*facts][:_MOST_FACTS]))
@@ -78,7 +82,7 @@ def _left(text: str) -> Iterator[tuple[str, bool]]:
     obliges = _may_oblige(text)
     if not (obliges or _IDENTIFIES.search(text)):
         return
-    for sentence in _SENTENCE.split(text[:MOST_READ]):
+    for sentence in SENTENCE_ENDS.split(text[:MOST_READ]):
         said = sentence.strip() if sentence else ""
         if not said:
             continue

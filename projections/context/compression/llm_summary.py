@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from projections.context.compression.facts import calls_of, texts_of
 from projections.context.compression.items import Item, Level, Message
@@ -85,13 +85,25 @@ class LlmSummary:
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        """Check that the number of tokens is whole and not negative."""
+        """Check that the number of tokens is whole and not negative, and the callable's type."""
         require_counts(least_tokens=self.least_tokens)
+        if not (self.summarize is None or callable(self.summarize)):
+            raise ValueError(f"summarize must be callable or None, not {self.summarize!r}")
 
     @property
     def retrieves(self) -> bool:
         """Whether the base strategy uses relevance."""
         return bool(getattr(strategy_of(self.base), "retrieves", False))
+
+    @property
+    def embedding(self) -> Any:
+        """The embedding with which the base strategy searches, if it has one."""
+        return getattr(strategy_of(self.base), "embedding", None)
+
+    @property
+    def live_only_newest(self) -> bool:
+        """Whether the base strategy sends only the newest input whole."""
+        return bool(getattr(strategy_of(self.base), "live_only_newest", False))
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
         """Return the base strategy's reductions."""

@@ -35,7 +35,7 @@ class Retrieval:
     """Lower detail by relevance to the intent; the last rounds lose detail last.
 
     Attributes:
-        rounds: The number of last rounds that lose detail last.
+        rounds: The number of last rounds that lose detail last; 0 for none.
         recent: The most groups that these rounds may have.
         embedding: With an embedding, searches by meaning too, not only by words.
     """
@@ -49,8 +49,10 @@ class Retrieval:
     retrieves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check that both numbers are whole and not negative."""
+        """Check that both numbers are whole and not negative, and the embedding's type."""
         require_counts(rounds=self.rounds, recent=self.recent)
+        if not isinstance(self.embedding, Embedding | None):
+            raise ValueError(f"embedding must be an Embedding or None, not {self.embedding!r}")
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
         """Return the reductions by ``Item.relevance``, which already reflects ``intent``."""

@@ -106,13 +106,15 @@ def is_decision(item: Item) -> bool:
 
 
 def last_rounds(items: Sequence[Item], rounds: int) -> int:
-    """Return the index at which the last rounds begin; 0 if there are fewer.
+    """Return the index at which the last rounds begin; 0 if there are fewer, the end if none.
 
     A round begins at a user message and ends before the next; items before the first user message
     are in no round.
     """
+    if not rounds:
+        return len(items)
     users = [index for index, item in enumerate(items) if item.kind == "user"]
-    return users[-rounds] if 0 < rounds <= len(users) else 0
+    return users[-rounds] if rounds <= len(users) else 0
 
 
 def _worth(item: Item) -> tuple[tuple[str, int], ...]:

@@ -270,9 +270,9 @@ def embedded(texts: Sequence[str], embed: Embed) -> list[array[float]]:
 
 def without_embedding(strategy: Any) -> Any:
     """Return a strategy that searches by words only; the same object if it has no embedding."""
-    if isinstance(getattr(strategy, "embedding", None), Embedding):
-        return replace(strategy, embedding=None)
     base = getattr(strategy, "base", None)
+    if base is None and isinstance(getattr(strategy, "embedding", None), Embedding):
+        return replace(strategy, embedding=None)
     lesser = base if base is None or isinstance(base, str) else without_embedding(base)
     return strategy if lesser is base else replace(strategy, base=lesser)
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from projections.context.compression.facts import facts_of_text, json_of
+from projections.context.compression.facts import SENTENCE_ENDS, facts_of_text, json_of
 from projections.context.compression.tables import dumped as _dumps
 from projections.context.compression.tables import tabled
 
@@ -31,8 +31,7 @@ _PREVIEW = "TOOL_RESULT_PREVIEW"
 _READ = 100_000  # characters of prose that are read: half at each end
 _MOST_CUTS = 24
 _CUT = re.compile(rf"{_ELLIPSIS} (\d{{1,9}}) more")
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
-# Faster than _SENTENCE, and matches every text that it matches.
+# Faster than SENTENCE_ENDS, and matches every text that it matches.
 _MAY_END = re.compile(r"[.!?\n\u3002\uff01\uff1f](?!\Z)")
 _OBLIGES = re.compile(
     r"\b(?=[acdmnost])"  # Most words begin with another letter.
@@ -112,7 +111,9 @@ def shorten_text(text: str, role: str = "") -> str:
         text = f"{text[:half]}\n{_ELLIPSIS}\n{text[-half:]}"
     if _MAY_END.search(text) is None and len(text) <= LONGEST:
         return text
-    sentences = [sentence for sentence in _SENTENCE.split(text) if sentence and sentence.strip()]
+    sentences = [
+        sentence for sentence in SENTENCE_ENDS.split(text) if sentence and sentence.strip()
+    ]
     also = _of_role(text, sentences, role) if len(text) > _LONG else ()
     kept = [
         sentence
@@ -131,7 +132,7 @@ def _of_role(text: str, sentences: list[str], role: str) -> set[int]:
     last = len(sentences) - 1
     if role == "user":
         paragraph = text.lstrip().partition("\n\n")[0][:_LONG]
-        first = len([each for each in _SENTENCE.split(paragraph) if each and each.strip()])
+        first = len([each for each in SENTENCE_ENDS.split(paragraph) if each and each.strip()])
         bullets = (place for place, each in enumerate(sentences) if _BULLET.match(each))
         return {*range(first), *bullets}
     if role == "assistant":
@@ -185,21 +186,27 @@ def _shortened_value(value: str) -> str:
 
 def _without_last_rows(value: Any) -> Any:
     """Return the value without the middle of its longest list; None if no list is long."""
-    longest = max(_lists(value), key=lambda found: found[0], default=None)
+    lists: list[tuple[int, tuple[Any, ...]]] = []
+    _measured(value, (), lists)
+    longest = max(lists, key=lambda found: found[0], default=None)
     return None if longest is None else _cut(value, longest[1])
 
 
-def _lists(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[int, tuple[Any, ...]]]:
-    found: list[tuple[int, tuple[Any, ...]]] = []
+def _measured(value: Any, path: tuple[Any, ...], lists: list[tuple[int, tuple[Any, ...]]]) -> int:
+    """Return the length of a value's JSON, and add length and path of each long list in it."""
     if isinstance(value, list):
-        if len(value) > _LEAST_ROWS + 1:
-            found.append((len(_dumps(value)), path))
-        inner: Any = enumerate(value)
-    else:
-        inner = value.items() if isinstance(value, dict) else ()
-    for key, each in inner:
-        found += _lists(each, (*path, key))
-    return found
+        sizes = [_measured(each, (*path, place), lists) for place, each in enumerate(value)]
+        size = sum(sizes) + max(len(sizes), 1) + 1
+        if len(sizes) > _LEAST_ROWS + 1:
+            lists.append((size, path))
+        return size
+    if isinstance(value, dict):
+        sizes = [
+            len(_dumps(key)) + 1 + _measured(each, (*path, key), lists)
+            for key, each in value.items()
+        ]
+        return sum(sizes) + max(len(sizes), 1) + 1
+    return len(str(value)) if type(value) is int else len(_dumps(value))
 
 
 def _cut(value: Any, path: tuple[Any, ...]) -> Any:

@@ -104,24 +104,26 @@ def strategy_of(strategy: str | Strategy, **options: Any) -> Strategy:
     Raises:
         UnknownStrategy: No strategy of this name is registered, and the error lists those that are;
             or the registered one cannot be imported, and the error says why.
-        InvalidSettings: The strategy does not take these options.
+        InvalidSettings: The strategy does not take these options, or is not given by its name.
         TypeError: The object is not a strategy.
     """
     if not isinstance(strategy, str):
         if isinstance(strategy, type) or not isinstance(strategy, Strategy):
             raise TypeError(f"{strategy!r} is not a strategy, nor the name of one")
+        if options:
+            told = f"the strategy {strategy.name!r} is an object that has its options already"
+            raise InvalidSettings((f"{told}: {', '.join(options)}",))
         return strategy
     found = _registered(strategy)
     if not isinstance(found, type):
         if options:
             raise InvalidSettings((f"the strategy {strategy!r} takes no options",))
-        made: Strategy = found
-        return made
+        return strategy_of(found)
     try:
         made = found(**options)
     except (TypeError, ValueError) as error:
         raise InvalidSettings((f"the strategy {strategy!r}: {error}",)) from error
-    return made
+    return strategy_of(made)
 
 
 def options_of(strategy: Strategy, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 from projections.context import prompts
 from projections.context.formats import base
@@ -64,7 +64,7 @@ _ROLES = {"assistant": "assistant"}
 _OWN_WORDS = frozenset({"assistant", "tool", "user"})
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 
 
 def text_block(text: str) -> Json:
@@ -118,7 +118,10 @@ def _document(name: Any, url: Any) -> Json | None:
 
 
 def _data_of(url: str) -> tuple[str, str]:
-    """Return the media type of a ``data:`` URL and its bytes as base64; empty if unusable."""
+    """Return the media type of a ``data:`` URL and its bytes as base64; empty if unusable.
+
+    The base64 text may be percent-encoded, contain whitespace, or lack its padding.
+    """
     if not url.startswith("data:"):
         return "", ""
     head, _, data = url[len("data:") :].partition(",")
@@ -126,8 +129,9 @@ def _data_of(url: str) -> tuple[str, str]:
     if "base64" not in parameters:
         data = base64.b64encode(unquote_to_bytes(data)).decode("ascii")
     else:
-        data = "".join(data.split())
-    if _NOT_BASE64.search(data):
+        data = "".join(unquote(data).split())
+        data += "=" * (-len(data) % 4)
+    if _BASE64.fullmatch(data) is None:
         return "", ""
     return "image/jpeg" if media == "image/jpg" else media, data
 

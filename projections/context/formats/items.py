@@ -55,6 +55,8 @@ NULLABLE = {"code_interpreter_call": frozenset({"code", "outputs"})}
 PLAIN = frozenset({"message", "function_call", "reasoning"})
 """Items that texts and calls express completely, unless something in them is encrypted."""
 
+_TEXTS = frozenset({"id", "namespace", "phase", "status"})
+
 _PARTS = {
     "output_text": frozenset({"type", "text", "annotations"}),
     "refusal": frozenset({"type", "refusal"}),
@@ -64,7 +66,9 @@ _PARTS = {
 def is_needed(item: Json) -> bool:
     """Whether an item has anything that text and calls cannot express."""
     telling = ("encrypted_content", "phase", "caller", "namespace")
-    return item.get("type") not in PLAIN or any(item.get(key) for key in telling)
+    kind = item.get("type")
+    known = isinstance(kind, str) and kind in PLAIN
+    return not known or any(item.get(key) for key in telling)
 
 
 def as_input(item: Json) -> Json | None:
@@ -78,6 +82,8 @@ def as_input(item: Json) -> Json | None:
         key: value
         for key, value in item.items()
         if key in required | optional and (value is not None or key in may_be_null)
+        # A server can send anything, and the next request would be refused for it.
+        if key not in _TEXTS or isinstance(value, str)
     }
     for key in may_be_null:
         kept.setdefault(key, None)

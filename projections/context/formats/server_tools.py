@@ -14,7 +14,7 @@ Rules: Anthropic's guides "Server tools" (with "Mixing server tools and client t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from projections.engine.mentions import mention
 
@@ -41,19 +41,23 @@ BLOCKS = frozenset(
 def as_input(block: Json) -> Json | None:
     """Return a block as input, as a text if its type is not accepted, or None if it is empty."""
     kind = block.get("type")
-    if kind not in BLOCKS:
+    if not isinstance(kind, str) or kind not in BLOCKS:
         said = mention(block)
         return {"type": "text", "text": said} if said else None
     if kind in _USES and not isinstance(block.get("input"), dict):
         return {**block, "input": {"_raw": str(block.get("input") or "")}}
-    if kind == "thinking" and not block.get("signature"):
+    if kind == "thinking" and not (block.get("signature") and _is_text(block.get("thinking"))):
         return None
     if kind == "text":
-        if not str(block.get("text") or "").strip():
+        if not (_is_text(text := block.get("text")) and text.strip()):
             return None
         if isinstance(cited := block.get("citations"), list):
             return {**block, "citations": [_citation(each) for each in cited]}
     return block
+
+
+def _is_text(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str)
 
 
 def _citation(citation: Any) -> Any:
@@ -93,16 +97,16 @@ def paired(said: Iterable[Said], *, paused: bool = False) -> list[tuple[str, lis
 
 def _take(turn: _Open, seen: set[Any], place: int, block: Json) -> set[int]:
     """Add a block to the turn; return its ``id()`` if it does not belong there."""
-    name = block.get("id") if block["type"] in _USES else block.get("tool_use_id", "")
-    if not isinstance(name, str | None):
-        return {id(block)}
     if block["type"] in _USES:
-        if name in seen:
+        name = block.get("id")
+        if not _is_text(name) or name in seen:
             return {id(block)}
         seen.add(name)
         turn[name] = place, block
-    elif "tool_use_id" in block and turn.pop(name, None) is None:
-        return {id(block)}
+    elif block["type"].endswith("_tool_result"):
+        name = block.get("tool_use_id")
+        if not _is_text(name) or turn.pop(name, None) is None:
+            return {id(block)}
     return set()
 
 

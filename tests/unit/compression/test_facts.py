@@ -13,6 +13,7 @@ from projections.context.compression.facts import (
     facts_of_text,
     lasting_facts,
 )
+from projections.context.compression.lasting import lasting_of
 from tests.unit.compression.example import AIRLINE_FLIGHTS, RETAIL_ORDER, said
 
 
@@ -105,3 +106,15 @@ def test_a_megabyte_of_anything_is_read(text: str) -> None:
     whole = text * (1_000_000 // len(text))
 
     assert len(facts_of_messages([said(whole)])) <= MOST_FACTS
+
+
+@pytest.mark.parametrize("kind", ["text", "value", "key", "number", "path", "url"])
+def test_a_long_literal_is_no_fact(kind: str) -> None:
+    """Encoded data filled the digest, since identifiers are dropped last."""
+    literal = {"number": "9" * 513, "path": "/a1" * 171, "url": "https://a/" + "b1" * 252}
+    long = literal.get(kind, "x1" * 257)
+    content = {"value": f'["{long}"]', "key": f'{{"{long}": 1}}', "number": f"[{long}]"}
+    message = {"role": "tool", "content": content.get(kind, f"See {long} of order #W2378156.")}
+
+    assert not any(len(fact.text) > 512 for fact in facts_of_messages([message]))
+    assert not any(len(text) > 512 for text in lasting_of(str(message["content"])).facts)

@@ -132,3 +132,9 @@ def test_without_a_callable_it_is_its_base_strategy() -> None:
 def test_it_retrieves_if_its_base_does(base: str, expected: bool) -> None:
     """So that relevance is set for the base strategy."""
     assert LlmSummary(base=base).retrieves is expected
+
+
+def test_it_sends_only_the_newest_input_whole_if_its_base_does() -> None:
+    """As its base strategy in all respects, not only in what loses detail first."""
+    assert LlmSummary(base="live_summary").live_only_newest
+    assert not LlmSummary().live_only_newest

@@ -138,3 +138,20 @@ def test_the_default_strategy_fades_from_the_oldest(
     reduced = carry_out(items, *LevelOfDetail().reductions(items, ""), max_tokens=max_tokens)
 
     assert reduced.levels == levels
+
+
+def test_an_item_without_a_shorter_form_takes_all_of_its_tokens() -> None:
+    """A product's item that says nothing of a shorter form was counted as 0 tokens, and sent."""
+    items = [Item((n, 0), "assistant", (said("long"),), tokens=100) for n in (1, 2)]
+    reductions = (*(Reduction(n, "shortened") for n in (0, 1)), *drops(0))
+
+    reduced = carry_out(items, *reductions, max_tokens=150)
+
+    assert ("dropped", "shortened") == reduced.levels
+    assert 100 == reduced.tokens
+
+
+def test_an_item_says_how_large_its_shorter_form_is() -> None:
+    """Without that, a request could not be counted."""
+    with pytest.raises(ValueError, match="needs its shorter_tokens"):
+        Item((1, 0), "assistant", (said("long"),), tokens=100, shorter=(said("short"),))

@@ -66,7 +66,7 @@ def test_a_result_is_no_decision() -> None:
     assert not is_decision(items(*called("f", "completed"))[0])
 
 
-@pytest.mark.parametrize(("rounds", "start"), [(1, 4), (2, 1), (3, 0), (9, 0), (0, 0)])
+@pytest.mark.parametrize(("rounds", "start"), [(1, 4), (2, 1), (3, 0), (9, 0), (0, 6)])
 def test_rounds_begin_at_user_messages(rounds: int, start: int) -> None:
     """What stands before the first user message belongs to no round."""
     history = [item(1), item(2, kind="user"), item(3), item(4), item(5, kind="user"), item(6)]

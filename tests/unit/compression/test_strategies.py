@@ -22,7 +22,7 @@ from projections.context.compression import (
 )
 from projections.context.compression import strategy as registry
 from projections.context.compression.scoring import last_rounds
-from projections.errors import UnknownStrategy
+from projections.errors import InvalidSettings, UnknownStrategy
 from tests.unit.compression.example import called, identifiers, item, items, said, user
 
 
@@ -123,6 +123,19 @@ def test_key_messages_say_their_score() -> None:
     assert "recency 0.4" in why
 
 
+def test_key_messages_may_keep_no_round_longer() -> None:
+    """With ``rounds=0`` nothing counts as one of the last rounds, where everything once did."""
+    history = a_dialogue()
+
+    found = [*KeyMessages(rounds=0, recent=0).reductions(history, "")]
+
+    assert len(history) == last_rounds(history, 0)
+    assert not any(each.why.startswith("oldest of the last rounds") for each in found)
+    assert {each.item for each in found if each.to == "dropped"} == {
+        place for place, each in enumerate(history) if not each.mandatory
+    }
+
+
 @pytest.mark.parametrize("strategy", [Retrieval(rounds=1), Hybrid(rounds=1)])
 def test_what_is_relevant_outlives_what_is_newer(strategy: Strategy) -> None:
     """An old group that answers the intent stays longer than younger ones that do not."""
@@ -172,6 +185,12 @@ def test_a_strategy_stands_for_itself() -> None:
     assert strategy_of(strategy) is strategy
 
 
+def test_options_of_an_object_are_refused() -> None:
+    """It was made with its own; others would not apply, and nobody would notice."""
+    with pytest.raises(InvalidSettings, match=r"'key_messages' is an object .*: rounds"):
+        strategy_of(KeyMessages(), rounds=2)
+
+
 def test_an_unknown_name_is_refused_with_the_choices() -> None:
     """The error lists what there is."""
     with pytest.raises(UnknownStrategy, match=r"choose from .*key_messages") as caught:
@@ -204,3 +223,24 @@ def test_a_broken_entry_point_harms_only_those_who_ask_for_it(
     assert isinstance(strategy_of("hybrid"), Hybrid)
     with pytest.raises(UnknownStrategy, match="'broken' cannot be imported from no_such_module"):
         strategy_of("broken")
+
+
+@pytest.mark.parametrize("value", ["json:dumps", "collections:OrderedDict", "json"])
+def test_an_entry_point_that_is_no_strategy_is_refused(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    """It was taken for one, and failed later without a word about where it came from."""
+    register(monkeypatch, "odd", value)
+
+    with pytest.raises(TypeError, match="is not a strategy"):
+        strategy_of("odd")
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("retrieval", "embedding"), ("hybrid", "embedding"), ("llm_summary", "summarize")],
+)
+def test_an_option_of_another_type_is_refused_at_once(name: str, option: str) -> None:
+    """It was ignored until the history was over its budget, and failed then."""
+    with pytest.raises(InvalidSettings, match=f"{option} must be .* not 'ada'"):
+        strategy_of(name, **{option: "ada"})

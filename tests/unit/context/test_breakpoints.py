@@ -134,3 +134,11 @@ def test_a_key_is_not_empty() -> None:
     for key in ("", "x" * 65):
         with pytest.raises(InvalidSettings, match="prompt_cache_key"):
             ContextSettings.from_mapping({"prompt_cache_key": key})
+
+
+@pytest.mark.parametrize("tool", [object(), "find_type", ("type",), 7])
+def test_a_tool_that_is_no_object_of_json_is_not_marked(tool: object) -> None:
+    """Nor does it keep the messages from being sent."""
+    view = talk(2).view(format="anthropic_messages", settings=ON, tools=[*TOOLS, tool])
+    assert 1 == len(marked(view))
+    assert "tools" not in view.parameters

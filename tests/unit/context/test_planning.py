@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from eventstore.events import (
     VersionRange,
 )
 from projections.context import ContextSettings, ContextView
-from projections.context.compression import KeyMessages
+from projections.context.compression import Item, KeyMessages, Reduction
+from projections.context.limits import chars_of
 from projections.context.planning import HORIZON
 from projections.errors import BudgetInfeasible, InvalidSettings
 from projections.tokens import count_messages, count_tools, tokenizer_for
@@ -176,6 +178,30 @@ class TestOtherLimits:
             talk(3).view(settings=SLIDING.with_(max_chars=3))
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": "é\n"},
+        {
+            "content": None,
+            "tool_calls": [{"function": {"arguments": '{"a": "b", "c": 1}'}, "x": None}],
+        },
+        {"content": [{"type": "text", "text": 'say "é"'}, {"type": "file", "file": {"a": True}}]},
+    ],
+)
+def test_characters_are_those_of_json(message: dict[str, Any]) -> None:
+    """What Python prints of calls and parts has other quotes, and is never sent."""
+    calls = message.get("tool_calls", [])
+    listed = [message["content"] or "", *calls]
+    sent = [
+        each
+        if isinstance(each, str)
+        else json.dumps(each, ensure_ascii=False, separators=(",", ":"))
+        for each in listed
+    ]
+    assert sum(map(len, sent)) + 24 * len(calls) == chars_of(message)
+
+
 class TestSettings:
     """What settings change, the request shows."""
 
@@ -253,3 +279,20 @@ class TestSettings:
         hidden = NewEvent(AssistantMessage.of("collapsed"), meta=Meta(in_context=False))
         log = Log([SystemInstruction(text="rules"), UserMessage.text("task"), hidden])
         assert ["rules", "task"] == contents(log.view())
+
+
+@pytest.mark.parametrize("place", [99, -1])
+@pytest.mark.parametrize("steps", [True, False])
+def test_a_strategy_that_names_no_item_is_refused(place: int, steps: bool) -> None:
+    """Also where a summary is in effect, whose items a step spares: that raised IndexError."""
+
+    class Astray:
+        name, version = "astray", 1
+
+        def reductions(self, items: Sequence[Item], intent: str) -> list[Reduction]:
+            return [Reduction(place, "dropped")]
+
+    covered = Summary(text="All is well.", versions=(VersionRange(first=2, last=3),))
+    log = talk(40, AssistantMessage.of("One."), AssistantMessage.of("Two."), covered)
+    with pytest.raises(ValueError, match="the strategy returned Reduction"):
+        log.view(max_tokens=200, strategy=Astray(), settings=ContextSettings(steps=steps))

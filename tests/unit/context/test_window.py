@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -91,3 +92,12 @@ def test_an_unknown_model_has_no_budget_and_it_is_said(caplog: pytest.LogCapture
     assert allowed.tokens is None
     assert "model house-model-7 is not known, nothing is trimmed" in allowed.note
     assert 1 == len(caplog.records)
+
+
+@pytest.mark.parametrize("number", ["5", 2.5, True])
+@pytest.mark.parametrize("name", ["max_tokens", "reserve_for_response", "max_messages", "at"])
+def test_a_number_of_another_type_is_refused_by_its_name(name: str, number: Any) -> None:
+    """Some were taken as they came, and others failed in the depths."""
+    options: dict[str, Any] = {"max_tokens": 100, name: number}
+    with pytest.raises(TypeError, match=f"^{name} must be an integer, not"):
+        budget_of(ContextSettings(), Asked(**options))

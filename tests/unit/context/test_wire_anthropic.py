@@ -228,6 +228,7 @@ def test_a_users_name_stands_before_the_text() -> None:
 
 PDF = {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}
 PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+PAD, SIGNS = {**PNG, "data": "AAA="}, {**PNG, "data": "A+B/"}
 TEXT = {"type": "text", "media_type": "text/plain", "data": "hello"}
 
 
@@ -235,6 +236,11 @@ TEXT = {"type": "text", "media_type": "text/plain", "data": "hello"}
     ("part", "block"),
     [
         (ImagePart(url="data:image/png;base64,AA\nAA"), {"type": "image", "source": PNG}),
+        (ImagePart(url="data:image/png;base64,AAA%3D"), {"type": "image", "source": PAD}),
+        (ImagePart(url="data:image/png;base64,AAA"), {"type": "image", "source": PAD}),
+        (ImagePart(url="data:image/png;base64,A%2BB%2F"), {"type": "image", "source": SIGNS}),
+        (ImagePart(url="data:image/png;base64,A=AA"), said("[image]")),
+        (ImagePart(url="data:image/png;base64,AAAAA"), said("[image]")),
         (ImagePart(url="http://x/y.png"), said("[image: http://x/y.png]")),
         (ImagePart(url="data:image/tiff;base64,AAAA"), said("[image]")),
         (

@@ -219,6 +219,58 @@ def test_an_id_of_anthropics_that_is_no_text_breaks_no_request() -> None:
     assert [content[1], content[3], content[4]] == wire.messages[1]["content"]
 
 
+@pytest.mark.parametrize("kind", [None, 5, [], {"a": 1}])
+@pytest.mark.parametrize("key", ["content", "output"])
+def test_a_type_that_is_no_text_does_not_harm_the_conversation(key: str, kind: Any) -> None:
+    """Such an entry of a raw answer raised TypeError in the fold, so that nothing could be read."""
+    parts = (TextPart(text="x"),)
+    made = CLAUDE if key == "content" else GPT
+    raw = {key: [{"type": kind, "text": "q"}, {"type": "reasoning", "id": "r", "summary": []}]}
+    answer = AssistantMessage(parts=parts, invocation=made, raw=raw)
+
+    for name in ("anthropic_messages", "openai_responses", "openai_chat"):
+        written(name, HI, answer, provider=made.provider)
+
+
+@pytest.mark.parametrize("field", ["id", "namespace", "status", "phase"])
+def test_an_optional_field_of_openais_that_is_no_text_is_left_out(field: str) -> None:
+    """The endpoint refuses it, and the conversation would end there."""
+    item: dict[str, Any]
+    if field == "namespace":
+        item = {"type": "custom_tool_call", "call_id": "id", "name": "f", "input": "{}"}
+        calls, results = [call()], [ToolResult(call_id="2.0", content="y")]
+    else:
+        text = [{"type": "output_text", "text": "x"}]
+        whole = {"id": "m", "status": "completed", "phase": "commentary"}
+        item = {"type": "message", "role": "assistant", "content": text, **whole}
+        calls, results = [], []
+    thought = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "e"}
+    answer = responded(thought, {**item, field: 5}, text="x", calls=calls)
+
+    wire = written("openai_responses", HI, answer, *results, provider="openai")
+
+    assert "reasoning" == wire.messages[1]["type"]
+    assert all(5 not in each.values() for each in wire.messages)
+
+
+def test_blocks_of_anthropics_are_paired_by_their_types() -> None:
+    """A call with a stray field stays with its result; a result that names no use is left out."""
+    content = [
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "thinking", "thinking": 5, "signature": "s"},
+        {"type": "server_tool_use", "name": "web_search", "input": {}},
+        {"type": "web_search_tool_result", "content": []},
+        {"type": "text", "text": 5},
+        {"type": "tool_use", "id": "id", "name": "f", "input": {}, "tool_use_id": "id"},
+    ]
+    answer = AssistantMessage(invocation=CLAUDE, raw={"content": content}, tool_calls=(call(),))
+    rows = Log([HI, answer, ToolResult(call_id="2.0", content="y")]).rows()
+
+    said = format_named("anthropic_messages")(rows, provider="anthropic").messages[1]["content"]
+
+    assert [content[0], content[5]] == said
+
+
 def test_an_unknown_format_names_the_choices() -> None:
     """A wrong name is the caller's to mend."""
     with pytest.raises(
