@@ -10,9 +10,11 @@ in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Protocol
 
 from agent_eventstore.errors import ImportFailed
@@ -59,6 +61,12 @@ class OpenAnswer:
     invocation: Invocation | None = None
     waiting: list[tuple[ToolResult, dict[str, Any]]] = field(default_factory=list)
     raw: Any = None
+
+    def keep(self, key: str, record: Any) -> None:
+        """Add a record that the answer is made from to the list under a key of its ``raw``."""
+        if self.raw is None:
+            self.raw = {key: []}
+        self.raw[key].append(record)
 
 
 class SessionLog:
@@ -159,15 +167,15 @@ class SessionLog:
             occurred_at: When.
             answer: Version and turn of the answer that is left, if another one replaces it.
         """
-        left = answer or next((prompt for prompt in self._prompts if prompt[0] > after), None)
-        if left is None:
+        first = bisect_right(self._prompts, after, key=itemgetter(0))
+        if answer is None and first == len(self._prompts):
             return
+        left = self._prompts[first] if answer is None else answer
         self.close()
-        gone = _clipped(self._active, after + 1, self._version)
+        gone = _cut(self._active, after)
         if not gone:
             return
-        self._active = _clipped(self._active, 1, after)
-        self._prompts = [prompt for prompt in self._prompts if prompt[0] <= after]
+        del self._prompts[first:]
         switch = BranchSwitch(
             reason="edit" if answer is None else "regenerate",
             kind="message" if answer is None else "answer",
@@ -193,9 +201,7 @@ class SessionLog:
     def summary(self, text: str, strategy: str, kept: Set[int] = frozenset(), **meta: Any) -> int:
         """Add a summary of everything said so far, except the versions that are kept."""
         self.close()
-        covered = _clipped(self._active, 2, self._version)
-        for version in kept:
-            covered = _without(covered, version)
+        covered = _without(self._active, [1, *sorted(kept)])
         data = Summary(text=text, versions=VersionRange.of(covered), strategy=strategy)
         return self.add(data, **meta)
 
@@ -258,14 +264,29 @@ def whole_at(value: Mapping[str, Any], key: str) -> int | None:
     return found if known else None
 
 
-def _clipped(ranges: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
-    found = ((max(low, first), min(high, last)) for low, high in ranges)
-    return [(low, high) for low, high in found if low <= high]
+def _cut(ranges: list[tuple[int, int]], after: int) -> list[tuple[int, int]]:
+    """Remove everything after a version from the ranges, and return it, in order."""
+    gone: list[tuple[int, int]] = []
+    while ranges and ranges[-1][1] > after:
+        low, high = ranges.pop()
+        gone.append((max(low, after + 1), high))
+        if low <= after:
+            ranges.append((low, after))
+    return gone[::-1]
 
 
-def _without(ranges: list[tuple[int, int]], version: int) -> list[tuple[int, int]]:
-    below = _clipped(ranges, 1, version - 1)
-    return below + _clipped(ranges, version + 1, ranges[-1][1]) if ranges else []
+def _without(ranges: Iterable[tuple[int, int]], kept: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the ranges without some versions, which are in order."""
+    found: list[tuple[int, int]] = []
+    for low, high in ranges:
+        begin = low
+        for version in kept[bisect_left(kept, low) : bisect_right(kept, high)]:
+            if begin < version:
+                found.append((begin, version - 1))
+            begin = version + 1
+        if begin <= high:
+            found.append((begin, high))
+    return found
 
 
 class _Session(Protocol):

@@ -154,7 +154,7 @@ class _Reader:
             answer.calls.append(request_of(tool, dumps(given), named))
             if number is not None:
                 self._asked[number] = named
-        answer.raw = {ORIGINAL: [*(answer.raw or {ORIGINAL: []})[ORIGINAL], event]}
+        answer.keep(ORIGINAL, event)
         answer.invocation = Invocation(model=text_at(response, "model"))
 
     def _result(self, event: dict[str, Any], call: str) -> None:
