@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.source import Record, Source
+from agent_eventstore.formats.transcript import Calls
 from eventstore.events import (
     AssistantMessage,
     BranchSwitch,
@@ -37,7 +38,6 @@ from eventstore.events import (
     VersionRange,
 )
 from eventstore.events.records import EventData
-from eventstore.ids import call_id
 
 __all__ = ["LINES", "OpenAnswer", "SessionFile", "SessionLog", "object_in", "text_at", "whole_at"]
 
@@ -78,8 +78,7 @@ class SessionLog:
         self._made: list[NewEvent] = []
         self._version = 0
         self._turn, self._step = 0, -1
-        self._calls: dict[str, str] = {}
-        self._orphans = 0
+        self._calls = Calls()
         self._completions: dict[str, int | None] = {}
         self._active: list[tuple[int, int]] = []
         self._prompts: list[tuple[int, int]] = []
@@ -151,9 +150,7 @@ class SessionLog:
             raw=found.raw,
         )
         version = self._append(message, Meta(**meta))
-        for index, call in enumerate(found.calls):
-            if call.provider_id is not None:
-                self._calls[call.provider_id] = call_id(version, index)
+        self._calls.note(version, found.calls)
         for data, of_result in found.waiting:
             self._result(data, of_result)
 
@@ -206,11 +203,7 @@ class SessionLog:
         return self.add(data, **meta)
 
     def _result(self, data: ToolResult, meta: dict[str, Any]) -> int:
-        known = self._calls.get(data.provider_id or "")
-        if known is None:
-            known, self._orphans = call_id(0, self._orphans), self._orphans + 1
-            self._calls[data.provider_id or ""] = known
-        data = data.model_copy(update={"call_id": known})
+        data = data.model_copy(update={"call_id": self._calls.answer(data.provider_id or "")})
         return self._append(data, Meta(**self._in_step(meta, begins=False)))
 
     def _in_step(self, meta: Mapping[str, Any], *, begins: bool) -> dict[str, Any]:
