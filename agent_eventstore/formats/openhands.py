@@ -91,8 +91,10 @@ def _conversation(
         reader.take(record.value)
     reader.log.close()
     stated = explicit_id(rest, "instance_id")
+    # A trajectory grows. Its first event identifies it if it has a time: ids count from 0 in each.
+    content = events[:1] if moment_of(events[0].value) is not None else events
     return Transcript(
-        identify(FORMAT, stated, (record.value for record in events)),
+        identify(FORMAT, stated, (record.value for record in content)),
         tuple(reader.log.take()),
         file=source.file,
         line=events[0].line,
