@@ -36,7 +36,9 @@ from projections.tokens import count_messages, count_tools, tokenizer_for
 
 __all__ = ["context", "settings_in", "show_budget"]
 
-_WITH_OF = frozenset({"conversation", "of", "explain", "full", "as_json", "db", "verbose"})
+_WITH_OF = frozenset(
+    {"conversation", "of", "explain", "full", "as_json", "db", "read_only", "verbose"}
+)
 _FILE = InputFile()
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _AT_LEAST_1 = Number(min=1)

@@ -40,6 +40,7 @@ from agent_eventstore.formats.openai_parts import known
 from agent_eventstore.formats.project import json_text
 from eventstore import EventStore, redact_secrets
 from eventstore.events.codec import dumps
+from eventstore.ids import to_owner
 
 __all__ = ["export", "import_files"]
 
@@ -92,7 +93,8 @@ def import_files(
     Records that became no event, or are kept but not understood, are counted by kind.
     """
     files = tuple(file for path in files for file in _files_of(path, format_name))
-    owner = known({"tenant_id": tenant_id, "user_id": user_id})
+    named = {"tenant_id": tenant_id, "user_id": user_id}
+    owner = known({name: to_owner(name, value) for name, value in named.items()})
     redactor = redact_secrets if redact else None
     with target.create(redactor) as store, progress_bar("importing") as meter:
         reading = _Reading(files, format_name, meter)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
 
@@ -148,8 +149,8 @@ SESSIONS = (claude_code.FORMAT, codex.FORMAT, copilot_cli.FORMAT, gemini_cli.FOR
 def sessions_in(directory: Path) -> tuple[list[Path], list[Path]]:
     """Return the session files of coding agents below a directory, and the others, each sorted.
 
-    The others are JSON Lines files that are not sessions, and compressed ones. Links are not
-    followed.
+    The others are files with such names that are not sessions, and compressed ones. Links to
+    directories are not followed.
 
     Raises:
         OSError: A directory cannot be listed.
@@ -161,9 +162,14 @@ def sessions_in(directory: Path) -> tuple[list[Path], list[Path]]:
     found: list[Path] = []
     others: list[Path] = []
     for at, _, names in os.walk(directory, onerror=fail):
-        for path in (Path(at, name) for name in names if ".jsonl" in Path(name).suffixes):
+        for path in (Path(at, name) for name in names if _is_named_so(name)):
             (found if _is_session(path) else others).append(path)
     return sorted(found), sorted(others)
+
+
+def _is_named_so(name: str) -> bool:
+    """Whether a file may be a session by its name; older versions of Gemini CLI write JSON."""
+    return ".jsonl" in Path(name).suffixes or fnmatchcase(name, "session-*.json")
 
 
 def _is_session(path: Path) -> bool:

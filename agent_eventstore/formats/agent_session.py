@@ -10,14 +10,17 @@ in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Protocol
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.source import Record, Source
+from agent_eventstore.formats.transcript import Calls
 from eventstore.events import (
     AssistantMessage,
     BranchSwitch,
@@ -35,7 +38,6 @@ from eventstore.events import (
     VersionRange,
 )
 from eventstore.events.records import EventData
-from eventstore.ids import call_id
 
 __all__ = ["LINES", "OpenAnswer", "SessionFile", "SessionLog", "object_in", "text_at", "whole_at"]
 
@@ -60,6 +62,12 @@ class OpenAnswer:
     waiting: list[tuple[ToolResult, dict[str, Any]]] = field(default_factory=list)
     raw: Any = None
 
+    def keep(self, key: str, record: Any) -> None:
+        """Add a record that the answer is made from to the list under a key of its ``raw``."""
+        if self.raw is None:
+            self.raw = {key: []}
+        self.raw[key].append(record)
+
 
 class SessionLog:
     """The events of one session so far, counted; `take` returns those that are complete."""
@@ -70,8 +78,7 @@ class SessionLog:
         self._made: list[NewEvent] = []
         self._version = 0
         self._turn, self._step = 0, -1
-        self._calls: dict[str, str] = {}
-        self._orphans = 0
+        self._calls = Calls()
         self._completions: dict[str, int | None] = {}
         self._active: list[tuple[int, int]] = []
         self._prompts: list[tuple[int, int]] = []
@@ -143,9 +150,7 @@ class SessionLog:
             raw=found.raw,
         )
         version = self._append(message, Meta(**meta))
-        for index, call in enumerate(found.calls):
-            if call.provider_id is not None:
-                self._calls[call.provider_id] = call_id(version, index)
+        self._calls.note(version, found.calls)
         for data, of_result in found.waiting:
             self._result(data, of_result)
 
@@ -159,15 +164,15 @@ class SessionLog:
             occurred_at: When.
             answer: Version and turn of the answer that is left, if another one replaces it.
         """
-        left = answer or next((prompt for prompt in self._prompts if prompt[0] > after), None)
-        if left is None:
+        first = bisect_right(self._prompts, after, key=itemgetter(0))
+        if answer is None and first == len(self._prompts):
             return
+        left = self._prompts[first] if answer is None else answer
         self.close()
-        gone = _clipped(self._active, after + 1, self._version)
+        gone = _cut(self._active, after)
         if not gone:
             return
-        self._active = _clipped(self._active, 1, after)
-        self._prompts = [prompt for prompt in self._prompts if prompt[0] <= after]
+        del self._prompts[first:]
         switch = BranchSwitch(
             reason="edit" if answer is None else "regenerate",
             kind="message" if answer is None else "answer",
@@ -193,18 +198,12 @@ class SessionLog:
     def summary(self, text: str, strategy: str, kept: Set[int] = frozenset(), **meta: Any) -> int:
         """Add a summary of everything said so far, except the versions that are kept."""
         self.close()
-        covered = _clipped(self._active, 2, self._version)
-        for version in kept:
-            covered = _without(covered, version)
+        covered = _without(self._active, [1, *sorted(kept)])
         data = Summary(text=text, versions=VersionRange.of(covered), strategy=strategy)
         return self.add(data, **meta)
 
     def _result(self, data: ToolResult, meta: dict[str, Any]) -> int:
-        known = self._calls.get(data.provider_id or "")
-        if known is None:
-            known, self._orphans = call_id(0, self._orphans), self._orphans + 1
-            self._calls[data.provider_id or ""] = known
-        data = data.model_copy(update={"call_id": known})
+        data = data.model_copy(update={"call_id": self._calls.answer(data.provider_id or "")})
         return self._append(data, Meta(**self._in_step(meta, begins=False)))
 
     def _in_step(self, meta: Mapping[str, Any], *, begins: bool) -> dict[str, Any]:
@@ -258,14 +257,29 @@ def whole_at(value: Mapping[str, Any], key: str) -> int | None:
     return found if known else None
 
 
-def _clipped(ranges: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
-    found = ((max(low, first), min(high, last)) for low, high in ranges)
-    return [(low, high) for low, high in found if low <= high]
+def _cut(ranges: list[tuple[int, int]], after: int) -> list[tuple[int, int]]:
+    """Remove everything after a version from the ranges, and return it, in order."""
+    gone: list[tuple[int, int]] = []
+    while ranges and ranges[-1][1] > after:
+        low, high = ranges.pop()
+        gone.append((max(low, after + 1), high))
+        if low <= after:
+            ranges.append((low, after))
+    return gone[::-1]
 
 
-def _without(ranges: list[tuple[int, int]], version: int) -> list[tuple[int, int]]:
-    below = _clipped(ranges, 1, version - 1)
-    return below + _clipped(ranges, version + 1, ranges[-1][1]) if ranges else []
+def _without(ranges: Iterable[tuple[int, int]], kept: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the ranges without some versions, which are in order."""
+    found: list[tuple[int, int]] = []
+    for low, high in ranges:
+        begin = low
+        for version in kept[bisect_left(kept, low) : bisect_right(kept, high)]:
+            if begin < version:
+                found.append((begin, version - 1))
+            begin = version + 1
+        if begin <= high:
+            found.append((begin, high))
+    return found
 
 
 class _Session(Protocol):

@@ -143,9 +143,11 @@ class _Reader:
             case _:
                 self.log.add(UnknownEvent(UNINTERPRETED, 1, {ORIGINAL: step}), **meta)
                 return
+        calls = _calls_in(step)
+        only = text_at(calls[0], "tool_call_id") if len(calls) == 1 else None
         for result in _listed(object_in(step, "observation"), "results"):
             if isinstance(result, dict):
-                self._observed(result, step, meta)
+                self._observed(result, text_at(result, "source_call_id") or only, meta)
 
     def _answered(
         self, step: dict[str, Any], raw: dict[str, Any] | None, meta: dict[str, Any]
@@ -164,10 +166,7 @@ class _Reader:
         answer.invocation = Invocation(model=text_at(step, "model_name") or self._model)
         self.log.close()
 
-    def _observed(self, result: dict[str, Any], step: dict[str, Any], meta: dict[str, Any]) -> None:
-        calls, named = _calls_in(step), text_at(result, "source_call_id")
-        if named is None and len(calls) == 1:
-            named = text_at(calls[0], "tool_call_id")
+    def _observed(self, result: dict[str, Any], named: str | None, meta: dict[str, Any]) -> None:
         beside = {k: v for k, v in result.items() if k not in ("source_call_id", "content")}
         raw = {ORIGINAL: beside} if any(value is not None for value in beside.values()) else None
         if named is None:

@@ -11,6 +11,7 @@ export, and are not read. There is no export to this format.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -139,6 +140,38 @@ def _walk(mapping: dict[str, Any], current: Any) -> Iterator[_Place]:
         raise ValueError("the mapping is not a tree: a node is its own ancestor")
 
 
+class _Calls:
+    """The calls of a turn on one branch: messages that wait for a result, in order, by tool."""
+
+    def __init__(self) -> None:
+        # Under None are those of all tools.
+        self._waiting: dict[str | None, deque[str]] = {}
+        self._last: dict[str | None, str] = {}
+
+    def copy(self) -> _Calls:
+        """Return the same calls, for another branch."""
+        found = _Calls()
+        found._waiting = {tool: waiting.copy() for tool, waiting in self._waiting.items()}
+        found._last = self._last.copy()
+        return found
+
+    def note(self, node: str, tool: str) -> None:
+        """Add the call of a message."""
+        for key in (tool, None):
+            self._waiting.setdefault(key, deque()).append(node)
+            self._last[key] = node
+
+    def answered(self, tool: str | None, settled: set[str]) -> str | None:
+        """Return the message whose call a result answers: the first that waits for its tool."""
+        key = tool if tool in self._last else None
+        waiting = self._waiting.get(key, deque())
+        while waiting:
+            if (found := waiting.popleft()) not in settled:
+                settled.add(found)
+                return found
+        return self._last.get(key)
+
+
 class _Reader:
     """Turns the nodes of one conversation into events."""
 
@@ -146,8 +179,8 @@ class _Reader:
         self.log, self.left_out = SessionLog({}), LeftOut()
         # For each node with several successors: its version, and where the newest branch begins.
         self._forks: dict[str | None, tuple[int, tuple[int, int]]] = {None: (1, (2, 0))}
-        # For each node: the calls of its turn so far, with their messages and tools.
-        self._calls: dict[str | None, tuple[tuple[str, str], ...]] = {}
+        # For each node: the calls of its turn so far.
+        self._calls: dict[str | None, _Calls] = {}
         self._settled = set[str]()
         self._answer: str | None = None
         self._instructed = self._asked = False
@@ -157,7 +190,8 @@ class _Reader:
         message = place.message if isinstance(place.message, dict) else None
         if place.again:
             self._leave(place.parent, message)
-        self._calls[place.id] = self._calls.get(place.parent, ())
+        calls = self._calls.get(place.parent) or _Calls()
+        self._calls[place.id] = calls.copy() if place.parent in self._forks else calls
         if message is not None:
             self._take(message, place.id)
         elif place.message is not None:
@@ -197,7 +231,7 @@ class _Reader:
                 SystemInstruction(text=text, continues=continues, raw=raw), **aside, **meta
             )
         elif role == "user":
-            self._asked, self._answer, self._calls[node] = True, None, ()
+            self._asked, self._answer, self._calls[node] = True, None, _Calls()
             self.log.prompt(UserMessage(parts=parts, raw=raw), **meta)
         elif role == "assistant":
             self._answered(message, node, called=called)
@@ -210,7 +244,7 @@ class _Reader:
                     name=name,
                     status="failed" if kind == "system_error" else "success",
                     content=parts if text is None else text,
-                    provider_id=self._call_of(node, name),
+                    provider_id=self._calls[node].answered(name, self._settled),
                     raw=raw,
                 ),
                 **meta,
@@ -227,22 +261,13 @@ class _Reader:
         if called:
             tool = str(message["recipient"])
             answer.calls.append(request_of(tool, text_in(parts), node))
-            self._calls[node] += ((node, tool),)
+            self._calls[node].note(node, tool)
         else:
             answer.parts += parts
-        answer.raw = {ORIGINAL: [*(answer.raw or {ORIGINAL: []})[ORIGINAL], kept]}
+        answer.keep(ORIGINAL, kept)
         model, finish = text_at(about, "model_slug"), object_in(about, "finish_details")
         answer.invocation = Invocation(provider="openai", model=model)
         answer.finish_reason = FINISHED.get(text_at(finish, "type") or "", answer.finish_reason)
-
-    def _call_of(self, node: str, tool: str | None) -> str | None:
-        """Return the message whose call a result answers: the first that waits for its tool."""
-        calls = self._calls[node]
-        fitting = [each for each, name in calls if name == tool] or [each for each, _ in calls]
-        waiting = [each for each in fitting if each not in self._settled]
-        found = next(iter(waiting or fitting[-1:]), None)
-        self._settled.update(() if found is None else (found,))
-        return found
 
 
 def _moment(message: dict[str, Any]) -> Any:

@@ -264,7 +264,7 @@ class _Session:
         anthropics = "usageMetadata" not in line
         answer.invocation = Invocation(
             provider="anthropic" if anthropics else None,
-            specification="messages" if anthropics else None,
+            specification="anthropic_messages" if anthropics else None,
             model=model if isinstance(model, str) else None,
         )
 

@@ -264,7 +264,7 @@ class _Session:
         answer.invocation = self._invocation()
 
     def _invocation(self) -> Invocation:
-        return Invocation(provider="openai", specification="responses", model=self._model)
+        return Invocation(provider="openai", specification="openai_responses", model=self._model)
 
     def _close(self) -> None:
         if self.log.open is not None:

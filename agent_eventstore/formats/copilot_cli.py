@@ -9,7 +9,7 @@ is passed over, and counted. Other fields of a message or a result are kept unde
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -50,8 +50,16 @@ ORIGINAL = "copilot_cli"
 _LOOK_AHEAD = 200
 _KINDS = frozenset("session user assistant tool".split())
 _CHANGING = ("session.snapshot_rewind", "session.truncation", "session.handoff")
-_SAID = frozenset("content messageId reasoningText toolRequests outputTokens".split())
-_RUN = frozenset("toolCallId success result error".split())
+_SAID = {"content": str, "messageId": str, "reasoningText": str, "outputTokens": int}
+_ANSWERED = {**_SAID, "toolRequests": list}
+_REQUESTED = frozenset("toolCallId name arguments type".split())
+_RUN: dict[str, type | tuple[type, ...]] = {
+    "toolCallId": str,
+    "success": bool,
+    "result": (str, dict),
+    "error": dict,
+}
+_FAILED = {"message": str, "statusCode": int}
 _DENIED = ("denied", "rejected")
 
 
@@ -128,7 +136,8 @@ class _Session:
             case "session.error":
                 status, told = whole_at(data, "statusCode"), text_at(data, "message") or ""
                 error = LlmError(kind=failure_kind(status, told), message=told, status_code=status)
-                self.log.add(error, **meta)
+                raw = _rest(data, _FAILED)
+                self.log.add(error.model_copy(update={"raw": raw}), **meta)
             case "session.compaction_complete" if text_at(data, "summaryContent"):
                 self.log.summary(data["summaryContent"], FORMAT, frozenset(), **meta)
             case "session.title_changed" if text_at(data, "title"):
@@ -152,14 +161,14 @@ class _Session:
             answer.calls.append(request_of(name, told, named))
         if (said := whole_at(data, "outputTokens")) is not None:
             answer.usage = TokenUsage(completion_tokens=said)
-        answer.raw = _rest(data, _SAID)
+        answer.raw = _rest(data, _ANSWERED, toolRequests=_beside(asked))
         answer.invocation = Invocation(model=text_at(data, "model") or self._model)
 
 
 def _result(data: dict[str, Any]) -> ToolResult:
     told, error = data.get("result"), object_in(data, "error")
-    beside = _rest(object_in(data, "result"), frozenset({"content"})) or {}
-    rest = (_rest(data, _RUN) or {}).get(ORIGINAL, {}) | beside.get(ORIGINAL, {})
+    beside = (_rest(object_in(data, "result"), {"content": str}) or {}).get(ORIGINAL, {})
+    of_error = (_rest(error, {"message": str}) or {}).get(ORIGINAL)
     denied = text_at(error, "code") in _DENIED
     failed = data.get("success") is False
     return ToolResult(
@@ -168,10 +177,28 @@ def _result(data: dict[str, Any]) -> ToolResult:
         content=told if isinstance(told, str) else text_at(told, "content"),
         error=text_at(error, "message"),
         provider_id=text_at(data, "toolCallId"),
-        raw={ORIGINAL: rest} if rest else None,
+        raw=_rest(data, _RUN, error=of_error, **beside),
     )
 
 
-def _rest(data: dict[str, Any], said: frozenset[str]) -> dict[str, Any] | None:
-    rest = {key: value for key, value in data.items() if key not in said}
+def _beside(asked: Any) -> list[dict[str, Any]] | None:
+    """Return for each request the fields that its call does not hold, or None if none has any."""
+    found = [
+        {key: value for key, value in each.items() if key not in _REQUESTED}
+        for each in (asked if isinstance(asked, list) else ())
+        if isinstance(each, dict)
+    ]
+    return found if any(found) else None
+
+
+def _rest(
+    data: dict[str, Any], said: Mapping[str, type | tuple[type, ...]], **more: Any
+) -> dict[str, Any] | None:
+    """Return the ``raw`` with the fields whose values an event does not hold, and with more."""
+    rest = {
+        key: value
+        for key, value in data.items()
+        if key not in said or not (value is None or isinstance(value, said[key]))
+    }
+    rest |= {key: value for key, value in more.items() if value is not None}
     return {ORIGINAL: rest} if rest else None

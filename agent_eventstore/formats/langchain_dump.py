@@ -98,7 +98,7 @@ def _fields(message: Mapping[str, Any]) -> dict[str, Any] | None:
 def _payload(message: dict[str, Any], fields: dict[str, Any], draft: Draft) -> EventData:
     content = fields.get("content")
     slim = _without_text(message) if isinstance(content, str) else message
-    said = SimpleNamespace(**{**_FIELDS, **fields}, text=text_of(content))
+    said = SimpleNamespace(**{**_FIELDS, **fields, "text": text_of(content)})
     try:
         data = message_payload(said, {ORIGINAL: slim}, draft.next_version, {})
     except (TypeError, ValueError, KeyError, AttributeError):

@@ -91,8 +91,10 @@ def _conversation(
         reader.take(record.value)
     reader.log.close()
     stated = explicit_id(rest, "instance_id")
+    # A trajectory grows. Its first event identifies it if it has a time: ids count from 0 in each.
+    content = events[:1] if moment_of(events[0].value) is not None else events
     return Transcript(
-        identify(FORMAT, stated, (record.value for record in events)),
+        identify(FORMAT, stated, (record.value for record in content)),
         tuple(reader.log.take()),
         file=source.file,
         line=events[0].line,
@@ -154,7 +156,7 @@ class _Reader:
             answer.calls.append(request_of(tool, dumps(given), named))
             if number is not None:
                 self._asked[number] = named
-        answer.raw = {ORIGINAL: [*(answer.raw or {ORIGINAL: []})[ORIGINAL], event]}
+        answer.keep(ORIGINAL, event)
         answer.invocation = Invocation(model=text_at(response, "model"))
 
     def _result(self, event: dict[str, Any], call: str) -> None:

@@ -83,7 +83,7 @@ def _answered(event: dict[str, Any], told: Mapping[str, Any], log: SessionLog, k
         arguments = text_at(call, "arguments")
         text = dumps(action) if arguments is None else arguments
         answer.calls.append(request_of(name, text, text_at(event, "tool_call_id")))
-    answer.raw = {key: [*(answer.raw or {key: []})[key], event]}
+    answer.keep(key, event)
 
 
 def _result(event: dict[str, Any], key: str) -> ToolResult:

@@ -2,8 +2,8 @@
 
 A line is the header (``session``), a ``message``, a ``compaction``, a new name (``session_info``),
 or bookkeeping. ``parentId`` makes the lines a tree: a prompt that follows an earlier line instead
-of the newest leaves a branch. Other fields of a message are kept under ``raw["pi"]``. There is no
-export to this format.
+of the newest leaves a branch. Other fields of a message, and of its blocks (in ``content``), are
+kept under ``raw["pi"]``. There is no export to this format.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from eventstore.events import (
     ImagePart,
     Invocation,
     LlmError,
+    ReasoningPart,
     TextPart,
     TokenUsage,
     ToolResult,
@@ -48,6 +49,13 @@ ORIGINAL = "pi"
 _LOOK_AHEAD = 200
 _SILENT = frozenset("model_change thinking_level_change label custom".split())
 _SAID = frozenset("role content usage model provider timestamp toolCallId toolName".split())
+_OF_BLOCK = frozenset("type text thinking id name arguments data mimeType".split())
+_SIGNING = "anthropic-messages"
+_SPECIFICATIONS = {
+    _SIGNING: "anthropic_messages",
+    "openai-completions": "openai_chat",
+    "openai-responses": "openai_responses",
+}
 
 
 def recognises(value: Any) -> bool:
@@ -101,6 +109,8 @@ class _Session:
 
     def _message(self, message: dict[str, Any], line: dict[str, Any], meta: dict[str, Any]) -> None:
         rest = {key: value for key, value in message.items() if key not in _SAID}
+        if any(beside := _beside(message)):
+            rest["content"] = beside
         raw = {ORIGINAL: rest} if rest else None
         match message.get("role"):
             case "user":
@@ -135,11 +145,14 @@ class _Session:
                 name, named = text_at(block, "name") or "", text_at(block, "id")
                 answer.calls.append(request_of(name, given, named))
             else:
-                answer.parts += _parts({"content": [block]})
+                answer.parts += _parts({**message, "content": [block]})
         answer.usage, answer.raw = _tokens(object_in(message, "usage")), raw
         answer.finish_reason = text_at(message, "stopReason")
-        maker, model = text_at(message, "provider"), text_at(message, "model")
-        answer.invocation = Invocation(provider=maker, model=model)
+        answer.invocation = Invocation(
+            provider=text_at(message, "provider"),
+            specification=_SPECIFICATIONS.get(text_at(message, "api") or ""),
+            model=text_at(message, "model"),
+        )
         if (error := text_at(message, "errorMessage")) is not None:
             kind = "cancelled" if answer.finish_reason == "aborted" else failure_kind(None, error)
             self.log.add(LlmError(kind=kind, message=error), **meta)
@@ -154,9 +167,30 @@ def _parts(message: dict[str, Any]) -> tuple[ContentPart, ...]:
                 found.append(ImagePart(url=f"data:{kind};base64,{data}", media_type=kind))
             case None | "":
                 pass
+            case {"type": "thinking", "thinking": str(text), "thinkingSignature": str(signed)} if (
+                message.get("api") == _SIGNING
+            ):
+                redacted = {"type": "redacted_thinking", "data": signed}
+                found.append(
+                    ReasoningPart(text="", raw=redacted)
+                    if block.get("redacted") is True
+                    else ReasoningPart(text=text, signature=signed)
+                )
             case _:
                 found += parts_of([block]) or ()
     return tuple(found)
+
+
+def _beside(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return for each block of a message the fields that its event does not hold."""
+    content, signing = message.get("content"), message.get("api") == _SIGNING
+    known = _OF_BLOCK | ({"thinkingSignature"} if signing else set())
+    return [
+        {key: value for key, value in block.items() if key not in known}
+        if isinstance(block, dict)
+        else {}
+        for block in (content if isinstance(content, list) else ())
+    ]
 
 
 def _tokens(told: dict[str, Any]) -> TokenUsage | None:

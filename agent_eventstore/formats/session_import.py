@@ -12,6 +12,8 @@ Lines that `export_session_jsonl` wrote have more in ``meta`` (``message``, ``ve
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -36,6 +38,7 @@ from eventstore.events import (
 from eventstore.events.codec import dumps
 from eventstore.events.registry import REGISTRY
 from eventstore.ids import call_id
+from eventstore.quoting import ranges
 
 __all__ = ["FORMAT", "read", "recognises"]
 
@@ -78,6 +81,7 @@ class _Session:
         self._requested: dict[int, tuple[str, ToolCallRequest]] = {}
         self._call_ids: dict[str, str] = {}
         self._versions: dict[int, int] = {}
+        self._told: list[int] = []  # the versions that lines have given, in order
         self._step_ended_by: dict[str, Any] | None = None
 
     def transcript(self) -> Transcript:
@@ -115,6 +119,8 @@ class _Session:
         told = about(line).get("version")
         ours = isinstance(told, int)
         if isinstance(told, int):
+            if told not in self._versions:
+                insort(self._told, told)
             self._versions[told] = self._draft.next_version
         meta = lines.meta_in(line, **fields)
         if hasattr(data, "ui") and (ui := ui_of(about(line).get("ui"))) is not None:
@@ -167,15 +173,17 @@ class _Session:
         """Match actions with the requests that they execute, and store their lines there."""
         claimed = list(requests)
         free = {str(place): place for place in range(len(requests))}
+        named: dict[str, deque[str]] = {}
+        for key, request in zip(free, requests, strict=True):
+            named.setdefault(request.name, deque()).append(key)
         for index, action in actions.items():
             _, dot, last = str(about(action).get("call_id")).rpartition(".")
-            place = free.get(last) if dot else None
-            name = _tool_of(action)
-            if place is None:
-                place = next((p for p in free.values() if claimed[p].name == name), None)
+            place = free.pop(last, None) if dot else None
+            waiting = named.get(_tool_of(action), deque())
+            while place is None and waiting:
+                place = free.pop(waiting.popleft(), None)
             if place is None:
                 continue
-            del free[str(place)]
             claimed[place] = claimed[place].model_copy(update={"raw": {ORIGINAL: dict(action)}})
             self._requested[index] = (call_id(version, place), claimed[place])
         return tuple(claimed)
@@ -253,14 +261,16 @@ class _Session:
         """Return a payload that refers to versions, with the versions that the events have now."""
         if not isinstance(data, Retraction | Summary):
             return data
-        new = [
-            now
-            for old, now in self._versions.items()
-            if any(item.first <= old <= item.last for item in data.versions)
-        ]
+        new = {
+            self._versions[old]
+            for item in data.versions
+            for old in self._told[
+                bisect_left(self._told, item.first) : bisect_right(self._told, item.last)
+            ]
+        }
         if isinstance(data, Retraction) and not new:
             return lines.uninterpreted(line)
-        return data.model_copy(update={"versions": VersionRange.of((v, v) for v in new)})
+        return data.model_copy(update={"versions": VersionRange.of(ranges(sorted(new)))})
 
 
 def _tool_of(line: Mapping[str, Any]) -> str:

@@ -190,6 +190,14 @@ def test_a_request_is_shown_as_it_was_sent(asked: tuple[str, str, int]) -> None:
     assert "What is the capital of France?" == view["messages"][-1]["content"]
 
 
+def test_a_request_is_shown_of_a_store_that_is_only_read(asked: tuple[str, str, int]) -> None:
+    """Where the store is opened so does not matter to what was sent, and may be said last."""
+    url, conversation, version = asked
+    done = run("context", conversation, "--of", str(version), "--json", "--read-only", url=url)
+
+    assert "What is the capital of France?" == done.document["messages"][-1]["content"]
+
+
 def test_a_request_is_explained_as_it_was_sent(asked: tuple[str, str, int]) -> None:
     """Its budget and its ledger are those of then."""
     url, conversation, version = asked

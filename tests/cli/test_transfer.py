@@ -13,6 +13,7 @@ import pytest
 from tests.cli.program import run
 from tests.cli.samples import MEETING, WEATHER, conversation_with
 from tests.integration import claude_sessions, codex_sessions
+from tests.unit.importers.test_gemini_cli import SESSION
 
 pytestmark = pytest.mark.exhaustive_when("postgresql")
 
@@ -44,6 +45,16 @@ def test_import_for_an_owner(sqlite_url: str, transcripts: Path) -> None:
     run("import", str(transcripts), "--tenant-id", "t", "--user-id", "u", url=sqlite_url)
     listed = run("list", "--json", url=sqlite_url).document
     assert {("t", "u")} == {(each["tenant_id"], each["user_id"]) for each in listed}
+
+
+@pytest.mark.parametrize("option", ["--tenant-id", "--user-id"])
+def test_import_for_an_owner_without_a_name(
+    sqlite_url: str, transcripts: Path, option: str
+) -> None:
+    """That is wrong use, told once and not for every conversation of the file."""
+    done = run("import", str(transcripts), option, "", url=sqlite_url)
+    assert (2, 1) == (done.status, len(done.err.splitlines()))
+    assert "is empty: pass a text, or leave it out" in done.err
 
 
 @pytest.fixture
@@ -322,6 +333,11 @@ def test_a_directory_of_sessions(sqlite_url: str, tmp_path: Path) -> None:
     assert 2 == run("import", str(tmp_path), "--json", url=sqlite_url).document["unchanged"]
     refused = run("import", str(tmp_path / "old.jsonl.zst"), url=sqlite_url)
     assert (1, True) == (refused.status, "compressed with zstd: decompress it first" in refused.err)
+    chats = tmp_path / "tmp" / "project" / "chats"
+    chats.mkdir(parents=True)
+    (chats / "session-1.json").write_text(json.dumps(SESSION), "utf-8")
+    (chats / "logs.json").write_text("[]", "utf-8")
+    assert 1 == run("import", str(chats), "--json", url=sqlite_url).document["conversations"]
     empty = run("import", str(tmp_path / "x" / "subagents"), url=sqlite_url)
     agents = "Claude Code, Codex, Copilot CLI or Gemini CLI"
     assert (2, True) == (empty.status, f"no session file of {agents}" in empty.err)

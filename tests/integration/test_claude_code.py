@@ -54,6 +54,17 @@ class TestWhatASessionIs:
             (result.call_id, result.status) for result in (first, second)
         ]
 
+    def test_anthropic_gets_its_thinking_back(self, store: EventStore, tmp_path: Path) -> None:
+        """With its signature, as for a conversation that was recorded here."""
+        session = Session()
+        session.user("Why?")
+        thought = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+        session.assistant("msg_1", thought, text("Because."), stop="end_turn")
+        session.user("And now?")
+        _, cid = _import(store, session.write(tmp_path / "a"))
+        sent = Views(store).context(cid, format="anthropic_messages").messages
+        assert thought == sent[1]["content"][0]
+
     def test_the_views_of_it(self, store: EventStore, tmp_path: Path) -> None:
         """Title, timeline, tools, usage and branches are there, and the chain holds."""
         _, cid = _import(store, example().write(tmp_path / "a"))

@@ -127,3 +127,13 @@ def test_what_is_no_message_is_reported(tmp_path: Path, bad: Any) -> None:
     path = written(tmp_path, [*DUMPS[0], bad])
     transcripts, failures = found(path, "langchain")
     assert ([], ["1: message 6 has no type, or no data"]) == (transcripts, failures)
+
+
+def test_a_field_named_text_is_not_the_text_of_a_message(tmp_path: Path) -> None:
+    """It is kept with the message, and does not end the import."""
+    data = {"content": "Be brief.", "text": "something else"}
+    told = payloads(only(written(tmp_path, [{"type": "system", "data": data}])))[0]
+    assert isinstance(told, e.SystemInstruction)
+    assert "Be brief." == told.text
+    kept = {"type": "system", "data": {**data, "content": None}}
+    assert {"langchain_message": kept} == told.raw

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
 from agent_eventstore.formats.transcript import Calls
-from eventstore.events import ToolCallRequest
+from eventstore.events import ToolCallRequest, ToolResult
+from tests.unit.importers.reading import only, payloads
 
 
 def _calls(*groups: tuple[int, str]) -> Calls:
@@ -54,3 +61,42 @@ def test_a_result_without_an_id_is_paired_by_name_or_place() -> None:
         calls.answer(None),
         calls.answer(None),
     ]
+
+
+def _repeated_in_opencode() -> Any:
+    tools = [
+        {"type": "tool", "tool": "f", "callID": "x", "state": {"status": "completed", "output": n}}
+        for n in "012"
+    ]
+    asked = {"info": {"id": "u", "role": "user"}, "parts": [{"type": "text", "text": "hi"}]}
+    answer = {"info": {"id": "a", "role": "assistant"}, "parts": tools}
+    return {"info": {"id": "s"}, "messages": [asked, answer]}
+
+
+def _repeated_in_gemini_cli() -> Any:
+    calls = [
+        {"id": "x", "name": "f", "status": "success", "result": [{"functionResponse": told}]}
+        for told in ({"name": "f", "response": {"output": n}} for n in "012")
+    ]
+    asked = {"id": "1", "type": "user", "content": "hi"}
+    answer = {"id": "2", "type": "gemini", "content": "", "toolCalls": calls}
+    return {"sessionId": "s", "projectHash": "p", "messages": [asked, answer]}
+
+
+def _repeated_in_atif() -> Any:
+    calls = [{"tool_call_id": "x", "function_name": "f", "arguments": {}}] * 3
+    results = [{"source_call_id": "x", "content": n} for n in "012"]
+    asked = {"step_id": 1, "source": "user", "message": "hi"}
+    answer = {"step_id": 2, "source": "agent", "message": "", "tool_calls": calls}
+    return {"steps": [asked, {**answer, "observation": {"results": results}}]}
+
+
+@pytest.mark.parametrize(
+    "session", [_repeated_in_opencode(), _repeated_in_gemini_cli(), _repeated_in_atif()]
+)
+def test_an_answer_of_an_agent_may_use_an_id_twice(session: Any, tmp_path: Path) -> None:
+    """Each of its results answers a call, in order, as in any other transcript."""
+    path = tmp_path / "session.json"
+    path.write_text(json.dumps(session), "utf-8")
+    results = [each for each in payloads(only(path)) if isinstance(each, ToolResult)]
+    assert [("3.0", "0"), ("3.1", "1"), ("3.2", "2")] == [(r.call_id, r.content) for r in results]

@@ -96,3 +96,28 @@ def test_a_session_without_a_start(write_lines: Write) -> None:
     assert transcripts[0].stream is not None
     read = list(transcripts[0].stream.read({}))
     assert 2 == len([each for each in read if not isinstance(each, NewEvent)])
+
+
+def test_what_an_event_does_not_hold_is_kept_beside_it(write_lines: Write) -> None:
+    """Other fields of a request and of an error, and a text that is not one."""
+    asked = {"toolCallId": "a", "name": "bash", "arguments": {}, "intentionSummary": "to look"}
+    error = {"message": "it broke", "code": "failure", "stack": "line 1"}
+    failed: dict[str, Any] = {
+        "errorType": "query",
+        "message": "429",
+        "statusCode": 429,
+        "stack": "line 2",
+    }
+    path = write_lines(
+        event(0, "user.message", content=[{"text": "hi"}]),
+        event(1, "assistant.message", messageId="m", content=None, toolRequests=[asked]),
+        event(2, "tool.execution_complete", toolCallId="a", success=False, error=error),
+        event(3, "session.error", **failed),
+    )
+    kept = [each.data.raw["copilot_cli"] for each in _payloads(only(path))[1:]]
+    assert [
+        {"content": [{"text": "hi"}]},
+        {"toolRequests": [{"intentionSummary": "to look"}]},
+        {"error": {"code": "failure", "stack": "line 1"}},
+        {"errorType": "query", "stack": "line 2"},
+    ] == kept

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_eventstore.formats import detect
+from agent_eventstore.formats import detect, load, read_transcripts
 from agent_eventstore.formats.left_out import LeftOut
+from eventstore import EventStore
 from eventstore import events as e
 from tests.unit.importers.conftest import Write
 from tests.unit.importers.reading import found, only, payloads
@@ -99,3 +101,18 @@ def test_what_is_no_event_is_reported(write: Write) -> None:
     """A conversation with a hole would tell another story."""
     transcripts, failures = found(write([*EVENTS, 3]), "openhands")
     assert ([], ["1: event 11 is not an object"]) == (transcripts, failures)
+
+
+def test_a_trajectory_that_has_grown_is_the_same_conversation(write: Write, tmp_path: Path) -> None:
+    """Its first event tells by its time; without times two are the same only if all is."""
+    store = EventStore.open(f"sqlite:///{tmp_path}/a.db")
+    for length in (2, 7, len(EVENTS), len(EVENTS)):
+        report = load(store, read_transcripts(write(EVENTS[:length])))
+        assert [] == report.failures
+        assert 1 == len(store.list())
+    assert 1 == report.unchanged
+    timeless = [{k: v for k, v in each.items() if k != "timestamp"} for each in EVENTS[:3]]
+    load(store, read_transcripts(write(timeless[:2])))
+    load(store, read_transcripts(write(timeless)))
+    assert 3 == len(store.list())
+    store.close()

@@ -26,7 +26,7 @@ def said(number: int, role: str, content: Any, parent: int | None = None, **more
 
 
 PICTURE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
-ANSWER = [
+ANSWER: list[dict[str, Any]] = [
     {"type": "thinking", "thinking": "look first"},
     {"type": "text", "text": "I look."},
     {"type": "toolCall", "id": "a", "name": "bash", "arguments": {"command": "ls"}},
@@ -99,3 +99,34 @@ def test_what_is_broken_is_told(write_lines: Write) -> None:
     assert ["a line must be an object with a type"] == [each.reason for each in told]
     _, failures = found(write_lines(*LINES[1:3], name="headless"), "pi")
     assert ["1: none of the first 200 lines is the head of a session"] == failures
+
+
+def test_thinking_keeps_its_signature(write_lines: Write, tmp_path: Path) -> None:
+    """Anthropic gets it back; what other providers sign is kept with the message."""
+    signed = {"type": "thinking", "thinking": "look", "thinkingSignature": "c2ln"}
+    sealed = {**signed, "redacted": True}
+    called = {**ANSWER[2], "thoughtSignature": "dGhvdWdodA=="}
+    lines = [
+        LINES[0],
+        said(0, "user", "what is there?"),
+        said(1, "assistant", [signed, sealed, called], api="anthropic-messages", model="m"),
+        said(2, "assistant", [signed], api="google-generative-ai", model="g"),
+        said(3, "user", "go on"),
+    ]
+    store = EventStore.open(f"sqlite:///{tmp_path}/pi.db")
+    report = load(store, read_transcripts(write_lines(*lines)))
+    of_anthropic, of_google = [
+        event.data
+        for event in store.read(report.ids[0])
+        if isinstance(event.data, e.AssistantMessage)
+    ]
+    redacted = e.ReasoningPart(text="", raw={"type": "redacted_thinking", "data": "c2ln"})
+    assert (e.ReasoningPart(text="look", signature="c2ln"), redacted) == of_anthropic.parts
+    assert {"thoughtSignature": "dGhvdWdodA=="} == of_anthropic.raw["pi"]["content"][2]
+    assert (e.ReasoningPart(text="look"),) == of_google.parts
+    assert [{"thinkingSignature": "c2ln"}] == of_google.raw["pi"]["content"]
+    view = Views(store).context(report.ids[0], format="anthropic_messages")
+    thought, hidden, *_ = view.messages[1]["content"]
+    assert {"type": "thinking", "thinking": "look", "signature": "c2ln"} == thought
+    assert {"type": "redacted_thinking", "data": "c2ln"} == hidden
+    store.close()
