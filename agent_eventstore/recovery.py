@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -17,14 +17,25 @@ from typing import Literal, Unpack, get_args
 from uuid import UUID
 
 from eventstore import EventStore, NewEvent
-from eventstore.errors import ConversationInUse, WriterFenced, WrongExpectedVersion
+from eventstore.errors import (
+    ConversationInUse,
+    ConversationNotFound,
+    DatabaseBusy,
+    OwnerMismatch,
+    WriterFenced,
+    WrongExpectedVersion,
+)
 from eventstore.events import LlmError, Meta, Payload, SessionEnd, ToolResult, TurnEnd
 from eventstore.ids import StreamId, derived_id
 from eventstore.leases import claim
 from eventstore.log import get_logger
 from eventstore.owners import Owned
+from eventstore.sql.failures import is_away
 from projections import Views
+from projections.engine.generations import find_live
+from projections.engine.set_aside import noted
 from projections.models.open_items import OpenModelCall, OpenToolCall, OpenWork
+from projections.models.open_work import OPEN_WORK
 
 __all__ = [
     "ACTOR",
@@ -32,6 +43,7 @@ __all__ = [
     "WAIT_S",
     "IfBusy",
     "Progress",
+    "Recoveries",
     "Recovery",
     "claimed",
     "end_open_work",
@@ -284,6 +296,21 @@ def _result(ends: OpenWork, sealed: tuple[NewEvent, ...], version: int) -> Recov
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recoveries:
+    """The outcome of `recover_all`.
+
+    Attributes:
+        recovered: The recoveries of the conversations whose open work was ended.
+        in_use: The conversations that were left to their writers.
+        failed: The conversations that cannot be recovered, with the error of each.
+    """
+
+    recovered: tuple[Recovery, ...]
+    in_use: tuple[UUID, ...]
+    failed: dict[UUID, Exception]
+
+
 def recover_all(
     store: EventStore,
     views: Views,
@@ -291,7 +318,7 @@ def recover_all(
     *,
     dry_run: bool = False,
     take_over: bool = False,
-) -> list[Recovery]:
+) -> Recoveries:
     """Recover every conversation that has open work, each in its own transactions.
 
     Safe while other processes run: a conversation that a live session has open, or that a process
@@ -299,43 +326,69 @@ def recover_all(
     `EventStore.append` has no session and so no lease: recovery cannot tell it from a dead one, and
     fences it. An idle session, with no turn open, is not open work and stays open.
 
+    A conversation that cannot be recovered, for example because one of its events is damaged, does
+    not prevent the recovery of the others: it is logged and returned in ``failed``.
+
     Args:
         store: The store of the conversations.
         views: The store's views.
         on_progress: Called after each conversation.
         dry_run: Only return what would be done.
         take_over: Also end the open work of sessions whose processes live.
+
+    Raises:
+        StoreUnavailable: The database is unreachable, or cannot be written. A conversation whose
+            lock another transaction holds is in ``failed`` instead (`DatabaseBusy`).
     """
-    ids = list(_with_open_work(views))
-    found: list[Recovery] = []
+    ids = _to_recover(store, views)
+    recovered: list[Recovery] = []
+    in_use: list[UUID] = []
+    failed: dict[UUID, Exception] = {}
     for done, conversation_id in enumerate(ids, start=1):
-        recovery = _unless_in_use(store, views, conversation_id, dry_run, take_over)
-        if recovery is not None and recovery.sealed:
-            found.append(recovery)
+        try:
+            recovery = _unless_in_use(store, views, conversation_id, dry_run, take_over)
+            if recovery.sealed:
+                recovered.append(recovery)
+        except (ConversationInUse, WriterFenced, WrongExpectedVersion) as error:
+            in_use.append(conversation_id)
+            _log.warning("left to its writer", conversation_id=str(conversation_id), why=str(error))
+        except ConversationNotFound:
+            _log.info("purged before its recovery", conversation_id=str(conversation_id))
+        except Exception as error:
+            if is_away(error) and not isinstance(error, DatabaseBusy):
+                raise
+            failed[conversation_id] = error
+            _log.warning("not recovered", conversation_id=str(conversation_id), why=str(error))
         if on_progress is not None:
             on_progress(done, len(ids))
-    return found
+    return Recoveries(recovered=tuple(recovered), in_use=tuple(in_use), failed=failed)
 
 
 def _unless_in_use(
     store: EventStore, views: Views, conversation_id: UUID, dry_run: bool, take_over: bool
-) -> Recovery | None:
-    """Recover a conversation; log a warning and return None if another writer has it open."""
+) -> Recovery:
+    if dry_run and not take_over:
+        writer = store.writer(conversation_id)
+        if writer is not None and writer.live:
+            raise ConversationInUse(conversation_id, writer.who, writer.since, writer.expires_at)
+    return recover(store, views, conversation_id, dry_run=dry_run, take_over=take_over)
+
+
+def _to_recover(store: EventStore, views: Views) -> list[UUID]:
+    """Return the conversations with open work, and those whose open work cannot be read."""
+    found: list[UUID] = []
+    while page := views.conversations_with_open_work(_PAGE, after=found[-1] if found else None):
+        found += page
+    with store.reading() as connection:
+        unread = noted(connection, [find_live(connection, OPEN_WORK)])
+    aside = {each.conversation_id for each in unread}.difference(found)
+    return found + [each for each in sorted(aside) if _is_own(store, each)]
+
+
+def _is_own(store: EventStore, conversation_id: UUID) -> bool:
+    """Whether a conversation belongs to the owner that the store is bound to."""
     try:
-        if dry_run and not take_over:
-            writer = store.writer(conversation_id)
-            if writer is not None and writer.live:
-                raise ConversationInUse(
-                    conversation_id, writer.who, writer.since, writer.expires_at
-                )
-        return recover(store, views, conversation_id, dry_run=dry_run, take_over=take_over)
-    except (ConversationInUse, WriterFenced, WrongExpectedVersion) as error:
-        _log.warning("left to its writer", conversation_id=str(conversation_id), why=str(error))
-        return None
-
-
-def _with_open_work(views: Views) -> Iterator[UUID]:
-    after: UUID | None = None
-    while page := views.conversations_with_open_work(_PAGE, after=after):
-        yield from page
-        after = page[-1]
+        store.stream(conversation_id)
+    except OwnerMismatch:
+        return False
+    return True
