@@ -285,6 +285,20 @@ class TestResuming:
         assert resumed is not None
         assert ["10.0", "10.1"] == [left.call.call_id for left in resumed.calls]
 
+    def test_no_call_is_forgotten_beside_those_of_another_run(self, common: EventStore) -> None:
+        """However many another run has left; before, the newest 1,000 hid all others."""
+        conversation = Conversation.start(common)
+        runs = [conversation.start_run("report", run_id=each) for each in ("first", "second")]
+        asked = e.ToolCallRequest(name="search", arguments_text="{}", arguments={})
+        for run, count in zip(runs, (2, 1_100), strict=True):
+            answer = e.AssistantMessage.of(None, tool_calls=(asked,) * count)
+            common.append(conversation.id, [answer], meta=e.Meta(run_id=run.run_id))
+
+        for run, count in zip(runs, (2, 1_100), strict=True):
+            resumed = conversation.resume_run(run.run_id)
+            assert resumed is not None
+            assert count == len({left.call.call_id for left in resumed.calls})
+
     def test_a_run_can_be_named(self, common: EventStore) -> None:
         """Another open run than the active one."""
         resumed = crashed(common, 28).resume_run("first")
