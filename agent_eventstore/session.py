@@ -26,7 +26,7 @@ from agent_eventstore.machines.runs import RunScript
 from agent_eventstore.recovery import Recovery
 from agent_eventstore.requests import SystemTexts
 from agent_eventstore.resuming import Upkeep
-from eventstore import EventStore, NewEvent, new_id
+from eventstore import NewEvent, new_id
 from eventstore.errors import InvalidEvent
 from eventstore.events import (
     AssistantMessage,
@@ -270,19 +270,24 @@ def posted_ids(conversation_id: UUID, message_id: str) -> tuple[UUID, UUID]:
     )
 
 
-def first_outcome(store: EventStore, conversation_id: UUID, message_id: str) -> TurnOutcome | None:
+def first_outcome(views: Views, conversation_id: UUID, message_id: str) -> TurnOutcome | None:
     """Return the outcome of a posted message's turn; None if the message was not posted yet.
+
+    Whether the turn is open is read from the open work, not from all its events.
 
     Raises:
         TurnRunning: The turn has not ended.
     """
     start, _ = posted_ids(conversation_id, message_id)
-    with store.reading() as connection:
+    with views.store.reading() as connection:
         version = version_of(connection, conversation_id, start)
     if version is None:
         return None
+    running = views.open_work(conversation_id).turn
+    if running is not None and running.version == version:
+        raise TurnRunning(conversation_id, running.turn, message_id)
     turn, text = None, ""
-    for event in store.read(conversation_id, after=version - 1):
+    for event in views.store.read(conversation_id, after=version - 1):
         turn = event.meta.turn if event.version == version else turn
         if event.meta.turn != turn:
             continue

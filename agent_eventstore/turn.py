@@ -98,7 +98,7 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
     def _posted_before(self) -> bool:
         posted = self._script.message_id
         return posted is not None and self._repeat(
-            first_outcome(self._journal.store, self._journal.conversation_id, posted)
+            first_outcome(self._session.views, self._session.id, posted)
         )
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> bool | None:

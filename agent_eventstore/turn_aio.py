@@ -92,8 +92,8 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
     async def _posted_before(self) -> bool:
         if (posted := self._script.message_id) is None:
             return False
-        store, stream = self._journal.store.store, self._journal.conversation_id
-        return self._repeat(await to_thread(first_outcome, store, stream, posted))
+        views, stream = self._session.views, self._session.id
+        return self._repeat(await to_thread(first_outcome, views, stream, posted))
 
     async def __aexit__(
         self, kind: ErrorType, error: BaseException | None, trace: Trace

@@ -232,7 +232,7 @@ class AgentSession:
         Raises:
             TurnRunning: The turn has not ended.
         """
-        outcome = first_outcome(self._store, self.id, message_id)
+        outcome = first_outcome(self.conversation.views, self.id, message_id)
         return None if outcome is None else self._first(outcome)
 
     def abort(self, reason: Literal["replaced", "interrupted"]) -> None:
