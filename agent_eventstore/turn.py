@@ -78,6 +78,8 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
                 self._step_back()
                 self._session.turn_ended(None)
                 self._journal.abandon(begun, self._script.end(time.monotonic(), error=error))
+            else:
+                self._script.tracing.fail(error)
             self._session.one_turn.leave(self)
             raise
 
@@ -91,9 +93,14 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
             TurnRunning: The message was posted before, and its turn has not ended.
         """
         self._require_beginnable()
-        if not self._posted_before():
+        if self._posted_before():
+            return
+        try:
             self._journal.write_within(self._connection, self._beginning())
-            self._begun = True
+        except BaseException as error:
+            self._script.tracing.fail(error)
+            raise
+        self._begun = True
 
     def _posted_before(self) -> bool:
         posted = self._script.message_id

@@ -72,6 +72,8 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
                 self._step_back()
                 self._session.turn_ended(None)
                 await self._journal.abandon(begun, self._script.end(time.monotonic(), error=error))
+            else:
+                self._script.tracing.fail(error)
             self._session.one_turn.leave(self)
             raise
         self._become_current()
@@ -85,9 +87,14 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
     async def begin(self) -> None:
         """Write the start and the input in the connection's transaction; see `Turn.begin`."""
         self._require_beginnable()
-        if not await self._posted_before():
+        if await self._posted_before():
+            return
+        try:
             await self._journal.write_within(self._connection, self._beginning())
-            self._begun = True
+        except BaseException as error:
+            self._script.tracing.fail(error)
+            raise
+        self._begun = True
 
     async def _posted_before(self) -> bool:
         if (posted := self._script.message_id) is None:

@@ -90,7 +90,7 @@ class CallScript:
     _untold: Any = None
     _estimate: TokenUsage | None = None
     conversation_id: UUID | None = None
-    _tracing: Tracing = field(default_factory=Tracing)
+    tracing: Tracing = field(default_factory=Tracing)
 
     @property
     def usage(self) -> TokenUsage | None:
@@ -148,6 +148,7 @@ class CallScript:
 
     def begin(self) -> list[NewEvent]:
         """Return the event of the request, to commit before it is sent; the same at every call."""
+        self.meta = self.tracing.begin_again(self.meta)
         if self._begun is None:
             model = self.invocation.model
             told = {
@@ -155,7 +156,7 @@ class CallScript:
                 "gen_ai.conversation.id": self.conversation_id,
                 "gen_ai.request.model": model,
             }
-            self.meta = self._tracing.begin(self.meta, f"chat {model}" if model else "chat", told)
+            self.meta = self.tracing.begin(self.meta, f"chat {model}" if model else "chat", told)
             self._begun = [self._event(self._asked())]
         return self._begun
 
@@ -355,8 +356,8 @@ class CallScript:
         return [] if chunk is None else [self._event(chunk)]
 
     def _event(self, payload: Payload) -> NewEvent:
-        if self._tracing.is_open and isinstance(payload, AssistantMessage | LlmError):
+        if self.tracing.is_open and isinstance(payload, AssistantMessage | LlmError):
             asked = self._begun[0].data if self._begun else None
             told = of_call(asked if isinstance(asked, LlmRequest) else None, payload)
-            self._tracing.end(told, payload.kind if isinstance(payload, LlmError) else None)
+            self.tracing.end(told, payload.kind if isinstance(payload, LlmError) else None)
         return NewEvent(payload, new_id(), self.meta)
