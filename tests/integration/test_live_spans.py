@@ -128,10 +128,14 @@ def test_a_block_that_is_not_entered_ends_its_span(
     turn = old.turn("Hi")
     if block != "turn":
         turn.__enter__()
-    asked = ask_for_tool(turn) if block == "execute_tool" else None
+    asked: Any = ask_for_tool(turn) if block == "execute_tool" else None
     sent.clear()
     recording.open(old.id, if_busy="take_over")
-    made = {"turn": lambda: turn, "chat": turn.llm_call, "execute_tool": lambda: turn.tool(asked)}
+    made: dict[str, Any] = {
+        "turn": lambda: turn,
+        "chat": turn.llm_call,
+        "execute_tool": lambda: turn.tool(asked),
+    }
 
     with pytest.raises(WriterFenced):
         made[block]().__enter__()
