@@ -36,7 +36,7 @@ _LONGEST_ERROR = 4_000
 """Characters of ``error``; the content has the full text."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class ToolScript:
     """A tool call: its start, written before the tool runs, and its result."""
 
