@@ -126,6 +126,7 @@ class Session:
         self.upkeep = Upkeep(views, self.id, journal.version)
         self.answers = Answers(unread=recovery is not None)
         self._next_turn = next_turn
+        self._numbering = threading.Lock()
         self._tool_policy = tool_policy
         self._systems = SystemTexts()
         self._started_at = time.monotonic()
@@ -164,7 +165,8 @@ class Session:
             if len(to_owner(name, value) or "") > LONGEST_NAME:
                 raise InvalidEvent(f"{name} must have at most {LONGEST_NAME} characters")
         ids = None if message_id is None else posted_ids(self.id, message_id)
-        number, self._next_turn = self._next_turn, self._next_turn + 1
+        with self._numbering:
+            number, self._next_turn = self._next_turn, self._next_turn + 1
         where = {"turn": number, "run_id": run_id, "workflow_id": workflow_id}
         if run_id is not None:
             where["mode"] = "run"
