@@ -18,7 +18,7 @@ from agent_eventstore.machines.runs import RunScript, StepScript
 from agent_eventstore.open_conversation import OpenConversation, TurnT
 from agent_eventstore.resuming import ResumedRun, resume
 from agent_eventstore.session import JournalT
-from agent_eventstore.stops import told
+from agent_eventstore.stops import error_text
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import new_id
@@ -151,7 +151,7 @@ class Run(_RunFacts[Journal, Turn]):
 
     def fail(self, error: BaseException | str) -> None:
         """End the run as failed."""
-        self._journal.record(self._script.end("failed", error=told(error)))
+        self._journal.record(self._script.end("failed", error=error_text(error)))
 
     def cancel(self) -> None:
         """End the run as cancelled."""
@@ -204,7 +204,7 @@ class AsyncRun(_RunFacts[AsyncJournal, AsyncTurn]):
 
     async def fail(self, error: BaseException | str) -> None:
         """End the run as failed."""
-        await self._journal.record(self._script.end("failed", error=told(error)))
+        await self._journal.record(self._script.end("failed", error=error_text(error)))
 
     async def cancel(self) -> None:
         """End the run as cancelled."""

@@ -28,7 +28,7 @@ from agent_eventstore.requests import (
 )
 from agent_eventstore.resuming import earlier_calls
 from agent_eventstore.session import first_outcome
-from agent_eventstore.stops import left
+from agent_eventstore.stops import stopped_or_gone
 from agent_eventstore.tool_call import ToolCall
 from eventstore import Appended, NewEvent
 from eventstore.errors import ErrorType, Trace
@@ -128,7 +128,7 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
 
     def _end(self, error: BaseException | None) -> None:
         for call in self.unfinished():
-            call.cancel(left(error) or CLOSED)
+            call.cancel(stopped_or_gone(error) or CLOSED)
         events = self._script.end(time.monotonic(), self._status, error)
         self._session.turn_ended(self._script.usage)
         self._journal.record(events)

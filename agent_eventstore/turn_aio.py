@@ -26,7 +26,7 @@ from agent_eventstore.requests import (
 )
 from agent_eventstore.resuming import earlier_calls
 from agent_eventstore.session import first_outcome
-from agent_eventstore.stops import left
+from agent_eventstore.stops import stopped_or_gone
 from agent_eventstore.tool_call import AsyncToolCall
 from eventstore import Appended, NewEvent
 from eventstore.errors import ErrorType, Trace
@@ -144,7 +144,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
 
     async def _end(self, error: BaseException | None) -> None:
         for call in self.unfinished():
-            await call.cancel(left(error) or CLOSED)
+            await call.cancel(stopped_or_gone(error) or CLOSED)
         events = self._script.end(time.monotonic(), self._status, error)
         self._session.turn_ended(self._script.usage)
         await self._journal.record(events)

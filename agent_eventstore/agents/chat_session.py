@@ -38,7 +38,7 @@ from agent_eventstore.participants import (
     next_mode_state,
     select_effective_targets,
 )
-from agent_eventstore.stops import told
+from agent_eventstore.stops import error_text
 from agent_eventstore.turn import Turn
 from eventstore import EventStore
 from eventstore.errors import ErrorType, Trace
@@ -352,7 +352,7 @@ class ChatSession:
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
-        self.close(None if error is None else told(error))
+        self.close(None if error is None else error_text(error))
 
 
 def _require_roles(

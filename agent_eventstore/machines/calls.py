@@ -23,7 +23,7 @@ from agent_eventstore.providers import (
 )
 from agent_eventstore.providers.base import as_chunk
 from agent_eventstore.requests import Request, SentCall, SentResult, SystemTexts, estimated_usage
-from agent_eventstore.stops import BY_SOMEBODY, failed, left, stopped
+from agent_eventstore.stops import BY_SOMEBODY, mark_failure, stopped, stopped_or_gone
 from eventstore import Appended, NewEvent, new_id
 from eventstore.errors import InvalidEvent
 from eventstore.events import (
@@ -262,9 +262,9 @@ class CallScript:
         if self.message is not None or self.error is not None:
             return []
         last = self.flush(now, last=True)
-        stop = stopped(error) if self._parser is None else left(error)
+        stop = stopped(error) if self._parser is None else stopped_or_gone(error)
         if error is not None and stop is None:
-            failed(error)
+            mark_failure(error)
             failure = classify(error)
             return [
                 *last,

@@ -9,7 +9,7 @@ from uuid import UUID
 from agent_eventstore.errors import CallAnswered
 from agent_eventstore.machines.answers import Answers, RequestedCall, milliseconds
 from agent_eventstore.machines.tracing import Tracing
-from agent_eventstore.stops import BY_SOMEBODY, failed, stopped
+from agent_eventstore.stops import BY_SOMEBODY, mark_failure, stopped
 from eventstore import NewEvent, new_id
 from eventstore.events import Meta, Payload, ToolCall, ToolPolicy, ToolResult
 from eventstore.ids import derived_id
@@ -155,7 +155,7 @@ class ToolScript:
         if stop is not None:
             content = _STOPPED.format(stop)
             return self.end(now, status="outcome_unknown", content=content, error=stop)
-        failed(error)
+        mark_failure(error)
         name, said = type(error).__name__, str(error)
         words = f"{name}: {said}" if said else name
         return self.end(now, status="failed", content=words, error=words[:_LONGEST_ERROR])

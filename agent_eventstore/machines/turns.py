@@ -15,7 +15,7 @@ from agent_eventstore.machines.tools import Executable, ToolScript
 from agent_eventstore.machines.tracing import Tracing, in_span
 from agent_eventstore.providers.base import plain
 from agent_eventstore.requests import Request, SystemTexts, digest_of, sent_in
-from agent_eventstore.stops import left, told
+from agent_eventstore.stops import error_text, stopped_or_gone
 from eventstore import NewEvent, new_id
 from eventstore.errors import InvalidEvent
 from eventstore.events import (
@@ -142,7 +142,7 @@ class TurnScript:
         if self.ended:
             return []
         self.ended = True
-        stop = left(error) if isinstance(error, BaseException) else None
+        stop = stopped_or_gone(error) if isinstance(error, BaseException) else None
         if error is not None:
             status = "cancelled" if stop else "error"
         aborted = self.aborted if stop else None
@@ -153,7 +153,7 @@ class TurnScript:
                     {
                         "status": status if aborted is None else "aborted",
                         "reason": aborted,
-                        "error": stop or (None if error is None else told(error)),
+                        "error": stop or (None if error is None else error_text(error)),
                         "step_count": self.steps,
                         "duration_ms": milliseconds(now - self.started_at),
                         "tokens": self.usage,
