@@ -76,8 +76,8 @@ def stopped(error: BaseException | None) -> str | None:
 def stopped_or_gone(error: BaseException | None) -> str | None:
     """Return as `stopped` does, also for an error that says that the product's client hung up.
 
-    Tools and model calls have their own connections: an error that was passed to `mark_failure` came from
-    one of these, and does not count.
+    Tools and model calls have their own connections: an error that was passed to `mark_failure`
+    came from one of these, and does not count.
     """
     return stopped(error) or (BY_USER if _hung_up(error) else None)
 
