@@ -20,6 +20,7 @@ from sqlalchemy import Connection
 from tenacity import Retrying
 
 from agent_eventstore.batching import later
+from agent_eventstore.cutting import fit
 from agent_eventstore.unwritten import (
     PASSING,
     Acknowledged,
@@ -27,7 +28,6 @@ from agent_eventstore.unwritten import (
     KeptFacts,
     Told,
     facts,
-    fit,
     in_vain,
     policy,
     without_secrets,

@@ -21,6 +21,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 from tenacity import AsyncRetrying
 
+from agent_eventstore.cutting import fit
 from agent_eventstore.journal import Writing, not_abandoned
 from agent_eventstore.unwritten import (
     PASSING,
@@ -29,7 +30,6 @@ from agent_eventstore.unwritten import (
     KeptFacts,
     Told,
     facts,
-    fit,
     in_vain,
     policy,
     without_secrets,

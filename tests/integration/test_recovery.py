@@ -341,6 +341,50 @@ class TestRecoverAll:
         assert (ids[:3], ids[3:]) == (first, rest)
 
 
+class TestWhatIsTooLarge:
+    """A conversation can be opened again, whatever its dead process had received."""
+
+    def test_a_partial_answer_larger_than_an_event(self, recorded_url: str) -> None:
+        """Its start is kept, and says so; before, recovery and opening raised for ever."""
+        with EventStore.open(recorded_url, max_event_bytes=65_536) as store:
+            cid, text = new_id(), "y" * 20_000
+            chunks = [e.AssistantChunk(llm_call_id="a", index=n, text=text) for n in range(6)]
+            deltas = (e.ToolCallDelta(index=0, name="search", arguments=text),)
+            last = e.AssistantChunk(llm_call_id="a", index=6, reasoning=text, tool_calls=deltas)
+            store.append(cid, [e.TurnStart(), *chunks, last])
+
+            with Conversation.open(store, cid) as conversation:
+                assert conversation.recovery is not None
+                sealed = conversation.recovery.sealed[0].data
+
+            [error] = [event.data for event in store.read(cid) if event.type == "llm_error"]
+        assert isinstance(error, e.LlmError)
+        assert error == sealed
+        assert error.partial_text.startswith("y" * 20_000)
+        assert error.partial_text.endswith(" characters more, not kept")
+        assert ("search", True) == (
+            error.partial_tool_calls[0].name,
+            text.startswith(error.partial_tool_calls[0].arguments_text),
+        )
+
+    def test_a_redactor_that_fails(self, recorded_url: str) -> None:
+        """Its text is replaced, as when the recorder records a fact; before, recovery raised."""
+
+        def fail(path: Sequence[str | int], value: str) -> str:
+            raise RuntimeError("no rules")
+
+        cid = new_id()
+        with EventStore.open(recorded_url) as store:
+            chunk = e.AssistantChunk(llm_call_id="a", index=0, text="hidden words")
+            store.append(cid, [e.TurnStart(), chunk])
+        with EventStore.open(recorded_url, redact=fail) as store:
+            done = recover(store, Views(store), cid)
+            [error] = [event.data for event in store.read(cid) if event.type == "llm_error"]
+        assert ["llm_error", "turn_end"] == [event.data.type for event in done.sealed]
+        assert isinstance(error, e.LlmError)
+        assert "hidden words" not in error.partial_text != ""
+
+
 class TestFold:
     """The stored row says what the events say."""
 
