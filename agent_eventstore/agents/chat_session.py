@@ -216,7 +216,7 @@ class ChatSession:
             ValueError: In workflow mode, a role has no participant; nothing is written.
             TurnRunning: The message was posted before, and its turn has not ended.
         """
-        routed = self._context(text, [], None, self.mode_state)
+        routed = self._context(text, [], None, self.mode_state if self.mode == WORKFLOW else {})
         said = UserMessage.text(text, name=name, mentions=routed.mentions)
         turn = self.conversation.turn(said, message_id=message_id)
         return self._within(turn, text, ())
