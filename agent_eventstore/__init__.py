@@ -56,7 +56,7 @@ from agent_eventstore.conversation import (
 )
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from agent_eventstore.participants import Participant
-from agent_eventstore.recovery import Recovery, recover, recover_all
+from agent_eventstore.recovery import Recoveries, Recovery, recover, recover_all
 from agent_eventstore.requests import Request
 from agent_eventstore.runs import AsyncRun, Run
 from agent_eventstore.scheduling import Closure, Scheduler, TaskPlan, TaskResult
@@ -137,6 +137,7 @@ __all__ = [
     "Put",
     "ReadTable",
     "RecordedEvent",
+    "Recoveries",
     "Recovery",
     "Request",
     "Route",

@@ -25,7 +25,7 @@ from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.recovery import AGAIN_S, WAIT_S
 from agent_eventstore.runs import AsyncConversationRuns
 from agent_eventstore.session import Session
-from agent_eventstore.stops import left
+from agent_eventstore.stops import stopped_or_gone
 from eventstore import Appended, AsyncEventStore, EventStore
 from eventstore.errors import ConversationInUse, ErrorType, Trace
 from eventstore.events import (
@@ -183,4 +183,6 @@ class AsyncConversation(AsyncConversationRuns):
     async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
         with suppress(*((NotCommitted,) if error is not None else ())):
-            await self.close(None if error is None else left(error) or type(error).__name__)
+            await self.close(
+                None if error is None else stopped_or_gone(error) or type(error).__name__
+            )

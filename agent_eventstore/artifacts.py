@@ -256,7 +256,7 @@ class ReadOutput:
             return f"ERROR: the output {alias!r} was erased."
         try:
             start, count = int(offset), min(int(limit), MOST_CHARACTERS)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return "ERROR: offset and limit are whole numbers."
         if start < 0 or count < 1 or start > len(text):
             return f"ERROR: offset is from 0 to {len(text)}, and limit at least 1."

@@ -21,7 +21,7 @@ from agent_eventstore.opening import IfExists, SessionMode, Title, forked, opene
 from agent_eventstore.recovery import IfBusy
 from agent_eventstore.runs import ConversationRuns
 from agent_eventstore.session import Session
-from agent_eventstore.stops import left
+from agent_eventstore.stops import stopped_or_gone
 from eventstore import Appended, EventStore
 from eventstore.errors import ErrorType, Trace
 from eventstore.events import ConversationEnd, ConversationUpdate, Payload, ToolPolicy
@@ -351,4 +351,4 @@ class Conversation(ConversationRuns):
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
         with suppress(*((NotCommitted,) if error is not None else ())):
-            self.close(None if error is None else left(error) or type(error).__name__)
+            self.close(None if error is None else stopped_or_gone(error) or type(error).__name__)

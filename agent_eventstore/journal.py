@@ -20,6 +20,7 @@ from sqlalchemy import Connection
 from tenacity import Retrying
 
 from agent_eventstore.batching import later
+from agent_eventstore.cutting import fit
 from agent_eventstore.unwritten import (
     PASSING,
     Acknowledged,
@@ -27,7 +28,6 @@ from agent_eventstore.unwritten import (
     KeptFacts,
     Told,
     facts,
-    fit,
     in_vain,
     policy,
     without_secrets,
@@ -139,12 +139,12 @@ class Journal(Writing):
         with self._lock:
             self.settle(events)
             self._catch_up(wait=False)
-            facts = self._facts
+            own = self._facts
             done = self.store.append(
-                facts.conversation_id,
+                own.conversation_id,
                 events,
-                writer_epoch=facts.epoch,
-                anchor=facts.written.anchor,
+                writer_epoch=own.epoch,
+                anchor=own.written.anchor,
                 connection=connection,
             )
             self.begun_within(events, done)
@@ -166,18 +166,18 @@ class Journal(Writing):
         Raises:
             NotCommitted: They were not, and ``events`` belong to the same turn or conversation.
         """
-        facts = self._facts
+        own = self._facts
         with self._lock:
-            if (begun := facts.begun) is not None:
+            if (begun := own.begun) is not None:
                 there = None
                 with suppress(ConversationNotFound):
                     read = self.store.read(
-                        facts.conversation_id, after=begun.done.version - 1, limit=1
+                        own.conversation_id, after=begun.done.version - 1, limit=1
                     )
                     there = next(iter(read), None)
-                if facts.settle(there) is not None and begun.told is not None:
+                if own.settle(there) is not None and begun.told is not None:
                     begun.told(begun.done)
-        facts.require_begun(events)
+        own.require_begun(events)
 
     def record(self, events: Sequence[NewEvent], told: Told | None = None) -> None:
         """Append facts: events of something that has happened; see `write`.
@@ -244,15 +244,15 @@ class Journal(Writing):
         """
         self._facts.require_own()
         with self._lock:
-            facts, conversation_id = self._facts, self.conversation_id
-            again = facts.written.again()
+            own, conversation_id = self._facts, self.conversation_id
+            again = own.written.again()
             if again is None:
                 return None
             lost, version = again
             events = fit(lost, self.store.max_event_bytes) or lost
             done = self.store.append(conversation_id, events, expected_version=version)
-            facts.written.restored(done, events)
-            facts.epoch = self.store.raise_writer_epoch(conversation_id)
+            own.written.restored(done, events)
+            own.epoch = self.store.raise_writer_epoch(conversation_id)
             self._catch_up()
             return done
 
@@ -319,16 +319,16 @@ class Journal(Writing):
         return self._onto(kept, wait)
 
     def _onto(self, events: Sequence[NewEvent], wait: bool) -> Appended:
-        facts = self._facts
+        own = self._facts
         try:
             done = self.store.append(
-                facts.conversation_id,
+                own.conversation_id,
                 events,
-                writer_epoch=facts.epoch,
-                anchor=facts.written.anchor,
+                writer_epoch=own.epoch,
+                anchor=own.written.anchor,
                 wait=wait,
             )
         except LogWentBack as error:
-            left = self.store.read(facts.conversation_id, after=facts.written.since - 1)
-            raise facts.written.missing(error, left) from None
-        return facts.done(done, events)
+            left = self.store.read(own.conversation_id, after=own.written.since - 1)
+            raise own.written.missing(error, left) from None
+        return own.done(done, events)

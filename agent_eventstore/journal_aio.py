@@ -21,6 +21,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 from tenacity import AsyncRetrying
 
+from agent_eventstore.cutting import fit
 from agent_eventstore.journal import Writing, not_abandoned
 from agent_eventstore.unwritten import (
     PASSING,
@@ -29,7 +30,6 @@ from agent_eventstore.unwritten import (
     KeptFacts,
     Told,
     facts,
-    fit,
     in_vain,
     policy,
     without_secrets,
@@ -160,29 +160,38 @@ class AsyncJournal(Writing):
     ) -> None:
         """Append in a product's transaction; see `Journal.write_within`."""
         self._facts.require_own()
-        events, facts = without_secrets(events), self._facts
-        await self.settle(events)
-        await self._catch_up(wait=False)
-        done = await self.store.append(
-            facts.conversation_id,
-            events,
-            writer_epoch=facts.epoch,
-            anchor=facts.written.anchor,
-            connection=connection,
-        )
-        facts.begun = Begun(tuple(events), done)
+        events, own = without_secrets(events), self._facts
+        async with self._lock:
+            await self._look()
+            own.require_begun(events)
+            await self._write_kept(wait=False)
+            done = await self.store.append(
+                own.conversation_id,
+                events,
+                writer_epoch=own.epoch,
+                anchor=own.written.anchor,
+                connection=connection,
+            )
+            own.begun = Begun(tuple(events), done)
 
     async def settle(self, events: Sequence[NewEvent]) -> None:
         """Check whether a product's transaction was committed; see `Journal.settle`."""
-        facts = self._facts
-        if (begun := facts.begun) is not None:
-            there = None
-            with suppress(ConversationNotFound):
-                read = self.store.read(facts.conversation_id, after=begun.done.version - 1, limit=1)
-                there = await anext(read, None)
-            if facts.settle(there) is not None and begun.told is not None:
-                await to_thread(begun.told, begun.done)
-        facts.require_begun(events)
+        if self._facts.begun is not None:
+            async with self._lock:
+                await self._look()
+        self._facts.require_begun(events)
+
+    async def _look(self) -> None:
+        """Look for the events of a product's transaction; call with the lock held."""
+        own = self._facts
+        if (begun := own.begun) is None:
+            return
+        there = None
+        with suppress(ConversationNotFound):
+            read = self.store.read(own.conversation_id, after=begun.done.version - 1, limit=1)
+            there = await anext(read, None)
+        if own.settle(there) is not None and begun.told is not None:
+            await to_thread(begun.told, begun.done)
 
     async def record(self, events: Sequence[NewEvent], told: Told | None = None) -> None:
         """Append facts; see `Journal.record`."""
@@ -256,30 +265,33 @@ class AsyncJournal(Writing):
         return not self._facts.unsaved
 
     async def _catch_up(self, *, wait: bool = True) -> None:
-        if not self._facts.unsaved:
-            return
+        if self._facts.unsaved:
+            async with self._lock:
+                await self._write_kept(wait=wait)
+
+    async def _write_kept(self, *, wait: bool) -> None:
+        """Write the facts kept in memory, in order; call with the lock held."""
         invalid: InvalidEvent | None = None
-        async with self._lock:
-            for events, told in self._facts.pending():
-                try:
-                    done = await self._append(events, wait)
-                except (InvalidEvent, WriterFenced) as error:
-                    invalid = self._facts.dropped(error)
-                else:
-                    self._facts.saved(told, done)
+        for events, told in self._facts.pending():
+            try:
+                done = await self._append(events, wait)
+            except (InvalidEvent, WriterFenced) as error:
+                invalid = self._facts.dropped(error)
+            else:
+                self._facts.saved(told, done)
         if invalid is not None:
             raise invalid
 
     async def _write_again(self) -> Appended | None:
-        facts, store = self._facts, self.store
-        again = facts.written.again()
+        own, store = self._facts, self.store
+        again = own.written.again()
         if again is None:
             return None
         lost, version = again
         events = fit(lost, store.store.max_event_bytes) or lost
-        done = await store.append(facts.conversation_id, events, expected_version=version)
-        facts.written.restored(done, events)
-        facts.epoch = await store.raise_writer_epoch(facts.conversation_id)
+        done = await store.append(own.conversation_id, events, expected_version=version)
+        own.written.restored(done, events)
+        own.epoch = await store.raise_writer_epoch(own.conversation_id)
         await self._catch_up()
         return done
 
@@ -306,17 +318,17 @@ class AsyncJournal(Writing):
         return await self._onto(kept, wait)
 
     async def _onto(self, events: Sequence[NewEvent], wait: bool) -> Appended:
-        facts, written = self._facts, self._facts.written
+        own, written = self._facts, self._facts.written
         try:
             done = await self.store.append(
-                facts.conversation_id,
+                own.conversation_id,
                 events,
-                writer_epoch=facts.epoch,
+                writer_epoch=own.epoch,
                 anchor=written.anchor,
                 wait=wait,
             )
         except LogWentBack as error:
-            read = self.store.read(facts.conversation_id, after=written.since - 1)
+            read = self.store.read(own.conversation_id, after=written.since - 1)
             left = [event async for event in read]
             raise written.missing(error, left) from None
-        return facts.done(done, events)
+        return own.done(done, events)

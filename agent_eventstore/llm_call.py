@@ -78,6 +78,9 @@ class LlmCall(_Call[Journal]):
             self._state = "over"
             self._journal.abandon(self._script.begin(), self._script.abandoned(error))
             raise
+        except Exception as error:
+            self._script.tracing.fail(error)
+            raise
 
     def feed(self, chunk: Any) -> None:
         """Record a chunk of the stream, as the provider's SDK yields it or as a dict.
@@ -210,6 +213,9 @@ class AsyncLlmCall(_Call[AsyncJournal]):
         except asyncio.CancelledError as error:
             self._state = "over"
             await self._journal.abandon(self._script.begin(), self._script.abandoned(error))
+            raise
+        except Exception as error:
+            self._script.tracing.fail(error)
             raise
         self._state = "open"
         self._script.begun(done, time.monotonic())

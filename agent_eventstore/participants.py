@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent_eventstore.mentions import ParsedMentions, parse_mentions
 from eventstore.events import JsonObject, Mention
 
 __all__ = [
@@ -42,7 +43,6 @@ ROLES = ("coder", "reviewer", "tester")
 """The roles of the workflow, in order."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_AFTER_A_MENTION = " ,:;\uff0c\uff1a\uff1b\u3001"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +115,6 @@ class ChatMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedMentions:
-    """The mentions of a text, in order, and the text without them."""
-
-    mentions: tuple[Mention, ...]
-    clean_text: str
-
-
-@dataclass(frozen=True, slots=True)
 class ChatContext:
     """The decisions about a message: who answers it, and the parts of their prompts.
 
@@ -148,7 +140,7 @@ class ChatContext:
 
 
 def build_lookup(participants: Iterable[Participant]) -> dict[str, str]:
-    """Return participants' ids by name: by id, display name, nickname and alias, in lower case.
+    """Return participants' ids by name: by id, display name, nickname and alias, casefolded.
 
     Raises:
         ValueError: Two participants have the same name, or a name is empty.
@@ -167,46 +159,6 @@ def build_lookup(participants: Iterable[Participant]) -> dict[str, str]:
                     f"{name!r} names both {found[key]!r} and {each.id!r}: rename one of them"
                 )
     return found
-
-
-def parse_mentions(text: str, lookup: Mapping[str, str]) -> ParsedMentions:
-    """Return a text's mentions, and the text without them.
-
-    A mention is ``@`` and a known name in any case; the longest matching name counts. An email
-    address is not a mention, nor is a name that is followed by more letters or digits.
-
-    Args:
-        text: The text.
-        lookup: The result of `build_lookup`.
-
-    >>> parsed = parse_mentions("@Tom, look at this", {"tom": "tom"})
-    >>> parsed.mentions[0].participant, parsed.clean_text
-    ('tom', 'look at this')
-    """
-    found = [
-        Mention(participant=lookup[name], text=each[0], start=each.start())
-        for each in (_mention(tuple(lookup)).finditer(text) if lookup else ())
-        if (name := each["name"].casefold()) in lookup
-    ]
-    pieces, at = [], 0
-    for mention in found:
-        start = mention.start or 0
-        pieces.append(text[at:start])
-        at = start + len(mention.text)
-    clean = "".join([*pieces, text[at:]])
-    if found:
-        clean = re.sub(r"[ \t\u3000]{2,}", " ", clean).strip().lstrip(_AFTER_A_MENTION)
-    return ParsedMentions(tuple(found), clean)
-
-
-def _mention(names: Sequence[str]) -> re.Pattern[str]:
-    longest_first = sorted(names, key=len, reverse=True)
-    # A name that ends in an ASCII word character must end at a word boundary; Chinese has none.
-    choices = (
-        re.escape(name) + (r"(?!-?[A-Za-z0-9_])" if re.match(r"[A-Za-z0-9_]", name[-1]) else "")
-        for name in longest_first
-    )
-    return re.compile(rf"(?<![A-Za-z0-9_.+-])[@\uff20](?P<name>{'|'.join(choices)})", re.IGNORECASE)
 
 
 def select_effective_targets(
@@ -251,10 +203,15 @@ def current_node(mode_state: Mapping[str, Any] | None) -> str:
 def next_mode_state(mode_state: Mapping[str, Any] | None) -> JsonObject:
     """Return the state of the workflow after its current role has answered.
 
+    Raises:
+        ValueError: The current role is not one of `ROLES`.
+
     >>> next_mode_state({"current_node": "coder"})
     {'current_node': 'reviewer', 'completed': ['coder'], 'status': 'running'}
     """
     role = current_node(mode_state)
+    if role not in ROLES:
+        raise ValueError(f"the workflow has no role {role!r}: its roles are {', '.join(ROLES)}")
     completed = [*ROLES[: ROLES.index(role) + 1]]
     if len(completed) == len(ROLES):
         return {"current_node": ROLES[0], "completed": completed, "status": "done"}

@@ -1,43 +1,55 @@
 """Recovery: end the work that a dead process left open, so that the conversation can continue.
 
-`seal` is a pure function: from the open work it makes the events that end it, always the same ones.
-`recover` appends them in one transaction, at the version that was read, after fencing the process
-that is presumed dead. Recovery executes nothing.
+`recover` appends the events that end it (`agent_eventstore.machines.seals`) in one transaction, at
+the version that was read, after fencing the process that is presumed dead. Recovery executes
+nothing.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Literal, Unpack, get_args
 from uuid import UUID
 
-from eventstore import EventStore, NewEvent
-from eventstore.errors import ConversationInUse, WriterFenced, WrongExpectedVersion
-from eventstore.events import LlmError, Meta, Payload, SessionEnd, ToolResult, TurnEnd
-from eventstore.ids import StreamId, derived_id
+from agent_eventstore.cutting import fit
+from agent_eventstore.machines.seals import seal
+from agent_eventstore.unwritten import facts
+from eventstore import Appended, EventStore, NewEvent
+from eventstore.errors import (
+    ConversationInUse,
+    ConversationNotFound,
+    DatabaseBusy,
+    InvalidEvent,
+    OwnerMismatch,
+    WriterFenced,
+    WrongExpectedVersion,
+)
+from eventstore.ids import StreamId
 from eventstore.leases import claim
 from eventstore.log import get_logger
 from eventstore.owners import Owned
+from eventstore.sql.failures import is_away
 from projections import Views
-from projections.models.open_items import OpenModelCall, OpenToolCall, OpenWork
+from projections.engine.generations import find_live
+from projections.engine.set_aside import noted
+from projections.models.open_items import OpenToolCall, OpenWork
+from projections.models.open_work import OPEN_WORK
 
 __all__ = [
-    "ACTOR",
     "AGAIN_S",
     "WAIT_S",
     "IfBusy",
     "Progress",
+    "Recoveries",
     "Recovery",
     "claimed",
     "end_open_work",
     "recover",
     "recover_all",
-    "seal",
 ]
 
 
@@ -50,30 +62,12 @@ WAIT_S = 60.0
 AGAIN_S = 0.25
 """The interval at which a waiting open retries, in seconds."""
 
-ACTOR = "recovery"
-"""The ``meta.actor`` of sealing events."""
-
 Progress = Callable[[int, int], None]
 """Called with the number of conversations done and the total."""
 
 _log = get_logger("agent_eventstore")
 _TRIES = 5
 _PAGE = 1_000
-
-_NOTHING_ARRIVED = "the process ended before anything of the answer had arrived"
-_CUT_OFF = "the process ended while the model was answering; what had arrived by then is kept"
-_NOT_STARTED = (
-    "The process ended before this tool call was started. The call was never started and had no "
-    "effect: it is safe to make it again."
-)
-_UNSEEN = (
-    "The process ended before a result of this tool call was seen. It may or may not have taken "
-    "effect: check before you repeat it."
-)
-_OUTCOME_UNKNOWN = (
-    "The process ended while this tool was running. It may or may not have taken effect: check "
-    "before you repeat it."
-)
 
 
 def claimed(
@@ -124,78 +118,6 @@ class Recovery:
     re_executable: tuple[OpenToolCall, ...]
 
 
-def seal(ends: OpenWork) -> tuple[NewEvent, ...]:
-    """Return the events that end the open model calls, tool calls, turn and session.
-
-    A pure function. The event ids are derived from the conversation and its version, so appending
-    the same events again changes nothing. Durations run until the last event that the process
-    wrote, the last time at which it is known to have lived.
-    """
-    sealed: list[tuple[Payload, Meta]] = []
-    sealed += [(_interrupted(ends, call), call.meta) for call in ends.model_calls]
-    unanswered = (call for call in ends.tool_calls if not call.awaited)
-    sealed += [(_unanswered(ends, call), call.meta) for call in unanswered]
-    if (turn := ends.turn) is not None:
-        end = TurnEnd(
-            status="aborted",
-            reason="interrupted",
-            step_count=turn.steps,
-            duration_ms=_lasted(ends, turn.began_at),
-            tokens=turn.tokens,
-        )
-        sealed.append((end, turn.meta))
-    if (session := ends.session) is not None:
-        over = SessionEnd(
-            reason="interrupted",
-            turn_count=session.turns,
-            duration_ms=_lasted(ends, session.began_at),
-            tokens=session.tokens,
-        )
-        sealed.append((over, session.meta))
-    return tuple(
-        NewEvent(
-            payload,
-            derived_id(ends.conversation_id, "recovery", ends.last_version, place),
-            meta.model_copy(update={"actor": ACTOR}),
-        )
-        for place, (payload, meta) in enumerate(sealed)
-    )
-
-
-def _interrupted(ends: OpenWork, call: OpenModelCall) -> LlmError:
-    # `LlmError` has no refusal field; the user saw the refusal as the answer's text.
-    said = call.text + call.refusal
-    return LlmError(
-        llm_call_id=call.llm_call_id,
-        kind="interrupted",
-        message=_CUT_OFF if said or call.reasoning or call.tool_calls else _NOTHING_ARRIVED,
-        retryable=True,
-        partial_text=said,
-        partial_reasoning=call.reasoning,
-        partial_tool_calls=call.tool_calls,
-        attempt=call.attempt,
-        invocation=call.invocation,
-        duration_ms=_lasted(ends, call.began_at),
-    )
-
-
-def _unanswered(ends: OpenWork, call: OpenToolCall) -> ToolResult:
-    started = call.started_at
-    words = _OUTCOME_UNKNOWN if started else _UNSEEN if call.elsewhere else _NOT_STARTED
-    return ToolResult(
-        call_id=call.call_id,
-        status="outcome_unknown" if call.started else "not_started",
-        name=call.name,
-        content=words,
-        duration_ms=None if started is None else _lasted(ends, started),
-        provider_id=call.provider_id,
-    )
-
-
-def _lasted(ends: OpenWork, began_at: datetime) -> int:
-    return max(0, round((ends.last_event_at - began_at).total_seconds() * 1000))
-
-
 def recover(
     store: EventStore,
     views: Views,
@@ -244,16 +166,11 @@ def end_open_work(store: EventStore, look: Callable[[], OpenWork], epoch: int) -
     for attempt in range(1, _TRIES + 1):
         # Read after fencing: until then, the process may have lived and appended.
         ends = look()
-        events = seal(ends)
+        events = tuple(facts(seal(ends), store.redact))
         if not events:
             break
         try:
-            done = store.append(
-                ends.conversation_id,
-                events,
-                expected_version=ends.last_version,
-                writer_epoch=epoch,
-            )
+            done, events = _appended(store, ends, events, epoch)
         except WrongExpectedVersion:
             if attempt == _TRIES:
                 raise
@@ -267,6 +184,28 @@ def end_open_work(store: EventStore, look: Callable[[], OpenWork], epoch: int) -
         )
         return _result(ends, events, done.version)
     return _result(ends, (), ends.last_version)
+
+
+def _appended(
+    store: EventStore, ends: OpenWork, events: tuple[NewEvent, ...], epoch: int
+) -> tuple[Appended, tuple[NewEvent, ...]]:
+    """Append the sealing events, cut to fit if necessary; return the append and the events.
+
+    A partial answer may be larger than an event may be: its chunks were appended one by one.
+    """
+    append = partial(
+        store.append,
+        ends.conversation_id,
+        expected_version=ends.last_version,
+        writer_epoch=epoch,
+    )
+    try:
+        return append(events), events
+    except InvalidEvent:
+        kept = fit(events, store.max_event_bytes)
+        if kept is None:
+            raise
+    return append(kept), tuple(kept)
 
 
 def _result(ends: OpenWork, sealed: tuple[NewEvent, ...], version: int) -> Recovery:
@@ -284,6 +223,21 @@ def _result(ends: OpenWork, sealed: tuple[NewEvent, ...], version: int) -> Recov
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recoveries:
+    """The outcome of `recover_all`.
+
+    Attributes:
+        recovered: The recoveries of the conversations whose open work was ended.
+        in_use: The conversations that were left to their writers.
+        failed: The conversations that cannot be recovered, with the error of each.
+    """
+
+    recovered: tuple[Recovery, ...]
+    in_use: tuple[UUID, ...]
+    failed: dict[UUID, Exception]
+
+
 def recover_all(
     store: EventStore,
     views: Views,
@@ -291,7 +245,7 @@ def recover_all(
     *,
     dry_run: bool = False,
     take_over: bool = False,
-) -> list[Recovery]:
+) -> Recoveries:
     """Recover every conversation that has open work, each in its own transactions.
 
     Safe while other processes run: a conversation that a live session has open, or that a process
@@ -299,43 +253,69 @@ def recover_all(
     `EventStore.append` has no session and so no lease: recovery cannot tell it from a dead one, and
     fences it. An idle session, with no turn open, is not open work and stays open.
 
+    A conversation that cannot be recovered, for example because one of its events is damaged, does
+    not prevent the recovery of the others: it is logged and returned in ``failed``.
+
     Args:
         store: The store of the conversations.
         views: The store's views.
         on_progress: Called after each conversation.
         dry_run: Only return what would be done.
         take_over: Also end the open work of sessions whose processes live.
+
+    Raises:
+        StoreUnavailable: The database is unreachable, or cannot be written. A conversation whose
+            lock another transaction holds is in ``failed`` instead (`DatabaseBusy`).
     """
-    ids = list(_with_open_work(views))
-    found: list[Recovery] = []
+    ids = _to_recover(store, views)
+    recovered: list[Recovery] = []
+    in_use: list[UUID] = []
+    failed: dict[UUID, Exception] = {}
     for done, conversation_id in enumerate(ids, start=1):
-        recovery = _unless_in_use(store, views, conversation_id, dry_run, take_over)
-        if recovery is not None and recovery.sealed:
-            found.append(recovery)
+        try:
+            recovery = _unless_in_use(store, views, conversation_id, dry_run, take_over)
+            if recovery.sealed:
+                recovered.append(recovery)
+        except (ConversationInUse, WriterFenced, WrongExpectedVersion) as error:
+            in_use.append(conversation_id)
+            _log.warning("left to its writer", conversation_id=str(conversation_id), why=str(error))
+        except ConversationNotFound:
+            _log.info("purged before its recovery", conversation_id=str(conversation_id))
+        except Exception as error:
+            if is_away(error) and not isinstance(error, DatabaseBusy):
+                raise
+            failed[conversation_id] = error
+            _log.warning("not recovered", conversation_id=str(conversation_id), why=str(error))
         if on_progress is not None:
             on_progress(done, len(ids))
-    return found
+    return Recoveries(recovered=tuple(recovered), in_use=tuple(in_use), failed=failed)
 
 
 def _unless_in_use(
     store: EventStore, views: Views, conversation_id: UUID, dry_run: bool, take_over: bool
-) -> Recovery | None:
-    """Recover a conversation; log a warning and return None if another writer has it open."""
+) -> Recovery:
+    if dry_run and not take_over:
+        writer = store.writer(conversation_id)
+        if writer is not None and writer.live:
+            raise ConversationInUse(conversation_id, writer.who, writer.since, writer.expires_at)
+    return recover(store, views, conversation_id, dry_run=dry_run, take_over=take_over)
+
+
+def _to_recover(store: EventStore, views: Views) -> list[UUID]:
+    """Return the conversations with open work, and those whose open work cannot be read."""
+    found: list[UUID] = []
+    while page := views.conversations_with_open_work(_PAGE, after=found[-1] if found else None):
+        found += page
+    with store.reading() as connection:
+        unread = noted(connection, [find_live(connection, OPEN_WORK)])
+    aside = {each.conversation_id for each in unread}.difference(found)
+    return found + [each for each in sorted(aside) if _is_own(store, each)]
+
+
+def _is_own(store: EventStore, conversation_id: UUID) -> bool:
+    """Whether a conversation belongs to the owner that the store is bound to."""
     try:
-        if dry_run and not take_over:
-            writer = store.writer(conversation_id)
-            if writer is not None and writer.live:
-                raise ConversationInUse(
-                    conversation_id, writer.who, writer.since, writer.expires_at
-                )
-        return recover(store, views, conversation_id, dry_run=dry_run, take_over=take_over)
-    except (ConversationInUse, WriterFenced, WrongExpectedVersion) as error:
-        _log.warning("left to its writer", conversation_id=str(conversation_id), why=str(error))
-        return None
-
-
-def _with_open_work(views: Views) -> Iterator[UUID]:
-    after: UUID | None = None
-    while page := views.conversations_with_open_work(_PAGE, after=after):
-        yield from page
-        after = page[-1]
+        store.stream(conversation_id)
+    except OwnerMismatch:
+        return False
+    return True

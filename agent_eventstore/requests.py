@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from agent_eventstore.providers import Partial
@@ -61,6 +62,8 @@ _OUTPUT = "_call_output"
 _ARGUMENTS = ("arguments", "input", "action", "operation")
 _TEXTS = frozenset({"text", "input_text", "output_text"})
 _FAILED = frozenset({"failed", "error"})
+
+_SYSTEM_PARTS = 256
 
 _COUNTED = 20_000  # characters; for the rest of a text, tokens are extrapolated
 
@@ -155,15 +158,17 @@ def failed_summary(why: str, strategy: LlmSummary) -> str:
 class SystemTexts:
     """The composed system parts that the log already has, so that each is stored once.
 
+    Only the last `_SYSTEM_PARTS` different ones are remembered; an older one is stored again.
+
     Attributes:
-        versions: The version of the request that holds a system part, by its texts.
+        versions: The version of the request that holds a system part, by the digest of its texts.
     """
 
-    versions: dict[str, int] = field(default_factory=dict)
+    versions: dict[bytes, int] = field(default_factory=dict)
 
     def shared(self, policy: dict[str, Any]) -> dict[str, Any]:
         """Return the policy, with a reference instead of texts that the log already has."""
-        version = self.versions.get(str(policy.get("system")))
+        version = self.versions.get(_digest(policy.get("system")))
         if version is None:
             return policy
         rest = {name: value for name, value in policy.items() if name != "system"}
@@ -172,7 +177,13 @@ class SystemTexts:
     def stored(self, policy: dict[str, Any], version: int) -> None:
         """Remember which request stores a policy's texts."""
         if "system" in policy:
-            self.versions.setdefault(str(policy["system"]), version)
+            self.versions.setdefault(_digest(policy["system"]), version)
+            if len(self.versions) > _SYSTEM_PARTS:
+                del self.versions[next(iter(self.versions))]
+
+
+def _digest(texts: Any) -> bytes:
+    return sha256(repr(texts).encode()).digest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from projections.engine.folding import SEALS
 from projections.models.open_items import OpenToolCall, OpenWork
 from projections.models.open_work import OPEN_WORK
 from projections.models.runs import RUNS, NodeRow, RunArtifact, RunRow
-from projections.models.tool_calls import ToolCallRow
-from projections.queries import open_work, readable
+from projections.models.tool_calls import TOOL_CALLS, ToolCallRow
+from projections.queries import open_work, readable, unsettled_calls
 from projections.reading import read_current
 from projections.replica import Copy
 from projections.run_mode import mode_and_turn
@@ -48,9 +48,7 @@ Todo = Literal["continue", "begin", "complete", "decide"]
 """``continue`` the active node, ``begin`` a node, ``complete`` the run, or ``decide``: no node can
 begin, since one has failed or the workflow named none."""
 
-_UNSETTLED = ("requested", "running", "not_started", "outcome_unknown")
 _DONE = ("completed", "skipped")
-_MOST = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +153,7 @@ def resume(
         artifacts=tuple(made for made in state.artifacts if made.run_id == row.run_id),
         calls=tuple(
             _left(store, call)
-            for call in _unsettled(views, conversation_id, row.run_id, _settled_before(nodes))
+            for call in _unsettled(store, conversation_id, row.run_id, _settled_before(nodes))
         ),
     )
 
@@ -167,14 +165,14 @@ def _settled_before(nodes: Sequence[NodeRow]) -> int:
     return min([last, *began])
 
 
-def _unsettled(views: Views, conversation_id: UUID, run_id: str, settled: int) -> list[ToolCallRow]:
-    found = [
-        call
-        for status in _UNSETTLED
-        for call in views.tool_calls(conversation_id=conversation_id, status=status, limit=_MOST)
-        if call.run_id == run_id and not call.withdrawn and (call.requested_version or 0) > settled
-    ]
-    return sorted(found, key=lambda call: (call.requested_version or 0, call.call_index or 0))
+def _unsettled(
+    store: EventStore, conversation_id: UUID, run_id: str, settled: int
+) -> list[ToolCallRow]:
+    def read(copies: Sequence[Copy]) -> list[ToolCallRow]:
+        with readable(TOOL_CALLS.name):
+            return unsettled_calls(*copies[0], conversation_id, run_id, settled)
+
+    return read_current(store, (TOOL_CALLS,), conversation_id, read)
 
 
 def _left(store: EventStore, row: ToolCallRow) -> LeftCall:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Self
 
+from agent_eventstore.current import Block
 from agent_eventstore.inputs import Said
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.journal_aio import AsyncJournal
@@ -18,7 +19,7 @@ from agent_eventstore.machines.runs import RunScript, StepScript
 from agent_eventstore.open_conversation import OpenConversation, TurnT
 from agent_eventstore.resuming import ResumedRun, resume
 from agent_eventstore.session import JournalT
-from agent_eventstore.stops import told
+from agent_eventstore.stops import error_text
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import new_id
@@ -30,7 +31,7 @@ from projections.models.runs import RunRow
 __all__ = ["AsyncConversationRuns", "AsyncRun", "AsyncStep", "ConversationRuns", "Run", "Step"]
 
 
-class _StepFacts(Generic[JournalT]):
+class _StepFacts(Block, Generic[JournalT]):
     """The base of `Step` and `AsyncStep`; its methods only prepare the step's end."""
 
     def __init__(self, journal: JournalT, script: StepScript) -> None:
@@ -60,13 +61,18 @@ class _StepFacts(Generic[JournalT]):
             path: Its path, if it is a file.
             content: Its content, as a JSON value.
             media_type: Its media type, for example ``text/markdown``.
+
+        Raises:
+            BlockNotOpen: The step has not been entered, or has been left.
         """
+        self._within("step.artifact")
         made = Artifact(name=name, path=path, content=content, media_type=media_type)
         self._script.artifacts[name] = made
         return made
 
     def fail(self, error: str) -> None:
         """Make the step end as failed, without an exception."""
+        self._within("step.fail")
         self._script.error = error
 
 
@@ -106,17 +112,27 @@ class Step(_StepFacts[Journal]):
     after an exception, or ``cancelled`` after a stop.
     """
 
+    form = "with run.step(...) as step:"
+
     def __enter__(self) -> Self:
-        """Write the step's start."""
+        """Write the step's start.
+
+        Raises:
+            BlockNotOpen: The step was entered before; a failed attempt does not count.
+        """
+        self._enter_once()
         try:
             self._journal.write(self._script.begin())
+            self._state = "open"
             return self
         except INTERRUPTIONS as error:
+            self._state = "over"
             self._journal.abandon(self._script.begin(), self._script.end(error))
             raise
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Write the step's end, with its artifacts."""
+        self._state = "over"
         self._journal.record(self._script.end(error))
 
 
@@ -151,7 +167,7 @@ class Run(_RunFacts[Journal, Turn]):
 
     def fail(self, error: BaseException | str) -> None:
         """End the run as failed."""
-        self._journal.record(self._script.end("failed", error=told(error)))
+        self._journal.record(self._script.end("failed", error=error_text(error)))
 
     def cancel(self) -> None:
         """End the run as cancelled."""
@@ -169,17 +185,23 @@ class Run(_RunFacts[Journal, Turn]):
 class AsyncStep(_StepFacts[AsyncJournal]):
     """`Step` for an event loop."""
 
+    form = "async with run.step(...) as step:"
+
     async def __aenter__(self) -> Self:
-        """Write the step's start."""
+        """Write the step's start; see `Step`."""
+        self._enter_once()
         try:
             await self._journal.write(self._script.begin())
         except asyncio.CancelledError as error:
+            self._state = "over"
             await self._journal.abandon(self._script.begin(), self._script.end(error))
             raise
+        self._state = "open"
         return self
 
     async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Write the step's end, with its artifacts, even if the task has been cancelled."""
+        self._state = "over"
         await self._journal.record(self._script.end(error))
 
 
@@ -204,7 +226,7 @@ class AsyncRun(_RunFacts[AsyncJournal, AsyncTurn]):
 
     async def fail(self, error: BaseException | str) -> None:
         """End the run as failed."""
-        await self._journal.record(self._script.end("failed", error=told(error)))
+        await self._journal.record(self._script.end("failed", error=error_text(error)))
 
     async def cancel(self) -> None:
         """End the run as cancelled."""

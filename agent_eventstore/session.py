@@ -26,7 +26,7 @@ from agent_eventstore.machines.runs import RunScript
 from agent_eventstore.recovery import Recovery
 from agent_eventstore.requests import SystemTexts
 from agent_eventstore.resuming import Upkeep
-from eventstore import EventStore, NewEvent, new_id
+from eventstore import NewEvent, new_id
 from eventstore.errors import InvalidEvent
 from eventstore.events import (
     AssistantMessage,
@@ -126,6 +126,7 @@ class Session:
         self.upkeep = Upkeep(views, self.id, journal.version)
         self.answers = Answers(unread=recovery is not None)
         self._next_turn = next_turn
+        self._numbering = threading.Lock()
         self._tool_policy = tool_policy
         self._systems = SystemTexts()
         self._started_at = time.monotonic()
@@ -164,7 +165,8 @@ class Session:
             if len(to_owner(name, value) or "") > LONGEST_NAME:
                 raise InvalidEvent(f"{name} must have at most {LONGEST_NAME} characters")
         ids = None if message_id is None else posted_ids(self.id, message_id)
-        number, self._next_turn = self._next_turn, self._next_turn + 1
+        with self._numbering:
+            number, self._next_turn = self._next_turn, self._next_turn + 1
         where = {"turn": number, "run_id": run_id, "workflow_id": workflow_id}
         if run_id is not None:
             where["mode"] = "run"
@@ -270,19 +272,24 @@ def posted_ids(conversation_id: UUID, message_id: str) -> tuple[UUID, UUID]:
     )
 
 
-def first_outcome(store: EventStore, conversation_id: UUID, message_id: str) -> TurnOutcome | None:
+def first_outcome(views: Views, conversation_id: UUID, message_id: str) -> TurnOutcome | None:
     """Return the outcome of a posted message's turn; None if the message was not posted yet.
+
+    Whether the turn is open is read from the open work, not from all its events.
 
     Raises:
         TurnRunning: The turn has not ended.
     """
     start, _ = posted_ids(conversation_id, message_id)
-    with store.reading() as connection:
+    with views.store.reading() as connection:
         version = version_of(connection, conversation_id, start)
     if version is None:
         return None
+    running = views.open_work(conversation_id).turn
+    if running is not None and running.version == version:
+        raise TurnRunning(conversation_id, running.turn, message_id)
     turn, text = None, ""
-    for event in store.read(conversation_id, after=version - 1):
+    for event in views.store.read(conversation_id, after=version - 1):
         turn = event.meta.turn if event.version == version else turn
         if event.meta.turn != turn:
             continue

@@ -17,10 +17,10 @@ __all__ = [
     "BY_SOMEBODY",
     "BY_USER",
     "Stop",
-    "failed",
-    "left",
+    "error_text",
+    "mark_failure",
     "stopped",
-    "told",
+    "stopped_or_gone",
     "without_directories",
 ]
 
@@ -73,16 +73,16 @@ def stopped(error: BaseException | None) -> str | None:
     return BY_SOMEBODY if names & _ANYBODYS else None
 
 
-def left(error: BaseException | None) -> str | None:
+def stopped_or_gone(error: BaseException | None) -> str | None:
     """Return as `stopped` does, also for an error that says that the product's client hung up.
 
-    Tools and model calls have their own connections: an error that was passed to `failed` came from
-    one of these, and does not count.
+    Tools and model calls have their own connections: an error that was passed to `mark_failure`
+    came from one of these, and does not count.
     """
     return stopped(error) or (BY_USER if _hung_up(error) else None)
 
 
-def failed(error: BaseException) -> None:
+def mark_failure(error: BaseException) -> None:
     """Mark an exception as the failure of a tool or a model call, not of the client."""
     if _hung_up(error):
         error.__dict__[_FAILED] = True
@@ -94,7 +94,7 @@ def _hung_up(error: BaseException | None) -> bool:
     return isinstance(error, BrokenPipeError) or str(error) in _SENDING
 
 
-def told(error: BaseException | str) -> str:
+def error_text(error: BaseException | str) -> str:
     """Return an error's class and message as text, or who stopped the block."""
     if isinstance(error, str):
         return error

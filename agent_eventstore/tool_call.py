@@ -93,6 +93,9 @@ class ToolCall(_Execution[Journal]):
             self._state = "over"
             self._journal.abandon(self._script.begin(), self._script.abandoned(error))
             raise
+        except Exception as error:
+            self._script.tracing.fail(error)
+            raise
 
     def result(
         self,
@@ -157,6 +160,9 @@ class AsyncToolCall(_Execution[AsyncJournal]):
         except asyncio.CancelledError as error:
             self._state = "over"
             await self._journal.abandon(self._script.begin(), self._script.abandoned(error))
+            raise
+        except Exception as error:
+            self._script.tracing.fail(error)
             raise
         self._state = "open"
         # The duration excludes this write.

@@ -22,7 +22,7 @@ from agent_eventstore.machines import CLOSED, CallScript, Executable, RequestedC
 from agent_eventstore.requests import Request, failed_summary, request_of, summary_of
 from agent_eventstore.resuming import earlier_calls
 from agent_eventstore.session import first_outcome
-from agent_eventstore.stops import left
+from agent_eventstore.stops import stopped_or_gone
 from agent_eventstore.tool_call import ToolCall
 from eventstore import Appended, NewEvent
 from eventstore.errors import ErrorType, Trace
@@ -73,6 +73,8 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
                 self._step_back()
                 self._session.turn_ended(None)
                 self._journal.abandon(begun, self._script.end(time.monotonic(), error=error))
+            else:
+                self._script.tracing.fail(error)
             self._session.one_turn.leave(self)
             raise
 
@@ -86,14 +88,19 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
             TurnRunning: The message was posted before, and its turn has not ended.
         """
         self._require_beginnable()
-        if not self._posted_before():
+        if self._posted_before():
+            return
+        try:
             self._journal.write_within(self._connection, self._beginning())
-            self._begun = True
+        except BaseException as error:
+            self._script.tracing.fail(error)
+            raise
+        self._begun = True
 
     def _posted_before(self) -> bool:
         posted = self._script.message_id
         return posted is not None and self._repeat(
-            first_outcome(self._journal.store, self._journal.conversation_id, posted)
+            first_outcome(self._session.views, self._session.id, posted)
         )
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> bool | None:
@@ -116,7 +123,7 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
 
     def _end(self, error: BaseException | None) -> None:
         for call in self.unfinished():
-            call.cancel(left(error) or CLOSED)
+            call.cancel(stopped_or_gone(error) or CLOSED)
         events = self._script.end(time.monotonic(), self._status, error)
         self._session.turn_ended(self._script.usage)
         self._journal.record(events)

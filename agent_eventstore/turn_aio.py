@@ -20,7 +20,7 @@ from agent_eventstore.machines import CLOSED, CallScript, Executable, RequestedC
 from agent_eventstore.requests import Request, failed_summary, request_of, summary_of
 from agent_eventstore.resuming import earlier_calls
 from agent_eventstore.session import first_outcome
-from agent_eventstore.stops import left
+from agent_eventstore.stops import stopped_or_gone
 from agent_eventstore.tool_call import AsyncToolCall
 from eventstore import Appended, NewEvent
 from eventstore.errors import ErrorType, Trace
@@ -67,6 +67,8 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
                 self._step_back()
                 self._session.turn_ended(None)
                 await self._journal.abandon(begun, self._script.end(time.monotonic(), error=error))
+            else:
+                self._script.tracing.fail(error)
             self._session.one_turn.leave(self)
             raise
         self._become_current()
@@ -80,15 +82,20 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
     async def begin(self) -> None:
         """Write the start and the input in the connection's transaction; see `Turn.begin`."""
         self._require_beginnable()
-        if not await self._posted_before():
+        if await self._posted_before():
+            return
+        try:
             await self._journal.write_within(self._connection, self._beginning())
-            self._begun = True
+        except BaseException as error:
+            self._script.tracing.fail(error)
+            raise
+        self._begun = True
 
     async def _posted_before(self) -> bool:
         if (posted := self._script.message_id) is None:
             return False
-        store, stream = self._journal.store.store, self._journal.conversation_id
-        return self._repeat(await to_thread(first_outcome, store, stream, posted))
+        views, stream = self._session.views, self._session.id
+        return self._repeat(await to_thread(first_outcome, views, stream, posted))
 
     async def __aexit__(
         self, kind: ErrorType, error: BaseException | None, trace: Trace
@@ -132,7 +139,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
 
     async def _end(self, error: BaseException | None) -> None:
         for call in self.unfinished():
-            await call.cancel(left(error) or CLOSED)
+            await call.cancel(stopped_or_gone(error) or CLOSED)
         events = self._script.end(time.monotonic(), self._status, error)
         self._session.turn_ended(self._script.usage)
         await self._journal.record(events)

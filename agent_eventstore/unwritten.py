@@ -5,13 +5,9 @@ it cannot be stored (`InvalidEvent`), or a newer writer has the conversation (`W
 any other error it stays, and is retried before the next append. While a server is unreachable or
 another writer holds a lock, an append is retried as `policy` says.
 
-Facts are never lost because of their size: a model may answer with a name of a megabyte or a count
-of 30 digits, a tool may return more than a store accepts. An append refuses such events (see
-`eventstore.events.bounds`), so the journal cuts them to fit and retries. A cut text says so, and
-the cut is logged. The recorder also redacts secrets in data that products pass on unread:
-parameters and tool declarations of requests, configurations, and providers' errors, which echo
-keys. Texts of people, models and tools are not changed: use ``EventStore.open(redact=...)`` for
-these.
+The recorder redacts secrets in data that products pass on unread: parameters and tool declarations
+of requests, configurations, and providers' errors, which echo keys. Texts of people, models and
+tools are not changed: use ``EventStore.open(redact=...)`` for these.
 
 When a database is replaced or restored to an older state, a running process loses acknowledged
 events. The journal detects this at its next append; the events that it remembers can then be
@@ -44,20 +40,14 @@ from eventstore.events import (
     ConversationStart,
     LlmError,
     LlmRequest,
-    Payload,
     RunEnd,
     RunStart,
     RunStepEnd,
     SessionStart,
-    ToolResult,
     TurnEnd,
 )
-from eventstore.events.bounds import Excess, fitted
-from eventstore.events.codec import encode
-from eventstore.events.records import EventData
 from eventstore.log import get_logger
 from eventstore.redaction import Redactor, hidden, redacted, redacted_meta
-from projections.engine.folding import result_text
 
 __all__ = [
     "MOST_EVENTS",
@@ -69,7 +59,6 @@ __all__ = [
     "KeptFacts",
     "Told",
     "facts",
-    "fit",
     "in_vain",
     "policy",
     "without_secrets",
@@ -94,9 +83,6 @@ Told = Callable[[Appended], None]
 Entry = tuple[tuple[NewEvent, ...], Told | None]
 
 _log = get_logger("agent_eventstore")
-
-_NOTE_BYTES = 200
-_ERROR_CHARS = 500
 
 # The fields to redact, by payload class.
 _FIELDS: dict[type, tuple[str, ...]] = {
@@ -189,56 +175,6 @@ class Acknowledged:
         self._appends.clear()
         self._events = self._size = 0
         self.add(done, events)
-
-
-def fit(events: Sequence[NewEvent], most: int) -> list[NewEvent] | None:
-    """Return the events cut to all bounds and to ``most`` bytes each; None if nothing changes.
-
-    Messages of people and models, and a product's declarations, are never cut: an append may still
-    refuse one that is too large.
-    """
-    told: list[Excess] = []
-    kept = [
-        replace(event, data=_within(event.data, most, told), meta=fitted(event.meta, told.append))
-        for event in events
-    ]
-    for excess in told:
-        _log.warning("cut to fit", field=excess.field, limit=excess.limit)
-    return kept if told else None
-
-
-def _within(data: EventData, most: int, told: list[Excess]) -> EventData:
-    if not isinstance(data, Payload):
-        return data
-    data = fitted(data, told.append)
-    for smaller in (_without_raw, _cut):
-        size = len(encode(data).encode())
-        if size > most:
-            excess = Excess("the payload", f"has {size:,} bytes", f"{most:,} (max_event_bytes)")
-            told.append(excess)
-            data = smaller(data, size, most)
-    return data
-
-
-def _without_raw(data: Payload, size: int, most: int) -> Payload:
-    """Return a payload without its ``raw`` field: data of a provider or tool beyond the content."""
-    return data.model_copy(update={"raw": None}) if getattr(data, "raw", None) else data
-
-
-def _cut(data: Payload, size: int, most: int) -> Payload:
-    """Return a tool result cut to its start, with a line that says how much is missing."""
-    if not isinstance(data, ToolResult):
-        return data
-    whole = result_text(data) or ""
-    left = len(whole)
-    while True:
-        left = max(left * max(most - _NOTE_BYTES, 0) // size, 0) if size > most else left
-        note = f"\n… {len(whole) - left:,} characters more, not kept: max_event_bytes is {most:,}"
-        error = data.error and data.error[:_ERROR_CHARS]
-        kept = data.model_copy(update={"content": whole[:left] + note, "error": error})
-        size = len(encode(kept).encode())
-        if size <= most or not left:
-            return kept
 
 
 def without_secrets(events: Sequence[NewEvent]) -> Sequence[NewEvent]:

@@ -6,6 +6,7 @@ import os
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from fastapi import Body, Depends, FastAPI, Header, HTTPException
 from fastapi.encoders import jsonable_encoder
@@ -15,7 +16,7 @@ from agent_eventstore import AsyncConversation, AsyncEventStore, AsyncTurn, Asyn
 
 PIECE_S = float(os.environ.get("PIECE_S", "0.03"))  # how long the simulated model takes for a piece
 running: dict[UUID, tuple[asyncio.Task[None], AsyncTurn]] = {}  # the answers of this process
-locks: dict[UUID, asyncio.Lock] = {}
+locks: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()  # those in use
 
 
 @asynccontextmanager

@@ -22,6 +22,7 @@ from eventstore.leases import writer_of
 from eventstore.options import at_most
 from eventstore.owners import Owner
 from projections.engine import tables
+from projections.engine.folding import SEALS
 from projections.engine.generations import Generation
 from projections.models.branches import BRANCHES, BranchRow
 from projections.models.open_items import OpenWork
@@ -40,10 +41,12 @@ __all__ = [
     "tasks",
     "timeline",
     "tool_calls",
+    "unsettled_calls",
 ]
 
 
 TOOL_STATUSES = ("requested", "running", *get_args(ToolStatus))
+_UNSETTLED = ("requested", "running", *SEALS)
 _WRITERS = frozenset({"session", "turn", "assistant", "reasoning", "tool"})
 _GOING_ON = frozenset({"pending", "running", "streaming"})
 
@@ -168,6 +171,34 @@ def tool_calls(
         query = whose.limit_by_id(query, table.c.conversation_id, connection.dialect.name)
     rows = connection.execute(query.limit(at_most(limit))).mappings()
     return [ToolCallRow.from_row(row) for row in rows]
+
+
+def unsettled_calls(
+    connection: Connection,
+    generation: Generation,
+    conversation_id: UUID,
+    run_id: str,
+    after: int,
+) -> list[ToolCallRow]:
+    """Return a run's tool calls without a known result, in order.
+
+    Args:
+        connection: The connection.
+        generation: The generation of the tool calls.
+        conversation_id: The conversation.
+        run_id: The run.
+        after: Only calls requested after this version. Retracted calls are left out.
+    """
+    table = generation.tables["tool_calls"]
+    query = select(table).where(
+        table.c.conversation_id == conversation_id,
+        table.c.run_id == run_id,
+        table.c.status.in_(_UNSETTLED),
+        table.c.withdrawn.is_not(True),
+        table.c.requested_version > after,
+    )
+    query = query.order_by(table.c.requested_version, table.c.call_index, table.c.call_id)
+    return [ToolCallRow.from_row(row) for row in connection.execute(query).mappings()]
 
 
 def open_work(connection: Connection, generation: Generation, conversation_id: UUID) -> OpenWork:

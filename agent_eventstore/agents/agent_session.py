@@ -24,7 +24,7 @@ from agent_eventstore.conversation import Conversation
 from agent_eventstore.errors import PromptTooLong
 from agent_eventstore.inputs import Content, Said, message_of
 from agent_eventstore.session import TurnOutcome, first_outcome
-from agent_eventstore.stops import told
+from agent_eventstore.stops import error_text
 from agent_eventstore.turn import Turn
 from eventstore import EventStore
 from eventstore.errors import ErrorType, Trace
@@ -232,7 +232,7 @@ class AgentSession:
         Raises:
             TurnRunning: The turn has not ended.
         """
-        outcome = first_outcome(self._store, self.id, message_id)
+        outcome = first_outcome(self.conversation.views, self.id, message_id)
         return None if outcome is None else self._first(outcome)
 
     def abort(self, reason: Literal["replaced", "interrupted"]) -> None:
@@ -257,7 +257,7 @@ class AgentSession:
             failed = turn.last_call is not None and turn.last_call.error is not None
             if running is None or not (failed or isinstance(problem, ToolFailed)):
                 raise
-            status, error = "error", told(problem)
+            status, error = "error", error_text(problem)
         finally:
             self._turn = None
             self._history.follow()
@@ -330,7 +330,7 @@ class AgentSession:
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
-        self.close(None if error is None else told(error))
+        self.close(None if error is None else error_text(error))
 
 
 def run_agent(

@@ -17,7 +17,7 @@ from agent_eventstore.agents.model_calls import ModelRequest
 from agent_eventstore.agents.turn_results import TurnStatus
 from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.participants import ChatMessage, Participant
-from agent_eventstore.stops import told
+from agent_eventstore.stops import error_text
 from agent_eventstore.turn import Turn
 from eventstore import EventStore
 from eventstore.events import (
@@ -210,7 +210,7 @@ class _Asking(AgentTurn):
         except Exception as error:
             if self.last is None or self.last.error is None:
                 raise
-            return ChatReply(who, None, told(error))
+            return ChatReply(who, None, error_text(error))
         self._agent.tell("said", str(call.text))
         tokens = call.answer.usage if call.answer else None
         return ChatReply(who, str(call.text), tokens=tokens)

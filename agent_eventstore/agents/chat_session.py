@@ -38,7 +38,7 @@ from agent_eventstore.participants import (
     next_mode_state,
     select_effective_targets,
 )
-from agent_eventstore.stops import told
+from agent_eventstore.stops import error_text
 from agent_eventstore.turn import Turn
 from eventstore import EventStore
 from eventstore.errors import ErrorType, Trace
@@ -216,7 +216,7 @@ class ChatSession:
             ValueError: In workflow mode, a role has no participant; nothing is written.
             TurnRunning: The message was posted before, and its turn has not ended.
         """
-        routed = self._context(text, [], None, self.mode_state)
+        routed = self._context(text, [], None, self.mode_state if self.mode == WORKFLOW else {})
         said = UserMessage.text(text, name=name, mentions=routed.mentions)
         turn = self.conversation.turn(said, message_id=message_id)
         return self._within(turn, text, ())
@@ -352,7 +352,7 @@ class ChatSession:
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
-        self.close(None if error is None else told(error))
+        self.close(None if error is None else error_text(error))
 
 
 def _require_roles(

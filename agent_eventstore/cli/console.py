@@ -44,6 +44,7 @@ from eventstore.events import RecordedEvent
 from eventstore.events.codec import encode
 
 __all__ = [
+    "ROLES",
     "Meter",
     "StderrHandler",
     "call",
@@ -90,6 +91,10 @@ _STYLES = {
     **dict.fromkeys(("running", "streaming", "pending", "requested", "started", "active"), "cyan"),
     **dict.fromkeys(("withdrawn", "skipped", "denied", "not_started", "dropped"), "magenta"),
 }
+
+
+ROLES = {"user": "bold", "assistant": "cyan", "tool": "dim", "system": "magenta"}
+"""The style of each role of a message."""
 
 
 class _Console(Console):

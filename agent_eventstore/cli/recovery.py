@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import click
 from rich.table import Table
@@ -53,21 +54,19 @@ def recover(
     Model calls, tool calls, turns and the session that a dead process left open are ended with
     their actual state: interrupted, never started, or of unknown outcome. No tool runs. Without CID
     every conversation with open work is recovered. The work of a live process is left to it, unless
-    it is taken over, which locks that process out.
+    it is taken over, which locks that process out. A conversation that cannot be recovered is
+    reported, the others are recovered, and the exit status is 1.
     """
-    open_ones = 0
-
+    found: Sequence[Recovery]
+    in_use, failed = False, dict[UUID, Exception]()
     with target.open() if dry_run else target.open_to_write() as store:
         views = Views(store)
         if conversation is None:
             with progress_bar("recovering") as meter:
-
-                def progress(done: int, total: int) -> None:
-                    nonlocal open_ones
-                    open_ones = total
-                    meter.update(done, total)
-
-                found = recover_all(store, views, progress, dry_run=dry_run, take_over=take_over)
+                outcome = recover_all(
+                    store, views, meter.update, dry_run=dry_run, take_over=take_over
+                )
+            found, failed, in_use = outcome.recovered, outcome.failed, bool(outcome.in_use)
         else:
             stream = find_conversation(store, conversation)
             try:
@@ -80,10 +79,14 @@ def recover(
                 ) from error
     found = [each for each in found if each.sealed]
     if as_json:
-        print_document([_document(each) for each in found])
+        unrecovered = [{"conversation_id": cid, "error": str(failed[cid])} for cid in failed]
+        print_document([*map(_document, found), *unrecovered])
     else:
-        _show(found, dry_run, in_use=open_ones > len(found))
-    if dry_run and found:
+        if found or not failed:
+            _show(found, dry_run, in_use=in_use)
+        for cid, why in failed.items():
+            say(f"conversation {cid} cannot be recovered: {one_line(str(why))}", "red")
+    if failed or (dry_run and found):
         found_something()
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_eventstore.cli.console import (
+    ROLES,
     call,
     cell,
     cost,
@@ -85,8 +86,7 @@ __all__ = [
 ]
 
 _ID_CELLS = 36
-_ROLES = {"user": "bold", "assistant": "cyan", "tool": "dim", "system": "magenta"}
-_KINDS = _ROLES | {"error": "red", "erased": "dim", "tool": "yellow"}
+_KINDS = ROLES | {"error": "red", "erased": "dim", "tool": "yellow"}
 
 
 def brief(event: RecordedEvent) -> str:

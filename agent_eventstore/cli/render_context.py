@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_eventstore.cli.console import (
+    ROLES,
     cell,
     count,
     fixed,
@@ -42,7 +43,6 @@ __all__ = [
     "spoken_version",
 ]
 
-_ROLES = {"user": "bold", "assistant": "cyan", "tool": "dim", "system": "magenta"}
 _STATUSES = {"normal": "green", "warning": "yellow", "compressing": "magenta"}
 _LEVELS = ("full", "shortened", "facts", "dropped")
 _LONGEST_BAR = 60  # cells
@@ -64,7 +64,7 @@ def messages_table(view: ContextView, *, full: bool = False) -> Table:
         lines = [
             cell(said if full else one_line(said), style) for said, style in _said(message) if said
         ]
-        table.add_row(cell(place or "-"), cell(role, _ROLES.get(role, "")), Text("\n").join(lines))
+        table.add_row(cell(place or "-"), cell(role, ROLES.get(role, "")), Text("\n").join(lines))
     return table
 
 
@@ -164,7 +164,7 @@ def runs_table(ledger: Sequence[LedgerEntry]) -> Table:
 
 def _entry(entry: LedgerEntry, words: str) -> RenderableType:
     kind = "everything older" if entry.version is None else entry.kind
-    first = Text.assemble((kind, _ROLES.get(entry.kind, "")), f"  {shown(words)}" if words else "")
+    first = Text.assemble((kind, ROLES.get(entry.kind, "")), f"  {shown(words)}" if words else "")
     first.no_wrap, first.overflow = True, "ellipsis"
     reason = "" if entry.level == "full" and entry.reason == "fits whole" else entry.reason
     told = "; ".join(filter(None, (reason, *entry.full_aliases)))

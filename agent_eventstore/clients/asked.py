@@ -22,7 +22,7 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from agent_eventstore.errors import CallNotRecorded
@@ -122,7 +122,7 @@ def asked_of(
     )
 
 
-@cache
+@lru_cache(maxsize=256)
 def seller_at(url: str) -> str | None:
     """Return the provider of a URL, by its name in the price list; None if it is unknown."""
     from genai_prices.data import providers  # slow to import, and only recorded clients need it

@@ -11,7 +11,7 @@ from agent_eventstore.current import is_over
 from agent_eventstore.errors import UnknownResponse
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from agent_eventstore.machines import CLOSED
-from agent_eventstore.stops import left
+from agent_eventstore.stops import stopped_or_gone
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn
 from eventstore.errors import ErrorType, Trace
@@ -151,7 +151,7 @@ class RecordedStream(_Recorded[LlmCall]):
         try:
             self._stream.__exit__(kind, error, trace)
         finally:
-            self._recorded.cancel(left(error) or CLOSED)
+            self._recorded.cancel(stopped_or_gone(error) or CLOSED)
 
 
 class RecordedManager(_Managed):
@@ -180,7 +180,7 @@ class RecordedManager(_Managed):
         try:
             self._manager.__exit__(kind, error, trace)
         finally:
-            self._recorded.cancel(left(error) or CLOSED)
+            self._recorded.cancel(stopped_or_gone(error) or CLOSED)
 
 
 async def call_async(turn: AsyncTurn, asked: Asked, send: Callable[[], Any], guard: Guard) -> Any:
@@ -269,7 +269,7 @@ class AsyncRecordedStream(_Recorded[AsyncLlmCall]):
         try:
             await self._stream.__aexit__(kind, error, trace)
         finally:
-            await self._recorded.cancel(left(error) or CLOSED)
+            await self._recorded.cancel(stopped_or_gone(error) or CLOSED)
 
 
 class AsyncRecordedManager(_Managed):
@@ -298,4 +298,4 @@ class AsyncRecordedManager(_Managed):
         try:
             await self._manager.__aexit__(kind, error, trace)
         finally:
-            await self._recorded.cancel(left(error) or CLOSED)
+            await self._recorded.cancel(stopped_or_gone(error) or CLOSED)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import FunctionType, MethodType
@@ -151,8 +152,12 @@ class _Wrapping:
         return known or ("anthropic" if self.surfaces == _ANTHROPIC else None)
 
     def is_async(self) -> bool:
-        """Whether the client is asynchronous."""
-        return any(cls.__name__.startswith("Async") for cls in type(self.client).__mro__)
+        """Whether the client is asynchronous, by how it is entered, otherwise by its methods."""
+        kind = type(self.client)
+        enters, awaits = hasattr(kind, "__enter__"), hasattr(kind, "__aenter__")
+        if enters != awaits:
+            return awaits
+        return any(_is_coroutine(self.client, (*path, "create")) for path in self.surfaces)
 
     def guard(self, method: Path) -> Guard:
         """Return the guard that reports unrecorded calls of a method."""
@@ -178,6 +183,11 @@ class _Wrapping:
             return turn
         guard.tell(NO_TURN if self.turn is None else ENDED)
         return None
+
+
+def _is_coroutine(client: Any, path: Path) -> bool:
+    method = functools.reduce(lambda found, name: getattr(found, name, None), path, client)
+    return callable(method) and inspect.iscoroutinefunction(inspect.unwrap(method))
 
 
 class RecordedClient:

@@ -13,8 +13,8 @@ from agent_eventstore.batching import Batcher, Stalls
 from agent_eventstore.integrations.conversation_events import newest_events
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.journal_aio import in_thread
+from agent_eventstore.machines.seals import seal
 from agent_eventstore.providers import Delta
-from agent_eventstore.recovery import seal
 from agent_eventstore.unwritten import PASSING
 from eventstore import EventStore
 from eventstore.errors import ConversationNotFound, WrongExpectedVersion

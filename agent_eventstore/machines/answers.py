@@ -16,6 +16,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from agent_eventstore.requests import SentCall, SentResult
 from eventstore.events import Meta, RecordedEvent, ToolCallRequest
@@ -109,7 +110,7 @@ class Answers:
         self.unread = unread
         self._known: dict[str, _Known] = {}
         self._recorded: dict[str, str] = {}
-        self._running: dict[str, object] = {}
+        self._running: WeakValueDictionary[str, object] = WeakValueDictionary()
         self._by_hand = False
         self._lock = threading.RLock()
 
@@ -142,7 +143,10 @@ class Answers:
         self._by_hand = True
 
     def begins(self, call_id: str, who: object) -> bool:
-        """Note that an execution of a call begins; return whether another one is running."""
+        """Note that an execution of a call begins; return whether another one is running.
+
+        An execution that was never left ends when ``who`` is garbage-collected.
+        """
         return self._running.setdefault(call_id, who) is not who
 
     def ends(self, call_id: str, who: object) -> None:

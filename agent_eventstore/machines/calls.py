@@ -23,7 +23,7 @@ from agent_eventstore.providers import (
 )
 from agent_eventstore.providers.base import as_chunk
 from agent_eventstore.requests import Request, SentCall, SentResult, SystemTexts, estimated_usage
-from agent_eventstore.stops import BY_SOMEBODY, failed, left, stopped
+from agent_eventstore.stops import BY_SOMEBODY, mark_failure, stopped, stopped_or_gone
 from eventstore import Appended, NewEvent, new_id
 from eventstore.errors import InvalidEvent
 from eventstore.events import (
@@ -90,7 +90,7 @@ class CallScript:
     _untold: Any = None
     _estimate: TokenUsage | None = None
     conversation_id: UUID | None = None
-    _tracing: Tracing = field(default_factory=Tracing)
+    tracing: Tracing = field(default_factory=Tracing)
 
     @property
     def usage(self) -> TokenUsage | None:
@@ -148,6 +148,7 @@ class CallScript:
 
     def begin(self) -> list[NewEvent]:
         """Return the event of the request, to commit before it is sent; the same at every call."""
+        self.meta = self.tracing.begin_again(self.meta)
         if self._begun is None:
             model = self.invocation.model
             told = {
@@ -155,7 +156,7 @@ class CallScript:
                 "gen_ai.conversation.id": self.conversation_id,
                 "gen_ai.request.model": model,
             }
-            self.meta = self._tracing.begin(self.meta, f"chat {model}" if model else "chat", told)
+            self.meta = self.tracing.begin(self.meta, f"chat {model}" if model else "chat", told)
             self._begun = [self._event(self._asked())]
         return self._begun
 
@@ -261,9 +262,9 @@ class CallScript:
         if self.message is not None or self.error is not None:
             return []
         last = self.flush(now, last=True)
-        stop = stopped(error) if self._parser is None else left(error)
+        stop = stopped(error) if self._parser is None else stopped_or_gone(error)
         if error is not None and stop is None:
-            failed(error)
+            mark_failure(error)
             failure = classify(error)
             return [
                 *last,
@@ -355,8 +356,8 @@ class CallScript:
         return [] if chunk is None else [self._event(chunk)]
 
     def _event(self, payload: Payload) -> NewEvent:
-        if self._tracing.is_open and isinstance(payload, AssistantMessage | LlmError):
+        if self.tracing.is_open and isinstance(payload, AssistantMessage | LlmError):
             asked = self._begun[0].data if self._begun else None
             told = of_call(asked if isinstance(asked, LlmRequest) else None, payload)
-            self._tracing.end(told, payload.kind if isinstance(payload, LlmError) else None)
+            self.tracing.end(told, payload.kind if isinstance(payload, LlmError) else None)
         return NewEvent(payload, new_id(), self.meta)

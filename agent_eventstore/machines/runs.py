@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from agent_eventstore.stops import left, told
+from agent_eventstore.stops import error_text, stopped_or_gone
 from eventstore import NewEvent, new_id
 from eventstore.events import (
     Artifact,
@@ -52,7 +52,7 @@ class StepScript:
         self.ended = True
         status: Literal["completed", "failed", "cancelled"] = "completed"
         if error is not None:
-            status = "cancelled" if left(error) else "failed"
+            status = "cancelled" if stopped_or_gone(error) else "failed"
         elif self.error is not None:
             status = "failed"
         end = RunStepEnd(
@@ -60,7 +60,7 @@ class StepScript:
             node_id=self.node_id,
             status=status,
             artifacts=tuple(self.artifacts.values()),
-            error=self.error if error is None else left(error) or told(error),
+            error=self.error if error is None else stopped_or_gone(error) or error_text(error),
         )
         return [NewEvent(end, new_id(), self.meta)]
 
@@ -139,9 +139,9 @@ class RunScript:
         """
         if error is None:
             return self.end("completed")
-        if left(error):
+        if stopped_or_gone(error):
             return []
-        return self.end("failed", error=told(error))
+        return self.end("failed", error=error_text(error))
 
     def _event(self, payload: Payload) -> NewEvent:
         return NewEvent(payload, new_id(), self.meta)

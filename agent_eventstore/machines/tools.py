@@ -9,7 +9,7 @@ from uuid import UUID
 from agent_eventstore.errors import CallAnswered
 from agent_eventstore.machines.answers import Answers, RequestedCall, milliseconds
 from agent_eventstore.machines.tracing import Tracing
-from agent_eventstore.stops import BY_SOMEBODY, failed, stopped
+from agent_eventstore.stops import BY_SOMEBODY, mark_failure, stopped
 from eventstore import NewEvent, new_id
 from eventstore.events import Meta, Payload, ToolCall, ToolPolicy, ToolResult
 from eventstore.ids import derived_id
@@ -36,7 +36,7 @@ _LONGEST_ERROR = 4_000
 """Characters of ``error``; the content has the full text."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class ToolScript:
     """A tool call: its start, written before the tool runs, and its result."""
 
@@ -49,7 +49,7 @@ class ToolScript:
     policy: ToolPolicy | None = None
     outcome: ToolResult | None = None
     _begun: list[NewEvent] | None = None
-    _tracing: Tracing = field(default_factory=Tracing)
+    tracing: Tracing = field(default_factory=Tracing)
 
     @property
     def idempotency_key(self) -> str:
@@ -110,6 +110,7 @@ class ToolScript:
         """
         if self._awaited:
             return []
+        self.meta = self.tracing.begin_again(self.meta)
         if self._begun is None:
             self._trace()
             call = ToolCall(
@@ -139,7 +140,7 @@ class ToolScript:
         self.answers.ends(self.call.call_id, self)
         self.answers.settled(self.call.call_id, self.outcome.status)
         status = self.outcome.status
-        self._tracing.end({}, None if status == "success" else status)
+        self.tracing.end({}, None if status == "success" else status)
         return [self._event(self.outcome)]
 
     def leave(self, now: float, error: BaseException | None) -> list[NewEvent]:
@@ -154,7 +155,7 @@ class ToolScript:
         if stop is not None:
             content = _STOPPED.format(stop)
             return self.end(now, status="outcome_unknown", content=content, error=stop)
-        failed(error)
+        mark_failure(error)
         name, said = type(error).__name__, str(error)
         words = f"{name}: {said}" if said else name
         return self.end(now, status="failed", content=words, error=words[:_LONGEST_ERROR])
@@ -185,7 +186,7 @@ class ToolScript:
             "gen_ai.tool.name": self.call.name,
             "gen_ai.tool.call.id": self.call.provider_id or self.call.call_id,
         }
-        self.meta = self._tracing.begin(self.meta, f"execute_tool {self.call.name}", told)
+        self.meta = self.tracing.begin(self.meta, f"execute_tool {self.call.name}", told)
 
     def _event(self, payload: Payload) -> NewEvent:
         return NewEvent(payload, new_id(), self.meta)

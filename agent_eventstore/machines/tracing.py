@@ -16,14 +16,14 @@ from eventstore.events import Meta
 if TYPE_CHECKING:
     from eventstore.otel import Activity
 
-__all__ = ["Tracing", "beside"]
+__all__ = ["Tracing", "in_span"]
 
 
-def beside(meta: Meta, turn: Meta) -> Meta:
-    """Return metadata from another span with the trace and span ids of the turn."""
-    if meta.span_id == turn.span_id:
+def in_span(meta: Meta, other: Meta) -> Meta:
+    """Return metadata with the trace and span ids of other metadata."""
+    if meta.span_id == other.span_id:
         return meta
-    return meta.model_copy(update={"trace_id": turn.trace_id, "span_id": turn.span_id})
+    return meta.model_copy(update={"trace_id": other.trace_id, "span_id": other.span_id})
 
 
 @dataclass(slots=True)
@@ -31,9 +31,12 @@ class Tracing:
     """One span; does nothing if tracing is off."""
 
     _open: Activity | None = None
+    _asked: tuple[Meta, str, Mapping[str, Any]] | None = None
+    _failed: bool = False
 
     def begin(self, meta: Meta, name: str, attributes: Mapping[str, Any]) -> Meta:
         """Begin a span as a child of the metadata's; return metadata with the new span's ids."""
+        self._asked = meta, name, attributes
         trace, span = meta.trace_id, meta.span_id
         parent = None if trace is None or span is None else (trace, span)
         self._open = telemetry.activity(name, parent, attributes)
@@ -41,6 +44,18 @@ class Tracing:
             return meta
         ids = {"trace_id": self._open.trace_id, "span_id": self._open.span_id}
         return meta.model_copy(update=ids)
+
+    def fail(self, error: BaseException) -> None:
+        """End the span because its block could not be entered; it may be entered again."""
+        self.end({}, type(error).__name__)
+        self._failed = self._asked is not None
+
+    def begin_again(self, meta: Meta) -> Meta:
+        """Return the metadata, with the ids of a new span if the last entry of the block failed."""
+        if self._asked is None or not self._failed:
+            return meta
+        self._failed = False
+        return in_span(meta, self.begin(*self._asked))
 
     @property
     def is_open(self) -> bool:

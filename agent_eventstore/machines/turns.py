@@ -12,10 +12,10 @@ from agent_eventstore.machines.answers import Answers, RequestedCall, millisecon
 from agent_eventstore.machines.call_facts import CallFacts
 from agent_eventstore.machines.calls import CallScript
 from agent_eventstore.machines.tools import Executable, ToolScript
-from agent_eventstore.machines.tracing import Tracing, beside
+from agent_eventstore.machines.tracing import Tracing, in_span
 from agent_eventstore.providers.base import plain
 from agent_eventstore.requests import Request, SystemTexts, digest_of, sent_in
-from agent_eventstore.stops import left, told
+from agent_eventstore.stops import error_text, stopped_or_gone
 from eventstore import NewEvent, new_id
 from eventstore.errors import InvalidEvent
 from eventstore.events import (
@@ -79,19 +79,20 @@ class TurnScript:
     _sent: dict[str, CallScript] = field(default_factory=dict)
     conversation_id: UUID | None = None
     _begun: list[NewEvent] | None = None
-    _tracing: Tracing = field(default_factory=Tracing)
+    tracing: Tracing = field(default_factory=Tracing)
 
     def begin(
         self, message: UserMessage | None, branching: Branching | None = None
     ) -> list[NewEvent]:
         """Return the events of the turn's start and the input, the same ones at every call."""
+        self.meta = self.tracing.begin_again(self.meta)
         if self._begun is None:
             told = {
                 "gen_ai.operation.name": "invoke_agent",
                 "gen_ai.conversation.id": self.conversation_id,
                 "gen_ai.agent.id": self.meta.agent_id,
             }
-            self.meta = self._tracing.begin(self.meta, "invoke_agent", told)
+            self.meta = self.tracing.begin(self.meta, "invoke_agent", told)
             parts = () if message is None else message.parts
             text = spoken(parts)
             if message is None and branching is not None:
@@ -141,7 +142,7 @@ class TurnScript:
         if self.ended:
             return []
         self.ended = True
-        stop = left(error) if isinstance(error, BaseException) else None
+        stop = stopped_or_gone(error) if isinstance(error, BaseException) else None
         if error is not None:
             status = "cancelled" if stop else "error"
         aborted = self.aborted if stop else None
@@ -152,7 +153,7 @@ class TurnScript:
                     {
                         "status": status if aborted is None else "aborted",
                         "reason": aborted,
-                        "error": stop or (None if error is None else told(error)),
+                        "error": stop or (None if error is None else error_text(error)),
                         "step_count": self.steps,
                         "duration_ms": milliseconds(now - self.started_at),
                         "tokens": self.usage,
@@ -212,7 +213,7 @@ class TurnScript:
             )
         meta = self.meta
         if isinstance(call, RequestedCall):
-            meta = beside(call.meta, self.meta)
+            meta = in_span(call.meta, self.meta)
         else:
             idempotent = idempotent or call.idempotent
         self.answers.by_hand()
@@ -251,7 +252,7 @@ class TurnScript:
         model = model or (request.model if request else None)
         key = request.digest if request else digest
         before = retry_of.script if retry_of else self._failure_of(key)
-        meta = beside(before.meta, self.meta) if before else self.next_step()
+        meta = in_span(before.meta, self.meta) if before else self.next_step()
         script = CallScript(
             meta=meta if agent is None else meta.model_copy(update={"agent_id": agent}),
             started_at=time.monotonic(),
@@ -283,7 +284,7 @@ class TurnScript:
         """Return an event of this turn."""
         if isinstance(payload, TurnEnd):
             failed = payload.status if payload.status in ("error", "aborted") else None
-            self._tracing.end({}, failed)
+            self.tracing.end({}, failed)
         return NewEvent(payload, new_id(), self.meta)
 
 

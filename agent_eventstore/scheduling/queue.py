@@ -17,6 +17,7 @@ from uuid import UUID
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.inputs import Said, message_of
 from eventstore import new_id
+from eventstore.errors import ConversationNotFound
 from eventstore.events import (
     AssistantMessage,
     ImagePart,
@@ -179,6 +180,25 @@ class TaskQueue:
         found = self._at(task.end_version)
         return found if isinstance(found, TaskEnd) else None
 
+    def target_of(self, task: TaskRow) -> UUID:
+        """Return the conversation of a task; the root if the task names none."""
+        return uuid_in(task.target_conversation_id or "") or self._root.id
+
+    def result_of(self, task_id: str) -> TaskResult | None:
+        """Return the result of a task, or of the one that resumed it; None if it has not ended."""
+        task = self.last_of(task_id)
+        end = None if task is None else self.end_of(task)
+        if task is None or end is None:
+            return None
+        return TaskResult(
+            task_id=task.task_id,
+            conversation_id=self.target_of(task),
+            status=end.status,
+            reason=end.reason,
+            last_assistant_message=end.last_assistant_message,
+            error=end.error,
+        )
+
     def _at(self, version: int | None) -> object:
         if version is None:
             return None
@@ -253,7 +273,10 @@ class Members:
         return list(dict.fromkeys((self._root, *(each for each in targets if each is not None))))
 
     def _row(self, conversation_id: UUID) -> dict[str, Any] | None:
-        rows = self._views.rows("directory", conversation_id=conversation_id)
+        try:
+            rows = self._views.rows("directory", conversation_id=conversation_id)
+        except ConversationNotFound:  # purged, or it never existed
+            return None
         return next((row for row in rows if row["status"] not in ("destroyed", "erased")), None)
 
 

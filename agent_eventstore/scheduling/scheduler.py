@@ -21,7 +21,7 @@ from agent_eventstore.inputs import Said
 from agent_eventstore.scheduling.conversation_tools import declared
 from agent_eventstore.scheduling.queue import TaskPlan, TaskResult
 from agent_eventstore.scheduling.task_runs import OnEvent, TaskRuns
-from eventstore import EventStore
+from eventstore import EventStore, new_id
 from eventstore.errors import ErrorType, Trace
 from eventstore.events import JsonObject
 from eventstore.ids import StreamId
@@ -160,15 +160,24 @@ class Scheduler:
         return found
 
     def run_task(self, said: Said, *, conversation_id: UUID | None = None) -> TaskResult:
-        """Enqueue a task, run all tasks, and return the result of the conversation's last one.
+        """Enqueue a task, run all tasks, and return its result.
+
+        That of the task that resumed it, if a tool interrupted it; if it was replaced by
+        `abort_current_and_enqueue`, that of the conversation's last task. Threads may call it at
+        once: one of them runs all tasks, and each gets the result of its own.
 
         Args:
             said: The input: text, or parts.
             conversation_id: The conversation; by default the root.
         """
         whom = conversation_id or self.root
-        self.enqueue([TaskPlan(conversation_id=whom, input_items=said)])
-        return [each for each in self.run() if each.conversation_id == whom][-1]
+        task_id = str(new_id())
+        self.enqueue([TaskPlan(conversation_id=whom, input_items=said, task_id=task_id)])
+        ran = [each for each in self.run() if each.conversation_id == whom]
+        own = self._runs.queue.result_of(task_id)
+        if own is not None and (own.reason != "replaced" or not ran):
+            return own
+        return ran[-1]
 
     def conversations(self) -> list[JsonObject]:
         """Return the existing conversations, as ``conv.list`` does."""

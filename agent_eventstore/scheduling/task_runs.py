@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,7 @@ from agent_eventstore.scheduling.interrupts import (
 from agent_eventstore.scheduling.queue import Members, TaskPlan, TaskQueue, TaskResult
 from agent_eventstore.turn import Turn
 from eventstore.events import JsonObject, SystemInstruction, TaskEnd
+from eventstore.ids import uuid_in
 from projections.engine.folding import spoken
 from projections.models.open_items import OpenToolCall, OpenWork
 from projections.models.tasks import TaskRow
@@ -100,7 +102,7 @@ class TaskRuns:
 
     def perform(self, task: TaskRow) -> TaskResult:
         """Run a task to its end; work that it has done already is not repeated."""
-        target = UUID(task.target_conversation_id)
+        target = self.queue.target_of(task)
         with self._changing:
             if task.status == "pending":
                 self.queue.start(task)
@@ -109,6 +111,8 @@ class TaskRuns:
         try:
             if task.status == "pending":
                 self._tell(target, "task_started", task.task_id)
+            if uuid_in(task.target_conversation_id or "") is None:
+                return self._end(task, "failed", error="the task names no conversation")
             try:
                 session = self._session(target)
             except ConversationNotFound as error:
@@ -263,12 +267,17 @@ class TaskRuns:
         if asked.status == "complete":
             answer = end.last_assistant_message if end is not None else None
             return answered(call, asked.target_conversation_id, answer), False
-        if self._views.open_work(UUID(asked.target_conversation_id)).destroyed:
+        if self._is_destroyed(self.queue.target_of(asked)):
             return refusal("the conversation was destroyed"), True
         if asked.status == "aborted":
             return refusal("the task was aborted"), True
         why = "" if end is None or end.error is None else f": {end.error}"
         return refusal(f"the task failed{why}"), True
+
+    def _is_destroyed(self, conversation_id: UUID) -> bool:
+        with suppress(ConversationNotFound):
+            return self._views.open_work(conversation_id).destroyed
+        return False
 
     def _cut(self, task: TaskRow, work: OpenWork) -> OpenToolCall | None:
         """Return a waiting call for which nothing is enqueued yet."""
@@ -350,7 +359,7 @@ class TaskRuns:
         with self._changing:
             if not self._is_open(task):
                 return self._result(task, "aborted", "replaced")
-            self._release(UUID(task.target_conversation_id))  # first, so that none is left open
+            self._release(self.queue.target_of(task))  # first, so that none is left open
             self.queue.end(task, status, reason, answer, error)
         return self._result(task, status, reason, answer, error)
 
@@ -362,7 +371,7 @@ class TaskRuns:
         answer: str | None = None,
         error: str | None = None,
     ) -> TaskResult:
-        target = UUID(task.target_conversation_id)
+        target = self.queue.target_of(task)
         self._tell(target, "task_ended", status)
         return TaskResult(
             task_id=task.task_id,

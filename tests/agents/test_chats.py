@@ -15,10 +15,12 @@ from eventstore.events import (
     ConversationStart,
     LlmRequest,
     ModeState,
+    Notebook,
     TurnEnd,
     UserMessage,
 )
 from projections.context import ContextSettings
+from tests.projections.support import statements
 
 ADA = Participant("ada", "Ada", "You write code.", nicknames=("A",))
 BOB = Participant("bob", "布偶", "You review code.")
@@ -295,3 +297,15 @@ class TestThreads:
         [start] = data(store, session, ConversationStart)
         assert ["ada", "bob", "cy"] == [each["id"] for each in start.participants]
         assert "free_chat" == start.mode
+
+
+def test_a_message_of_a_free_chat_looks_for_no_state(store: EventStore) -> None:
+    """Only a workflow has one; before, each message read the whole conversation for it."""
+    with chat(store) as session:
+        session.conversation.append(*(Notebook(text=str(number)) for number in range(900)))
+        session.send("@ada Hello")
+        session.conversation.views.timeline(session.id)
+        with statements(store) as seen:
+            session.send("@ada And now?")
+    back = [each for each in seen if "FROM events" in each and "version DESC" in each]
+    assert len(back) <= 4, back

@@ -74,6 +74,30 @@ class TestMentions:
         """The longest known name counts; names that go on, and addresses, are none."""
         assert whom == mentioned(text)
 
+    @pytest.mark.parametrize(
+        ("text", "found"),
+        [
+            ("ßß @Straße!", ("@Straße", 3)),
+            ("ßß @STRASSE!", ("@STRASSE", 3)),
+            ("\u0390 @strasse", ("@strasse", 2)),
+            ("@\uff33\uff34 @Stra\u00df", None),
+            ("@Straßes", None),
+        ],
+    )
+    def test_a_name_whose_case_changes_its_length(
+        self, text: str, found: tuple[str, int] | None
+    ) -> None:
+        """It is found however it is written; before, "@Straße" never mentioned "Straße"."""
+        lookup = chat.build_lookup([Participant("s", "Straße"), Participant("t", "Stras")])
+        mentions = chat.parse_mentions(text, lookup).mentions
+        assert ([found] if found else []) == [(each.text, each.start) for each in mentions]
+
+    def test_a_mention_does_not_end_within_a_character(self) -> None:
+        """A letter may begin with another one once its case is folded."""
+        lookup = chat.build_lookup([Participant("i", "ι")])
+        assert () == chat.parse_mentions("@\u0390", lookup).mentions
+        assert 1 == len(chat.parse_mentions("@Ι", lookup).mentions)
+
     def test_a_mention_says_where_it_stands(self) -> None:
         """Its words and their place in the text."""
         [mention] = chat.parse_mentions("and @Ada?", LOOKUP).mentions
@@ -129,6 +153,11 @@ class TestTargets:
             state = chat.next_mode_state(state)
             nodes.append((state["current_node"], state["status"]))
         assert [("reviewer", "running"), ("tester", "running"), ("coder", "done")] == nodes
+
+    def test_a_role_that_the_chain_does_not_have_is_refused(self) -> None:
+        """As in a state that a product has written; the error names it and the known ones."""
+        with pytest.raises(ValueError, match="no role 'designer': its roles are coder, reviewer"):
+            chat.next_mode_state({"current_node": "designer"})
 
 
 class TestHistory:

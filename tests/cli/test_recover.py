@@ -12,6 +12,7 @@ from eventstore import EventStore, new_id
 from eventstore import events as e
 from tests.cli.program import run
 from tests.conftest import Beginning
+from tests.planting import plant
 
 REQUESTS = tuple(
     e.ToolCallRequest(name=name, arguments_text="{}", arguments={"place": "Oslo"})
@@ -116,6 +117,21 @@ def test_recover_of_all(own: str) -> None:
     found = run("recover", "--json", url=own).document
     assert ids == [each["conversation_id"] for each in found]
     assert [] == run("recover", "--json", url=own).document
+
+
+def test_a_conversation_that_cannot_be_recovered_is_reported(own: str) -> None:
+    """The others are recovered, and the exit status is 1."""
+    whole, damaged = write(own, *CRASHED), write(own, *CRASHED)
+    with EventStore.open(own) as store:
+        plant(store, damaged, "user_message", "{}", meta="[1]")
+
+    done = run("recover", url=own)
+    assert (1, True) == (done.status, f"{whole} at version 6: ended by 4 events" in done.out)
+    assert f"conversation {damaged} cannot be recovered: " in done.out
+
+    again = run("recover", "--json", url=own)
+    assert (1, [str(damaged)]) == (again.status, [e["conversation_id"] for e in again.document])
+    assert "at version 7" in again.document[0]["error"]
 
 
 def test_an_idle_session_is_only_closed_by_name(sqlite_url: str) -> None:

@@ -108,7 +108,7 @@ RECOVERING: dict[str, Callable[[World], object]] = {
     "recover": lambda world: recover(
         world.store, world.views, world.conversation.id, take_over=True
     ),
-    "recover_all": lambda world: list(recover_all(world.store, world.views, take_over=True)),
+    "recover_all": lambda world: recover_all(world.store, world.views, take_over=True),
 }
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import openai
 import pytest
 from anthropic import Anthropic
 from openai import AsyncOpenAI, OpenAI
 
+from agent_eventstore import AsyncConversation, AsyncEventStore
 from agent_eventstore.clients import record, recorded
 from agent_eventstore.clients.asked import seller_at
 from agent_eventstore.conversation import Conversation
+from agent_eventstore.turn import Turn
+from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import EventStore
 from eventstore import events as e
 from tests.integration.chatting import CHAT, MESSAGES, answer, ask, payloads
@@ -183,6 +188,59 @@ def test_instances_of_their_classes(server: ReplayServer) -> None:
         assert isinstance(resource, type(own))
         assert isinstance(wrapped.with_options(timeout=1), made)
         assert {"RecordedClient"} == {type(each).__name__ for each in (wrapped, resource)}
+
+
+class AsyncSounding(OpenAI):
+    """A synchronous client, whatever its name."""
+
+
+class _Completions:
+    def create(self, **_: object) -> None:
+        """Answer at once."""
+
+
+class _AsyncCompletions:
+    async def create(self, **_: object) -> None:
+        """Answer later."""
+
+
+@pytest.mark.parametrize(
+    ("client", "kind"),
+    [
+        (AsyncSounding(api_key="test"), Turn),
+        (AsyncOpenAI(api_key="test"), AsyncTurn),
+        (SimpleNamespace(chat=SimpleNamespace(completions=_Completions())), Turn),
+        (SimpleNamespace(chat=SimpleNamespace(completions=_AsyncCompletions())), AsyncTurn),
+    ],
+)
+def test_a_client_s_methods_say_whether_it_is_asynchronous(
+    common: EventStore, recorded_url: str, client: Any, kind: type[object]
+) -> None:
+    """Not its name: before, a synchronous subclass named "Async..." was refused in a turn."""
+
+    async def bind_in_a_loop() -> None:
+        async with (
+            await AsyncEventStore.open(recorded_url) as store,
+            await AsyncConversation.start(store) as conversation,
+            conversation.turn("hello") as turn,
+        ):
+            turn.client(client)
+
+    def bind() -> None:
+        with Conversation.start(common) as conversation, conversation.turn("hello") as turn:
+            turn.client(client)
+
+    with nullcontext() if kind is Turn else pytest.raises(TypeError, match="cannot be recorded"):
+        bind()
+    with nullcontext() if kind is AsyncTurn else pytest.raises(TypeError, match="cannot be"):
+        asyncio.run(bind_in_a_loop())
+
+
+def test_providers_are_not_remembered_without_end() -> None:
+    """A product with an endpoint for each tenant would have kept them all."""
+    for number in range(1_000):
+        assert seller_at(f"https://tenant-{number}.example/v1") is None
+    assert 256 == seller_at.cache_info().currsize
 
 
 def test_copy_of_a_client(

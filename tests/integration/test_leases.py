@@ -224,8 +224,8 @@ class TestRecovery:
             each.turn("Hi").__enter__()
         left(alone, dead.id)
 
-        dry = recover_all(alone, Views(alone), dry_run=True)
-        done = recover_all(alone, Views(alone))
+        dry = recover_all(alone, Views(alone), dry_run=True).recovered
+        done = recover_all(alone, Views(alone)).recovered
 
         assert [dead.id] == [each.conversation_id for each in dry]
         assert [dead.id] == [each.conversation_id for each in done]
@@ -254,7 +254,7 @@ def test_killed_writer(alone: EventStore, programs: Programs) -> None:
         with pytest.raises(ConversationInUse, match=str(writer.pid)):
             Conversation.open(alone, cid)
         assert ["running"] == statuses(alone, cid, "turn")
-        assert [] == recover_all(alone, Views(alone))
+        assert () == recover_all(alone, Views(alone)).recovered
 
         writer.send_signal(signal.SIGKILL)
         writer.wait()

@@ -16,9 +16,11 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
 from agent_eventstore import AsyncConversation, AsyncEventStore, Conversation
 from agent_eventstore.formats import export_otlp
-from agent_eventstore.machines import calls
+from agent_eventstore.machines import TurnScript, calls
 from eventstore import EventStore, telemetry
-from eventstore.events import TurnStart
+from eventstore.errors import WriterFenced
+from eventstore.events import Meta, TurnStart
+from tests.integration.recording import Recorder, ask_for_tool
 
 KNOWN = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
 FUNCTION = {"name": "weather", "arguments": '{"city": "Oslo"}'}
@@ -115,6 +117,47 @@ def test_spans_stand_in_each_other(
         span.parent.span_id for span in spans[:3] if span.parent is not None
     }
     assert 1 == len({_told(span)[0] for span in spans})
+
+
+@pytest.mark.parametrize("block", ["turn", "chat", "execute_tool"])
+def test_a_block_that_is_not_entered_ends_its_span(
+    recording: Recorder, sent: InMemorySpanExporter, block: str
+) -> None:
+    """Whatever the failed write raises; before, such a span was never ended nor sent."""
+    old = recording.start()
+    turn = old.turn("Hi")
+    if block != "turn":
+        turn.__enter__()
+    asked: Any = ask_for_tool(turn) if block == "execute_tool" else None
+    sent.clear()
+    recording.open(old.id, if_busy="take_over")
+    made: dict[str, Any] = {
+        "turn": lambda: turn,
+        "chat": turn.llm_call,
+        "execute_tool": lambda: turn.tool(asked),
+    }
+
+    with pytest.raises(WriterFenced):
+        made[block]().__enter__()
+
+    [span] = [each for each in _live(sent) if each.name != "invoke_agent" or block == "turn"]
+    assert span.attributes is not None
+    assert "WriterFenced" == span.attributes["error.type"]
+
+
+def test_a_block_that_is_entered_again_has_another_span(sent: InMemorySpanExporter) -> None:
+    """Its parent is that of the first; what the block then does belongs to the second."""
+    script = TurnScript(Meta(turn=1), started_at=0.0)
+    first = [event.event_id for event in script.begin(None)]
+    script.tracing.fail(ConnectionError("away"))
+    assert first == [event.event_id for event in script.begin(None)]
+    [end] = script.end(1.0)
+
+    failed, second = _live(sent)
+    assert failed.attributes is not None
+    assert "ConnectionError" == failed.attributes["error.type"]
+    assert (None, None, True) == (failed.parent, second.parent, second.status.is_ok)
+    assert _told(second) == (end.meta.trace_id, end.meta.span_id)
 
 
 def test_they_tell_what_the_conventions_name(store: EventStore, sent: InMemorySpanExporter) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from agent_eventstore import Conversation, recover, recover_all
+from agent_eventstore import Conversation, Recoveries, recover, recover_all
 from eventstore import EventStore
 from eventstore.errors import OwnerMismatch
 from eventstore.events import UserMessage
@@ -114,7 +114,7 @@ def test_recovery_is_of_ones_own(alone: EventStore, anothers: UUID) -> None:
     bound = alone.for_owner(tenant_id="acme", user_id="bob")
 
     with unchanged(alone, anothers):
-        assert [] == recover_all(bound, Views(bound))
+        assert Recoveries(recovered=(), in_use=(), failed={}) == recover_all(bound, Views(bound))
         with pytest.raises(OwnerMismatch):
             recover(bound, Views(bound), anothers)
         with pytest.raises(OwnerMismatch):

@@ -8,7 +8,10 @@ from agent_eventstore import Conversation
 from agent_eventstore.errors import BlockNotOpen, TurnRunning
 from eventstore import EventStore
 from eventstore.errors import InvalidEvent, WriterFenced
+from eventstore.events import Notebook
+from projections import Views
 from tests.integration.recording import Recorder, ask, events_of
+from tests.projections.support import statements
 
 
 def test_second_post_is_told_of_the_first(recording: Recorder) -> None:
@@ -50,6 +53,19 @@ def test_first_post_is_running(recording: Recorder) -> None:
                 conversation.turn("Hi", message_id="m-1").__enter__()
             assert (1, "m-1") == (caught.value.turn, caught.value.message_id)
             ask(turn)
+
+
+def test_a_long_turn_is_not_read_again_by_each_post(recording: Recorder) -> None:
+    """That it runs is read from the open work; before, each post read all its events."""
+    with recording.start() as conversation:
+        with conversation.turn("Hi", message_id="m-1"):
+            notes = [Notebook(text=str(number)) for number in range(300)]
+            recording.store.append(conversation.id, notes)
+            Views(recording.store).open_work(conversation.id)
+            with statements(recording.store) as seen, pytest.raises(TurnRunning):
+                conversation.turn("Hi", message_id="m-1").__enter__()
+
+    assert [] == [each for each in seen if each.startswith("SELECT position, conversation_id")]
 
 
 def test_first_post_died(recording: Recorder) -> None:

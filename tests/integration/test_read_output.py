@@ -182,11 +182,13 @@ def test_the_model_is_told_in_words_what_was_wrong(recording: Recorder) -> None:
     for ending in ("", ".txt", ".json"):
         assert "short" == reads(conversation, path + ending)
     assert reads(conversation, "@state/logs/tool-results/99.0.txt").startswith("ERROR: ")
-    assert reads(conversation, "../../etc/passwd").startswith("ERROR: ")
+    for odd in ("../../etc/passwd", "\x00", "@project/artifacts/\ud800\x00"):
+        assert reads(conversation, odd).startswith("ERROR: ")
     assert "or\n[characters 2 to 4 of 5. Next offset: 4.]" == reads(conversation, path, 2, 2)
     assert "rt\n[characters 3 to 5 of 5. This is the end.]" == reads(conversation, path, "3", "9")
     assert "ERROR: offset is from 0 to 5, and limit at least 1." == reads(conversation, path, 6)
-    assert "ERROR: offset and limit are whole numbers." == reads(conversation, path, "x")
+    for offset in ("x", float("inf"), float("nan"), None):  # JSON's 1e999 is infinite
+        assert "ERROR: offset and limit are whole numbers." == reads(conversation, path, offset)
 
 
 def test_what_the_tool_returns_is_never_a_preview_itself(recording: Recorder) -> None:

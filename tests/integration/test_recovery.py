@@ -16,9 +16,11 @@ from eventstore.errors import WriterFenced, WrongExpectedVersion
 from eventstore.ids import StreamId
 from eventstore.owners import Owned
 from projections import Views
+from projections.errors import ProjectionFailed
 from projections.models.open_items import OpenWork
 from projections.upkeep import rebuild
 from tests.checkers import check_openai_messages
+from tests.planting import plant
 from tests.projections.support import statements
 from tests.properties.test_context import transcripts
 from tests.properties.test_recovery import as_recorded
@@ -101,6 +103,19 @@ class Interfering(Views):
         if self.looks:
             self.looks -= 1
             self.store.append(conversation_id, self.meanwhile)
+        return found
+
+
+class Purging(Views):
+    """Views whose first conversation with open work is purged right after they are listed."""
+
+    def conversations_with_open_work(
+        self, limit: int = 100, *, after: UUID | None = None, **owner: Unpack[Owned]
+    ) -> list[UUID]:
+        """List, and lose the first."""
+        found = super().conversations_with_open_work(limit, after=after, **owner)
+        if found:
+            self.store.purge(found[0], reason="asked to")
         return found
 
 
@@ -267,17 +282,53 @@ class TestRecoverAll:
         alone.append(idle, [e.SessionStart()])
         seen: list[tuple[int, int]] = []
         views = Views(settled(alone))
-        done = recover_all(alone, views, lambda *progress: seen.append(progress))
+        done = recover_all(alone, views, lambda *progress: seen.append(progress)).recovered
         assert [crashed] == [each.conversation_id for each in done]
         assert ([(1, 1)], 15, 1) == (seen, alone.get(ended).version, alone.get(idle).version)
-        assert [] == recover_all(settled(alone), views)
+        assert () == recover_all(settled(alone), views).recovered
 
     def test_a_dry_run_of_all(self, alone: EventStore) -> None:
         """It names them, and changes nothing."""
         crashed = crash(alone)
-        done = recover_all(settled(alone), Views(alone), dry_run=True)
+        done = recover_all(settled(alone), Views(alone), dry_run=True).recovered
         assert [crashed] == [each.conversation_id for each in done]
         assert 10 == alone.get(crashed).version
+
+    @pytest.mark.parametrize("folded", [False, True])
+    def test_a_damaged_conversation_does_not_keep_the_others_open(
+        self, alone: EventStore, folded: bool
+    ) -> None:
+        """It is returned with its error, whether its open work was read before the damage or not.
+
+        Before, its error left `recover_all`, and conversations of higher ids stayed open.
+        """
+        views = Views(settled(alone))
+        first, damaged, last = sorted(crash(alone) for _ in range(3))
+        if folded:
+            views.conversations_with_open_work()
+        plant(alone, damaged, "user_message", "{}", meta="[1]")
+
+        done = recover_all(settled(alone), views)
+
+        assert [first, last] == [each.conversation_id for each in done.recovered]
+        assert ([damaged], ()) == (list(done.failed), done.in_use)
+        assert isinstance(done.failed[damaged], ProjectionFailed)
+        again = recover_all(settled(alone), views)
+        assert ((), [damaged]) == (again.recovered, list(again.failed))
+
+    def test_a_conversation_that_is_purged_meanwhile(self, alone: EventStore) -> None:
+        """It has no open work any more; the others are recovered."""
+        last = max(crash(alone) for _ in range(2))
+        views = Purging(settled(alone))
+
+        done = recover_all(alone, views)
+
+        assert ([last], (), {}) == (
+            [each.conversation_id for each in done.recovered],
+            done.in_use,
+            done.failed,
+        )
+        assert [last] == [info.conversation_id for info in alone.list()]
 
     def test_conversations_with_open_work_come_in_pages(self, alone: EventStore) -> None:
         """In order of id, each once."""
@@ -288,6 +339,50 @@ class TestRecoverAll:
         first = views.conversations_with_open_work(3)
         rest = views.conversations_with_open_work(3, after=first[-1])
         assert (ids[:3], ids[3:]) == (first, rest)
+
+
+class TestWhatIsTooLarge:
+    """A conversation can be opened again, whatever its dead process had received."""
+
+    def test_a_partial_answer_larger_than_an_event(self, recorded_url: str) -> None:
+        """Its start is kept, and says so; before, recovery and opening raised for ever."""
+        with EventStore.open(recorded_url, max_event_bytes=65_536) as store:
+            cid, text = new_id(), "y" * 20_000
+            chunks = [e.AssistantChunk(llm_call_id="a", index=n, text=text) for n in range(6)]
+            deltas = (e.ToolCallDelta(index=0, name="search", arguments=text),)
+            last = e.AssistantChunk(llm_call_id="a", index=6, reasoning=text, tool_calls=deltas)
+            store.append(cid, [e.TurnStart(), *chunks, last])
+
+            with Conversation.open(store, cid) as conversation:
+                assert conversation.recovery is not None
+                sealed = conversation.recovery.sealed[0].data
+
+            [error] = [event.data for event in store.read(cid) if event.type == "llm_error"]
+        assert isinstance(error, e.LlmError)
+        assert error == sealed
+        assert error.partial_text.startswith("y" * 20_000)
+        assert error.partial_text.endswith(" characters more, not kept")
+        assert ("search", True) == (
+            error.partial_tool_calls[0].name,
+            text.startswith(error.partial_tool_calls[0].arguments_text),
+        )
+
+    def test_a_redactor_that_fails(self, recorded_url: str) -> None:
+        """Its text is replaced, as when the recorder records a fact; before, recovery raised."""
+
+        def fail(path: Sequence[str | int], value: str) -> str:
+            raise RuntimeError("no rules")
+
+        cid = new_id()
+        with EventStore.open(recorded_url) as store:
+            chunk = e.AssistantChunk(llm_call_id="a", index=0, text="hidden words")
+            store.append(cid, [e.TurnStart(), chunk])
+        with EventStore.open(recorded_url, redact=fail) as store:
+            done = recover(store, Views(store), cid)
+            [error] = [event.data for event in store.read(cid) if event.type == "llm_error"]
+        assert ["llm_error", "turn_end"] == [event.data.type for event in done.sealed]
+        assert isinstance(error, e.LlmError)
+        assert "hidden words" not in error.partial_text != ""
 
 
 class TestFold:
@@ -343,10 +438,10 @@ def test_prefixes_of_real_transcripts(alone: EventStore, number: int) -> None:
     for events in prefixes(transcripts()[number], 8):
         ids[cid := new_id()] = len(events)
         alone.append(cid, events)
-    for done in recover_all(settled(alone), views):
+    for done in recover_all(settled(alone), views).recovered:
         assert ids[done.conversation_id] == done.version_before
         assert done.version_after == alone.get(done.conversation_id).version
-    assert [] == recover_all(settled(alone), views)
+    assert () == recover_all(settled(alone), views).recovered
     for cid in ids:
         assert [] == check_openai_messages(views.context(cid).messages)
         assert not views.open_work(cid).any

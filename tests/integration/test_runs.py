@@ -10,6 +10,8 @@ import pytest
 
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.conversation import Conversation
+from agent_eventstore.errors import BlockNotOpen
+from agent_eventstore.runs import AsyncStep, Step
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore import events as e
 from tests.exhaustive import partly
@@ -83,6 +85,40 @@ class TestRecording:
         with pytest.raises(error), run.step("plan"):
             raise error
         assert [status] == [end.status for end in written(conversation, e.RunStepEnd)]
+
+    def test_a_step_is_used_within_its_block(self, conversation: Conversation) -> None:
+        """Before, what it was given outside was lost, and a second visit was not written."""
+        step = conversation.start_run("report", nodes=NODES).step("plan")
+        self._refuses(step, "has not been entered")
+        with step:
+            step.artifact("outline")
+        self._refuses(step, "has been left")
+        with pytest.raises(BlockNotOpen, match="over"):
+            step.__enter__()
+
+    def test_a_step_of_an_event_loop_is_used_within_its_block(self, recorded_url: str) -> None:
+        """The same."""
+
+        async def visit() -> None:
+            async with (
+                await AsyncEventStore.open(recorded_url) as store,
+                await AsyncConversation.start(store, mode="run") as conversation,
+            ):
+                step = (await conversation.start_run("report", nodes=NODES)).step("plan")
+                self._refuses(step, "has not been entered")
+                async with step:
+                    step.artifact("outline")
+                self._refuses(step, "has been left")
+                with pytest.raises(BlockNotOpen, match="over"):
+                    await step.__aenter__()
+
+        asyncio.run(visit())
+
+    @staticmethod
+    def _refuses(step: Step | AsyncStep, why: str) -> None:
+        for use in (lambda: step.artifact("outline"), lambda: step.fail("no")):
+            with pytest.raises(BlockNotOpen, match=why):
+                use()
 
     def test_a_turn_of_a_run_says_so(self, conversation: Conversation, common: EventStore) -> None:
         """Its events carry run and workflow, and are of Run mode in any mode."""
@@ -284,6 +320,20 @@ class TestResuming:
         resumed = Conversation.open(common, first.id, if_busy="take_over").resume_run()
         assert resumed is not None
         assert ["10.0", "10.1"] == [left.call.call_id for left in resumed.calls]
+
+    def test_no_call_is_forgotten_beside_those_of_another_run(self, common: EventStore) -> None:
+        """However many another run has left; before, the newest 1,000 hid all others."""
+        conversation = Conversation.start(common)
+        runs = [conversation.start_run("report", run_id=each) for each in ("first", "second")]
+        asked = e.ToolCallRequest(name="search", arguments_text="{}", arguments={})
+        for run, count in zip(runs, (2, 1_100), strict=True):
+            answer = e.AssistantMessage.of(None, tool_calls=(asked,) * count)
+            common.append(conversation.id, [answer], meta=e.Meta(run_id=run.run_id))
+
+        for run, count in zip(runs, (2, 1_100), strict=True):
+            resumed = conversation.resume_run(run.run_id)
+            assert resumed is not None
+            assert count == len({left.call.call_id for left in resumed.calls})
 
     def test_a_run_can_be_named(self, common: EventStore) -> None:
         """Another open run than the active one."""

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_eventstore.recovery import seal
+from agent_eventstore.machines.seals import seal
 from eventstore.events import (
     AssistantChunk,
     AssistantMessage,

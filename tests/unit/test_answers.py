@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_eventstore.machines import Answers, RequestedCall
+from agent_eventstore.machines import Answers, RequestedCall, ToolScript
 from agent_eventstore.requests import sent_in
+from eventstore import new_id
 from eventstore.events import Meta
 from tests.integration.frameworks import WIRES, Call
 
@@ -19,6 +21,20 @@ STEPS = st.lists(st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=3), 
 def requested(version: int, index: int, provider_id: str) -> RequestedCall:
     """Return a call as the recorder knows it."""
     return RequestedCall(f"{version}.{index}", "search", {}, "{}", None, provider_id, Meta())
+
+
+def test_an_execution_that_nobody_leaves_ends_with_its_block() -> None:
+    """Before, it stayed for the whole session, and each later one was reported as a second."""
+    answers, call = Answers(), requested(1, 0, "a")
+
+    def script() -> ToolScript:
+        return ToolScript(call, Meta(), new_id(), 0.0, answers=answers)
+
+    left, second = script(), script()
+    assert [False, True] == [answers.begins(call.call_id, each) for each in (left, second)]
+    del left
+    gc.collect()
+    assert not answers.begins(call.call_id, second)
 
 
 @given(wire=WIRE, steps=STEPS, kept=st.integers(1, 6), seen=st.integers(0, 5))

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from agent_eventstore.recovery import ACTOR, seal
+from agent_eventstore.machines.seals import ACTOR, seal
 from eventstore import events as e
 from projections.models.open_items import (
     OpenModelCall,

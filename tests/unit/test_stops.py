@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.stops import BY_SOMEBODY, BY_USER, failed, left, stopped, told
+from agent_eventstore.stops import (
+    BY_SOMEBODY,
+    BY_USER,
+    error_text,
+    mark_failure,
+    stopped,
+    stopped_or_gone,
+)
 from agent_eventstore.stops import without_directories as shown
 
 
@@ -37,16 +44,16 @@ class ClientDisconnect(Exception):
 )
 def test_who_stopped_a_block(error: Any, words: str | None) -> None:
     """However a client's leaving reaches the product, it is told in the same words, and in ours."""
-    assert words == left(error)
+    assert words == stopped_or_gone(error)
     if words is not None and not isinstance(error, ConnectionError):
-        assert words == stopped(error) == told(error)
+        assert words == stopped(error) == error_text(error)
 
 
 def test_broken_pipe_of_a_tool_is_no_client_that_has_left() -> None:
     """A tool's own connection that breaks is that tool's failure, also further out."""
     error = BrokenPipeError(errno.EPIPE, "Broken pipe")
-    failed(error)
-    assert left(error) is None
+    mark_failure(error)
+    assert stopped_or_gone(error) is None
 
 
 @pytest.mark.parametrize(
@@ -69,4 +76,4 @@ def test_directories_are_left_out(text: str, expected: str) -> None:
 
 def test_error_in_words_is_bounded() -> None:
     """An exception that holds a whole page does not fill the log."""
-    assert len(told(ValueError("x" * 1_000_000))) < 5_000
+    assert len(error_text(ValueError("x" * 1_000_000))) < 5_000
