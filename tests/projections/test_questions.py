@@ -207,12 +207,21 @@ def test_usage_by_every_grouping(store: EventStore, views: Views) -> None:
             sum(total.prompt_tokens or 0 for total in totals),
             sum(total.completion_tokens or 0 for total in totals),
         )
-    assert 2 == len(views.usage(by="step"))
+    assert [None] == [total.key for total in views.usage(by="step")]  # no call has a step
     assert ["ann"] == [total.key for total in views.usage(by="user", conversation_id=one)]
     assert [str(two)] == [total.key for total in views.usage(by="conversation", user_id="bob")]
     assert [] == views.usage(tenant_id="other")
     with pytest.raises(ValueError, match="grouped"):
         views.usage(by="moon")  # type: ignore[arg-type]
+
+
+def test_calls_without_a_turn_are_one_group(store: EventStore, views: Views) -> None:
+    """Their key is None for turns and steps, as it is for sessions, whatever the conversation."""
+    for _ in range(2):
+        store.append(new_id(), turn(0, "a"))
+    for by in ("turn", "step", "session"):
+        [total] = views.usage(by=by)  # type: ignore[arg-type]
+        assert (None, 4, 40) == (total.key, total.calls, total.prompt_tokens)
 
 
 def test_tool_calls_by_tool_status_and_conversation(store: EventStore, views: Views) -> None:
