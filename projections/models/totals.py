@@ -87,7 +87,7 @@ def usage_totals(
         choices = ", ".join(get_args(UsageBy))
         raise ValueError(f"usage cannot be grouped by {by!r}: choose from {choices}")
     streams = metadata_for(connection.dialect.name).tables["conversations"]
-    columns = {
+    keys: dict[str, list[ColumnElement[Any]]] = {
         "model": [table.c.model],
         "day": [table.c.day],
         "conversation": [table.c.conversation_id],
@@ -97,7 +97,8 @@ def usage_totals(
         "call": [table.c.conversation_id, table.c.llm_call_id],
         "user": [streams.c.user_id],
         "tenant": [streams.c.tenant_id],
-    }[by]
+    }
+    columns = keys[by]
     failed = case((table.c.error_kind.is_not(None), 1), else_=0)
     query: Select[Any] = (
         select(

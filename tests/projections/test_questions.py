@@ -220,7 +220,7 @@ def test_calls_without_a_turn_are_one_group(store: EventStore, views: Views) -> 
     for _ in range(2):
         store.append(new_id(), turn(0, "a"))
     for by in ("turn", "step", "session"):
-        [total] = views.usage(by=by)  # type: ignore[arg-type]
+        [total] = views.usage(by=by)
         assert (None, 4, 40) == (total.key, total.calls, total.prompt_tokens)
 
 

@@ -115,7 +115,8 @@ def test_a_new_request_under_the_id_of_a_failed_call_begins_again() -> None:
 def test_a_retry_under_the_id_of_a_failed_call_keeps_nothing_of_it() -> None:
     """What the failed attempt took and used is not that of the one that has just begun."""
     asked = e.LlmRequest(llm_call_id="a", invocation=GPT, attempt=2)
-    for used in ({"usage": REPORTED}, {"partial_text": "hello"}):
+    told: tuple[dict[str, Any], ...] = ({"usage": REPORTED}, {"partial_text": "hello"})
+    for used in told:
         error = e.LlmError(llm_call_id="a", kind="timeout", message="", duration_ms=7, **used)
         chunk = e.AssistantChunk(llm_call_id="a", index=0, text="hello")
         row = usage("user_message", "user_message", "user_message", asked)[0]
