@@ -163,6 +163,25 @@ def test_a_conversation_is_found_by_the_title_that_it_has_now(
     assert compare(store, ["search"]).ok
 
 
+def test_a_title_is_found_although_a_retraction_covers_it(store: EventStore, views: Views) -> None:
+    """Neither undoing a turn nor leaving a branch takes the title from the conversation."""
+    withdrawn, left = new_id(), new_id()
+    gone = (e.VersionRange(first=1, last=2),)
+    for cid, word in ((withdrawn, "one"), (left, "two")):
+        start = e.ConversationStart(title=f"Harbour {word}")
+        store.append(cid, [start, e.UserMessage.text(f"Harbour {word}")])
+    store.append(withdrawn, [e.Retraction(versions=gone)])
+    switched = e.BranchSwitch(
+        reason="edit", kind="message", after=0, left=2, turn=1, withdrawn=gone
+    )
+    store.append(left, [switched])
+    for word in ("one", "two"):
+        [hit] = views.search(f"harbour {word}")
+        assert (1, "title", f"Harbour {word}") == (hit.version, hit.role, hit.title)
+    store.append(withdrawn, [e.ConversationUpdate(title="Norway")])
+    assert [] == views.search("harbour one")
+
+
 def test_an_erased_message_leaves_the_index(store: EventStore, views: Views) -> None:
     """The others stay; no table of the database has the word any more, nor has SQLite's file."""
     cid = new_id()
