@@ -128,6 +128,14 @@ def test_a_message_of_many_pieces_is_found_once(store: EventStore, views: Views)
     assert {1, 2} == {hit.version for hit in views.search("needle", limit=2)}
 
 
+def test_a_message_of_very_many_pieces_crowds_no_other_out(store: EventStore, views: Views) -> None:
+    """Even if most of its pieces rank above the others."""
+    cid, long = new_id(), "needle " * 100_000
+    store.append(cid, [e.UserMessage.text(f"a needle {'hay ' * 200}") for _ in range(2)])
+    store.append(cid, [e.UserMessage.text(long)])
+    assert {1, 2, 3} == {hit.version for hit in views.search("needle", limit=3)}
+
+
 def test_a_withdrawn_message_is_not_found(store: EventStore, views: Views) -> None:
     """Neither when it was indexed before the retraction, nor when it was not."""
     cid = new_id()
