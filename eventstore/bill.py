@@ -124,13 +124,15 @@ def _after(
     event: RecordedEvent,
     data: AssistantChunk | AssistantMessage | LlmError | LlmRequest,
 ) -> dict[str, Any]:
-    """Return the facts of a call after its next event; the first answer is final."""
+    """Return the facts of a call after its next event; the first answer is final.
+
+    A request starts the call over.
+    """
     if call is not None and call["status"] == "ok":
         return call
     if isinstance(data, LlmRequest):
-        before = call or dict(BilledCall(**_begun(own_id, event)))
-        asked = {**_begun(own_id, event), **_called(data.invocation), **_asked(data)}
-        return {**before, **asked}
+        begun = dict(BilledCall(**_begun(own_id, event)))
+        return {**begun, **_called(data.invocation), **_asked(data)}
     if call is not None and call["status"] != "started" and not isinstance(data, AssistantMessage):
         return call
     call = call or dict(BilledCall(**_begun(own_id, event)))

@@ -23,25 +23,30 @@ from projections.models.words import Term, pieces_of, snippet_of
 __all__ = ["FoundPlace", "SearchHit", "hits_of", "places_of", "titles_of"]
 
 _RANKED = 2_000  # newest matches
-_ROUNDS = 5
 
+# Of a long message with several matching pieces, only the best one takes a place on the page.
 _SQLITE = """
     WITH found AS MATERIALIZED (
         SELECT rowid AS doc, bm25({table}_beside, 1.0, 0.0) AS score FROM {table}_beside
         WHERE {table}_beside MATCH :words ORDER BY rowid DESC LIMIT :ranked)
-    SELECT message.conversation_id, message.version, message.piece, message.role, -found.score
-    FROM found JOIN {table} AS message ON message.doc = found.doc AND message.inactive IS NULL
-    ORDER BY found.score, found.doc DESC LIMIT :limit OFFSET :start
+    SELECT conversation_id, version, piece, role, -score FROM (
+        SELECT message.conversation_id, message.version, message.piece, message.role,
+            found.score, found.doc, row_number() OVER (
+                PARTITION BY message.conversation_id, message.version
+                ORDER BY found.score, found.doc DESC) AS nth
+        FROM found JOIN {table} AS message ON message.doc = found.doc AND message.inactive IS NULL)
+    WHERE nth = 1 ORDER BY score, doc DESC LIMIT :limit
     """
 _POSTGRESQL = """
     WITH found AS MATERIALIZED (
         SELECT conversation_id, version, piece, role, said_at, tokens FROM {table}
         WHERE tokens @@ CAST(:owned AS tsquery)
             AND inactive IS NULL ORDER BY said_at DESC, version DESC LIMIT :ranked)
-    SELECT conversation_id, version, piece, role,
-        ts_rank_cd(tokens, CAST(:words AS tsquery), 1) AS score
-    FROM found ORDER BY score DESC, said_at DESC, version DESC, conversation_id, piece
-    LIMIT :limit OFFSET :start
+    SELECT conversation_id, version, piece, role, score FROM (
+        SELECT DISTINCT ON (conversation_id, version) conversation_id, version, piece, role,
+            said_at, ts_rank_cd(tokens, CAST(:words AS tsquery), 1) AS score
+        FROM found ORDER BY conversation_id, version, score DESC, piece) AS best
+    ORDER BY score DESC, said_at DESC, version DESC, conversation_id LIMIT :limit
     """
 
 
@@ -107,17 +112,8 @@ def places_of(
     statement = text(query.format(table=table)).columns(
         conversation_id=Id, **({"role": Text} if "role" in query else {})
     )
-    found: dict[tuple[UUID, int], FoundPlace] = {}
-    for start in range(0, _ROUNDS * 2 * limit, 2 * limit):
-        bound = {**asked, "ranked": _RANKED, "limit": 2 * limit, "start": start}
-        rows = connection.execute(statement, bound).all()
-        for row in rows:
-            place = FoundPlace(*row)
-            # A long message has several pieces; its best piece comes first.
-            found.setdefault((place.conversation_id, place.version), place)
-        if len(rows) < 2 * limit or len(found) >= limit:
-            break
-    return list(found.values())[:limit]
+    bound = {**asked, "ranked": _RANKED, "limit": limit}
+    return [FoundPlace(*row) for row in connection.execute(statement, bound)]
 
 
 def _fts5(terms: Sequence[Term], whose: Owner) -> str:

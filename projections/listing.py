@@ -101,7 +101,10 @@ class Place:
             return None
         moment, _, own_id = cursor.partition("/") if isinstance(cursor, str) else ("", "", "")
         try:
-            place = cls(datetime.fromisoformat(moment).astimezone(UTC), UUID(own_id))
+            active = datetime.fromisoformat(moment)
+            if active.tzinfo is None:
+                raise ValueError("the time has no zone")
+            place = cls(active.astimezone(UTC), UUID(own_id))
         except (ValueError, OverflowError) as error:
             advice = "pass the cursor of a page that views.conversations returned, or None"
             raise InvalidCursor(cursor, advice) from error

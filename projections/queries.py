@@ -14,7 +14,7 @@ from typing import Any, get_args
 from uuid import UUID
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, Table, select
 
 from eventstore.errors import EventStoreError, RowDamaged
 from eventstore.events.values import ToolStatus
@@ -96,14 +96,22 @@ def timeline(
 ) -> list[TimelineItem]:
     """Return the items of a conversation that began or changed after a version, in reading order.
 
-    With ``now``, running items whose writer's process has ended are returned as interrupted.
+    With a limit, those that changed first. With ``now``, running items whose writer's process has
+    ended are returned as interrupted.
     """
+    limit = at_most(limit)
+    if limit == 0:
+        return []
     table = generation.tables["timeline_items"]
-    query = tables.shown(table, connection.dialect.name)
-    query = query.where(table.c.conversation_id == conversation_id)
     # A caller that asks for changes also gets the items that have left the active branch.
-    query = query.where(table.c.end_version > after if after else table.c.inactive.is_not(True))
-    query = query.order_by(table.c.version, table.c.part).limit(at_most(limit))
+    asked = (
+        table.c.conversation_id == conversation_id,
+        table.c.end_version > after if after else table.c.inactive.is_not(True),
+    )
+    query = tables.shown(table, connection.dialect.name).where(*asked)
+    if limit is not None and (last := _last_change(connection, table, asked, limit)) is not None:
+        query = query.where(table.c.end_version <= last)
+    query = query.order_by(table.c.version, table.c.part)
     items = [TimelineItem.from_row(row) for row in connection.execute(query).mappings()]
     if now and any(goes_on(item) for item in items):
         writer = writer_of(connection, conversation_id)
@@ -112,6 +120,24 @@ def timeline(
                 replace(item, status="interrupted") if goes_on(item) else item for item in items
             ]
     return items
+
+
+def _last_change(
+    connection: Connection, table: Table, asked: tuple[ColumnElement[bool], ...], limit: int
+) -> int | None:
+    """Return the version of the last change on a page; None if all items fit on it.
+
+    The items that one event changed are not divided: the next page begins after its version.
+    """
+    changed = table.c.end_version
+    query = select(changed).where(*asked).order_by(changed).offset(limit - 1).limit(2)
+    ends = connection.execute(query).scalars().all()
+    if len(ends) < 2:
+        return None
+    if ends[0] < ends[1]:
+        return int(ends[0])
+    fits = select(changed).where(*asked, changed < ends[0]).order_by(changed.desc()).limit(1)
+    return int(connection.execute(fits).scalar() or ends[0])
 
 
 def branch_rows(

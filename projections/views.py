@@ -86,7 +86,8 @@ class Views(ViewsAcross):
             after: Only items that began or changed after this version; to get later changes, pass
                 the highest ``end_version`` seen. Items that have left the active branch since then
                 are returned too, as ``inactive``.
-            limit: Maximum number of items to return.
+            limit: Maximum number of items: those that changed first, so that ``after`` continues
+                with the rest. Only if a single event changed more items are all of these returned.
             at: Return the timeline as of this version, by replay; the cost grows with its events.
             owner: The required owner (``tenant_id``, ``user_id``), here as in all reads.
 

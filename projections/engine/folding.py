@@ -54,6 +54,7 @@ __all__ = [
     "mode_marks",
     "moment_text",
     "not_yet_within",
+    "oldest_unsealed",
     "one_line",
     "result_text",
     "retracted",
@@ -186,6 +187,11 @@ def columns_of(row: type[Row]) -> tuple[Column, ...]:
 def _column_type(hint: Any) -> ColumnType:
     members = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     return next((_COLUMN_TYPES[member] for member in members if member in _COLUMN_TYPES), "json")
+
+
+def oldest_unsealed(calls: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return the id of the tool call that has been open longest and has no stand-in, or None."""
+    return next((own_id for own_id, call in calls.items() if not call.get("sealed")), None)
 
 
 def where(event: RecordedEvent) -> dict[str, Any]:

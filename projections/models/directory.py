@@ -96,7 +96,9 @@ class DirectoryEntry(Row):
         tool_call_count: Number of calls that the model requested.
         error_count: Number of failed model calls and failed tool results.
         last_user_text: The start of the latest user message on the active branch, on one line.
-        last_message_text: The start of the latest message by a user or the model, likewise.
+        last_message_text: The start of the latest message by a user or the model, likewise. After
+            the withdrawal of more than the last 8 messages, the latest known user message, or else
+            the first, until the next message.
         last_message_role: ``user`` or ``assistant``.
         last_message_version: Its version; if a reader has only seen lower versions, it is unread.
         parent_conversation_id: The conversation that this one was opened or forked from.
@@ -128,7 +130,7 @@ class DirectoryProjection:
     """Folds a conversation's events into its row of ``directory``."""
 
     name: str = "directory"
-    version: int = 5
+    version: int = 6
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -141,7 +143,7 @@ class DirectoryProjection:
     def initial(self) -> State:
         """Return the counts and marks of an empty conversation."""
         marks: State = {"titled": 0, "mode": None, "switched": False, "active": None, "recent": []}
-        marks |= {"asked": [], "aside": [], "titles": [], "erased": False}
+        marks |= {"first": None, "asked": [], "aside": [], "titles": [], "erased": False}
         return {**dict.fromkeys(_COUNTS, 0), **marks}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
@@ -238,6 +240,7 @@ def _say(after: State, event: RecordedEvent, values: dict[str, Any], role: str, 
         said = [event.version, role, preview]
         for memory in ("recent", "asked") if role == "user" else ("recent",):
             after[memory] = [*after[memory][1 - _RECENT :], said]
+        after["first"] = after["first"] or (said if role == "user" else None)
         _show_last(after, values)
         if after["erased"]:
             values["status"], after["erased"] = "open", False
@@ -246,6 +249,8 @@ def _say(after: State, event: RecordedEvent, values: dict[str, Any], role: str, 
 def _withdraw(after: State, values: dict[str, Any], gone: Sequence[tuple[int, int]]) -> None:
     for memory in ("recent", "asked"):
         after[memory] = [said for said in after[memory] if not folding.within(gone, said[0])]
+    if after["first"] and folding.within(gone, after["first"][0]):
+        after["first"] = next(iter(after["asked"]), None)
     _show_last(after, values)
     if folding.within(gone, after["titled"]):
         # Without a message that is left, the next one gives the title.
@@ -260,7 +265,7 @@ def _switch(
     """Show the active branch's last messages and its title."""
     gone = folding.before(switched.withdrawn, event)
     back = folding.before(switched.restored, event)
-    known = {said[0]: said for said in (*after["asked"], *after["recent"])}
+    known = {said[0]: said for said in (*after["asked"], *after["recent"], *_first(after))}
     left = [known[version] for version in sorted(known) if folding.within(gone, version)]
     returned = [said for said in after["aside"] if folding.within(back, said[0])]
     aside = [said for said in after["aside"] if said not in returned]
@@ -268,6 +273,7 @@ def _switch(
     _withdraw(after, values, gone)
     after["recent"] = sorted([*after["recent"], *returned])[-_RECENT:]
     asked = [said for said in returned if said[1] == "user"]
+    after["first"] = min([*_first(after), *after["asked"], *asked], default=None)
     after["asked"] = sorted([*after["asked"], *asked])[-_RECENT:]
     _show_last(after, values)
     titles = [each for each in after["titles"] if folding.within(back, each[0])]
@@ -275,12 +281,17 @@ def _switch(
         after["titled"], values["title"] = titles[0]
 
 
+def _first(after: State) -> list[list[Any]]:
+    return [after["first"]] if after["first"] else []
+
+
 def _show_last(after: State, values: dict[str, Any]) -> None:
-    version, role, text = after["recent"][-1] if after["recent"] else (None, None, None)
+    asked = after["asked"] or _first(after)
+    version, role, text = (after["recent"] or asked or [(None, None, None)])[-1]
     values["last_message_version"] = version
     values["last_message_role"] = role
     values["last_message_text"] = text
-    values["last_user_text"] = after["asked"][-1][2] if after["asked"] else None
+    values["last_user_text"] = asked[-1][2] if asked else None
 
 
 DIRECTORY = DirectoryProjection()

@@ -216,7 +216,7 @@ class SearchProjection:
     """Folds a conversation's events into ``message_words``."""
 
     name: str = "search"
-    version: int = 3
+    version: int = 4
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -255,11 +255,20 @@ def _entitle(draft: Draft, told: _Titled) -> None:
 
 
 def _retract(draft: Draft, retraction: Retraction) -> None:
-    folding.withdraw(draft, retraction, _TABLE, "version", {"words": None})
+    """Remove the words of withdrawn messages; the title stays, as it does in lists."""
+    ranges, known = folding.retracted(retraction, draft.event), draft.state["withdrawn"]
+    new, known = folding.not_yet_within(ranges, known)
+    draft.set(withdrawn=known)
+    titled = draft.state["titled"]
+    for first, last in folding.without(new, [(titled, titled)]):
+        draft.changes.append(Patch(_TABLE, "version", first, last, {"words": None}))
 
 
 def _switch(draft: Draft, switched: BranchSwitch) -> None:
     folding.switch(draft, switched, _TABLE, "version")
+    titled = draft.state["titled"]
+    if folding.within(folding.before(switched.withdrawn, draft.event), titled):
+        draft.changes.append(Patch(_TABLE, "version", titled, titled, {"inactive": None}))
 
 
 _HANDLERS: dict[type, folding.Handler] = {

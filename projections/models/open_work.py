@@ -16,7 +16,8 @@ depends on what is open and not on the length of the conversation. Rules for amb
 - At most one turn and one session are open: a start replaces an older one, and an end that names
   another turn or session ends nothing.
 - For erased events only the type is known: starts and ends of turns and sessions still count, an
-  answer ends the model call begun last, and a result ends the tool call that has been open longest.
+  answer ends the model call begun last, and a result ends the tool call that has been open longest,
+  as ``outcome_unknown`` does.
 """
 
 from __future__ import annotations
@@ -232,7 +233,7 @@ class OpenWorkProjection:
     """Folds a conversation's events into its row of ``open_work``."""
 
     name: str = "open_work"
-    version: int = 3
+    version: int = 4
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -368,9 +369,7 @@ def _erased(draft: Draft, _: None) -> None:
         case "tool_result" if own_id := next(
             chain(draft.state["calls"], draft.state["awaited"]), None
         ):
-            draft.drop("calls", own_id)
-            draft.drop("awaited", own_id)
-            draft.keep("answered", own_id, "success", CLOSED_LIMIT)
+            _result(draft, ToolResult(call_id=own_id, status="outcome_unknown"))
 
 
 _HANDLERS: dict[type, folding.Handler] = {

@@ -3,7 +3,8 @@
 The active run is the one whose directive later requests render: the run that was last begun or
 stepped through or, once none is open, the last completed run, under its post-run protocol. Nodes
 that are active when their run ends get the run's status. A call is open until its first result,
-even a stand-in; executing it again after a stand-in reopens it. Retractions change nothing here,
+even a stand-in; executing it again after a stand-in reopens it. An erased
+result closes the call that has been open longest. Retractions change nothing here,
 because they do not undo the work of a run.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import NoneType
 from typing import Any, Self
 from uuid import UUID
 
@@ -159,7 +161,7 @@ class RunsProjection:
     """Folds a conversation's events into its runs and its ``conversation_state``."""
 
     name: str = "runs"
-    version: int = 3
+    version: int = 4
     tables: Sequence[ReadTable] = (
         ReadTable("runs", ("run_id",), folding.columns_of(RunRow), lookups=(("run_id",),)),
         ReadTable("run_nodes", ("run_id", "node_id"), folding.columns_of(NodeRow)),
@@ -353,6 +355,12 @@ def _result(draft: Draft, result: ToolResult) -> None:
         draft.keep("answered", result.call_id, result.status, CLOSED_LIMIT)
 
 
+def _erased(draft: Draft, _: None) -> None:
+    own_id = next(iter(draft.state["calls"]), None)
+    if draft.event.type == "tool_result" and own_id is not None:
+        _result(draft, ToolResult(call_id=own_id, status="outcome_unknown"))
+
+
 _HANDLERS: dict[type, folding.Handler] = {
     RunStart: _run_start,
     RunEnd: _run_end,
@@ -361,6 +369,7 @@ _HANDLERS: dict[type, folding.Handler] = {
     AssistantMessage: _requests,
     ToolCall: _execution,
     ToolResult: _result,
+    NoneType: _erased,
 }
 
 _RENDERED = frozenset({Notebook, SystemInstruction})

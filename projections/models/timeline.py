@@ -4,7 +4,7 @@ An answer is one item, from its first streamed piece to the message or error tha
 tool call with its execution and result, and everything else with a start and an end. The first real
 result of a call stays, and replaces a stand-in; executing the call again removes the stand-in.
 Pieces that arrive after the end of their answer are ignored. An erased event leaves an item without
-content.
+content; an erased result gives the call that has been open longest the status ``outcome_unknown``.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from projections.models.timeline_items import (
     QuotedTexts,
     TimelineItem,
     change,
+    close_oldest_call,
     close_span,
     open_span,
     point,
@@ -70,7 +71,7 @@ class TimelineProjection:
     """Folds a conversation's events into ``timeline_items``."""
 
     name: str = "timeline"
-    version: int = 9
+    version: int = 10
     tables: Sequence[ReadTable] = (
         ReadTable(
             TABLE,
@@ -215,6 +216,8 @@ def _erasure(draft: Draft, erasure: Erasure) -> None:
 
 
 def _erased(draft: Draft, _: None) -> None:
+    if draft.event.type == "tool_result":
+        close_oldest_call(draft)
     if draft.event.type not in _SILENT_WHEN_ERASED:
         point(draft, "erased", title=draft.event.type, actor=None, extra=None, collapsed=True)
 

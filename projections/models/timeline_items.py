@@ -39,6 +39,7 @@ __all__ = [
     "TimelineItem",
     "begin",
     "change",
+    "close_oldest_call",
     "close_span",
     "open_span",
     "point",
@@ -341,6 +342,8 @@ def _execution(draft: Draft, call: ToolCall) -> None:
         begin(draft, known["at"], "tool", "running", values)
     else:
         outcome = ("text", "alias", "ended_at", "duration_ms") if known.get("sealed") else ()
+        if outcome:
+            draft.drop("calls", own_id)  # it is the newest of the open calls
         told = {"status": "running", "started_at": event.occurred_at}
         change(draft, known["at"], dict.fromkeys(outcome) | told)
     draft.keep("calls", own_id, {**known, "started": draft.now, "sealed": False})
@@ -373,6 +376,13 @@ def _result(draft: Draft, result: ToolResult) -> None:
     else:
         draft.drop("calls", own_id)
         draft.keep("answered", own_id, {"at": known["at"]}, CLOSED_LIMIT)
+
+
+def close_oldest_call(draft: Draft) -> None:
+    """Give the call that has been open longest an unknown outcome: its result was erased."""
+    own_id = folding.oldest_unsealed(draft.state["calls"])
+    if own_id is not None:
+        _result(draft, ToolResult(call_id=own_id, status="outcome_unknown"))
 
 
 HANDLERS: dict[type, folding.Handler] = {

@@ -4,7 +4,8 @@ A call is identified by our own id, whatever the order of its events. The first 
 a duplicate is recognized among the last `folding.CLOSED_LIMIT` answered calls, while one of an
 older call replaces the result. A real result replaces ``not_started`` and ``outcome_unknown``,
 never the other way round; a call that is executed again after one of them has no result until then.
-A result or an execution without a request gets its own row.
+A result or an execution without a request gets its own row. Of an erased result only the type is
+known: the call that has been open longest gets ``outcome_unknown`` without a result.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import NoneType
 from typing import Any
 
 from eventstore.events import (
@@ -94,7 +96,7 @@ class ToolCallsProjection:
     """Folds a conversation's events into ``tool_calls``."""
 
     name: str = "tool_calls"
-    version: int = 5
+    version: int = 6
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -149,6 +151,7 @@ def _execution(draft: Draft, call: ToolCall) -> None:
         known = draft.get("open", call.call_id)
         if known is not None and "sealed" in known:
             values |= _NO_OUTCOME
+            draft.drop("open", call.call_id)  # it is the newest of the open calls
         if known is None:
             values |= _first_seen(event) | {
                 "provider_id": call.provider_id,
@@ -172,6 +175,13 @@ def _result(draft: Draft, result: ToolResult) -> None:
         draft.drop("open", own_id)
         draft.keep("answered", own_id, event.version, CLOSED_LIMIT)
     draft.put(_TABLE, (own_id,), values)
+
+
+def _erased(draft: Draft, _: None) -> None:
+    event = draft.event
+    own_id = folding.oldest_unsealed(draft.state["open"]) if event.type == "tool_result" else None
+    if own_id is not None:
+        _result(draft, ToolResult(call_id=own_id, status="outcome_unknown"))
 
 
 def _outcome(result: ToolResult, event: RecordedEvent, started: str | None) -> dict[str, Any]:
@@ -234,6 +244,7 @@ _HANDLERS: dict[type, folding.Handler] = {
     ToolResult: _result,
     Retraction: _retraction,
     BranchSwitch: _switch,
+    NoneType: _erased,
 }
 
 TOOL_CALLS = ToolCallsProjection()

@@ -87,17 +87,18 @@ def usage_totals(
         choices = ", ".join(get_args(UsageBy))
         raise ValueError(f"usage cannot be grouped by {by!r}: choose from {choices}")
     streams = metadata_for(connection.dialect.name).tables["conversations"]
-    columns = {
+    keys: dict[str, list[ColumnElement[Any]]] = {
         "model": [table.c.model],
         "day": [table.c.day],
         "conversation": [table.c.conversation_id],
         "session": [table.c.session_id],
-        "turn": [table.c.conversation_id, table.c.turn],
-        "step": [table.c.conversation_id, table.c.turn, table.c.step],
+        "turn": _whole(table.c.conversation_id, table.c.turn),
+        "step": _whole(table.c.conversation_id, table.c.turn, table.c.step),
         "call": [table.c.conversation_id, table.c.llm_call_id],
         "user": [streams.c.user_id],
         "tenant": [streams.c.tenant_id],
-    }[by]
+    }
+    columns = keys[by]
     failed = case((table.c.error_kind.is_not(None), 1), else_=0)
     query: Select[Any] = (
         select(
@@ -126,6 +127,12 @@ def usage_totals(
     return [_total(row, len(columns)) for row in connection.execute(query)]
 
 
+def _whole(*columns: ColumnElement[Any]) -> list[ColumnElement[Any]]:
+    """Return the columns of a key, all NULL where one of them is NULL."""
+    known = and_(*(column.is_not(None) for column in columns))
+    return [case((known, column)) for column in columns]
+
+
 def _compared(table: Table) -> list[ColumnElement[Any]]:
     """Return the number of calls with both counts, and the sum of each count over these calls."""
     estimated, reported = table.c.estimated_prompt_tokens, table.c.prompt_tokens
@@ -139,7 +146,7 @@ def _compared(table: Table) -> list[ColumnElement[Any]]:
 
 def _total(row: Any, keys: int) -> UsageTotal:
     parts = row[:keys]
-    key = None if all(part is None for part in parts) else "/".join(map(str, parts))
+    key = None if None in parts else "/".join(map(str, parts))
     # PostgreSQL sums integers to Decimal.
     numbers = [None if value is None else float(value) for value in row[keys:]]
     names = [field.name for field in fields(UsageTotal)][1:-1]

@@ -57,6 +57,22 @@ _AS_BILLED = (
 )
 """The columns that have the same names in a bill."""
 
+_NO_OUTCOME: dict[str, Any] = dict.fromkeys(
+    (
+        "estimated_completion_tokens",
+        "prompt_tokens",
+        "completion_tokens",
+        "cached_prompt_tokens",
+        "reasoning_tokens",
+        "cache_write_tokens",
+        "total_tokens",
+        "cost_usd",
+        "latency_ms",
+        "first_token_ms",
+        "ended_at",
+    )
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow(Row):
@@ -113,7 +129,7 @@ class UsageProjection:
     """Folds a conversation's events into ``usage_by_call``."""
 
     name: str = "usage"
-    version: int = 1
+    version: int = 2
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -140,7 +156,8 @@ class UsageProjection:
 def _request(draft: Draft, request: LlmRequest) -> None:
     if draft.get("ended", request.llm_call_id) == "ok":
         return
-    draft.drop("ended", request.llm_call_id)
+    ended = draft.drop("ended", request.llm_call_id)
+    again = ended is not None or draft.get("open", request.llm_call_id) is not None
     invocation = request.invocation
     called = {
         "provider": invocation.provider,
@@ -148,6 +165,8 @@ def _request(draft: Draft, request: LlmRequest) -> None:
         "specification": invocation.specification,
     }
     values = _begin(draft, request.llm_call_id, called)
+    if again:
+        values |= _NO_OUTCOME
     values |= {
         "estimated_prompt_tokens": request.counted_tokens,
         "attempt": request.attempt,

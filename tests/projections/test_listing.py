@@ -120,6 +120,9 @@ def test_a_cursor_of_something_else_is_refused(store: EventStore, views: Views) 
     for cursor in ("", "x", "2026-01-01/", f"/{new_id()}", "s2:1:00", f"2026-01-01/{new_id()}\0"):
         with pytest.raises(InvalidCursor, match=r"views\.conversations"):
             views.conversations(after=cursor)
+    for moment in ("2026-01-01", "2026-01-01T10:00:00"):  # of which time zone?
+        with pytest.raises(InvalidCursor, match=r"views\.conversations"):
+            views.conversations(after=f"{moment}/{new_id()}")
     with pytest.raises(ValueError, match="open, archived, destroyed, erased"):
         views.conversations(status="closed")  # type: ignore[arg-type]
 

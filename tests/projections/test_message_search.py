@@ -128,6 +128,14 @@ def test_a_message_of_many_pieces_is_found_once(store: EventStore, views: Views)
     assert {1, 2} == {hit.version for hit in views.search("needle", limit=2)}
 
 
+def test_a_message_of_very_many_pieces_crowds_no_other_out(store: EventStore, views: Views) -> None:
+    """Even if most of its pieces rank above the others."""
+    cid, long = new_id(), "needle " * 100_000
+    store.append(cid, [e.UserMessage.text(f"a needle {'hay ' * 200}") for _ in range(2)])
+    store.append(cid, [e.UserMessage.text(long)])
+    assert {1, 2, 3} == {hit.version for hit in views.search("needle", limit=3)}
+
+
 def test_a_withdrawn_message_is_not_found(store: EventStore, views: Views) -> None:
     """Neither when it was indexed before the retraction, nor when it was not."""
     cid = new_id()
@@ -161,6 +169,25 @@ def test_a_conversation_is_found_by_the_title_that_it_has_now(
     assert [named] == [hit.conversation_id for hit in views.search("Svalbard")]
     assert [] == views.search("harbour")
     assert compare(store, ["search"]).ok
+
+
+def test_a_title_is_found_although_a_retraction_covers_it(store: EventStore, views: Views) -> None:
+    """Neither undoing a turn nor leaving a branch takes the title from the conversation."""
+    withdrawn, left = new_id(), new_id()
+    gone = (e.VersionRange(first=1, last=2),)
+    for cid, word in ((withdrawn, "one"), (left, "two")):
+        start = e.ConversationStart(title=f"Harbour {word}")
+        store.append(cid, [start, e.UserMessage.text(f"Harbour {word}")])
+    store.append(withdrawn, [e.Retraction(versions=gone)])
+    switched = e.BranchSwitch(
+        reason="edit", kind="message", after=0, left=2, turn=1, withdrawn=gone
+    )
+    store.append(left, [switched])
+    for word in ("one", "two"):
+        [hit] = views.search(f"harbour {word}")
+        assert (1, "title", f"Harbour {word}") == (hit.version, hit.role, hit.title)
+    store.append(withdrawn, [e.ConversationUpdate(title="Norway")])
+    assert [] == views.search("harbour one")
 
 
 def test_an_erased_message_leaves_the_index(store: EventStore, views: Views) -> None:

@@ -21,7 +21,7 @@ from projections.context.rows import ContextRow
 from projections.context.source import RowSource, SqlRowSource
 from projections.context.view import ContextView
 from projections.errors import BudgetInfeasible
-from projections.models.timeline import TIMELINE
+from projections.models.timeline import TIMELINE, TimelineItem
 from tests.few import few
 from tests.listed_rows import ListRowSource
 from tests.projections.support import converse, expected, live_of, turn
@@ -148,7 +148,7 @@ def test_news_of_a_timeline_are_all_that_changed(events: list[RecordedEvent], cu
 
 
 def test_a_timeline_after_a_version(store: EventStore, views: Views, cid: UUID) -> None:
-    """News are the items that began or changed; the limit cuts the list at its end."""
+    """News are the items that began or changed; a limit gives those that changed first."""
     store.append(cid, turn(0, "a"))
     seen = views.timeline(cid)
     store.append(cid, turn(7, "b"))
@@ -156,6 +156,31 @@ def test_a_timeline_after_a_version(store: EventStore, views: Views, cid: UUID) 
     assert views.timeline(cid)[len(seen) :] == news
     assert views.timeline(cid)[:2] == views.timeline(cid, limit=2)
     assert [] == views.timeline(cid, after=14)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_a_timeline_read_page_by_page_has_every_item(
+    store: EventStore, views: Views, cid: UUID, limit: int
+) -> None:
+    """A page's highest end version continues it, although long items begin early and end late."""
+    meta = Meta(turn=1)
+    store.append(cid, [NewEvent(e.TurnStart(), meta=meta)])
+    store.append(cid, [*turn(1, "a"), *turn(8, "b"), e.Notebook(text="n"), e.Notebook(text="m")])
+    store.append(cid, [NewEvent(e.TurnEnd(status="ok"), meta=meta)])
+    store.append(cid, [e.Retraction(versions=(e.VersionRange(first=9, last=15),))])
+    after = 0
+    seen: dict[tuple[int, int], TimelineItem] = {}
+    sizes: list[int] = []
+    while page := views.timeline(cid, after=after, limit=limit):
+        assert page == sorted(page, key=lambda item: (item.version, item.part))
+        seen |= {(item.version, item.part): item for item in page}
+        sizes.append(len(page))
+        after = max(item.end_version or 0 for item in page)
+    assert views.timeline(cid) == [seen[key] for key in sorted(seen)]
+    assert [] == views.timeline(cid, limit=0)
+    assert sum(sizes) == len(seen)
+    together = 4  # the items that the retraction withdrew, and its own
+    assert max(sizes) <= max(limit, together)
 
 
 def test_usage_by_every_grouping(store: EventStore, views: Views) -> None:
@@ -182,12 +207,21 @@ def test_usage_by_every_grouping(store: EventStore, views: Views) -> None:
             sum(total.prompt_tokens or 0 for total in totals),
             sum(total.completion_tokens or 0 for total in totals),
         )
-    assert 2 == len(views.usage(by="step"))
+    assert [None] == [total.key for total in views.usage(by="step")]  # no call has a step
     assert ["ann"] == [total.key for total in views.usage(by="user", conversation_id=one)]
     assert [str(two)] == [total.key for total in views.usage(by="conversation", user_id="bob")]
     assert [] == views.usage(tenant_id="other")
     with pytest.raises(ValueError, match="grouped"):
         views.usage(by="moon")  # type: ignore[arg-type]
+
+
+def test_calls_without_a_turn_are_one_group(store: EventStore, views: Views) -> None:
+    """Their key is None for turns and steps, as it is for sessions, whatever the conversation."""
+    for _ in range(2):
+        store.append(new_id(), turn(0, "a"))
+    for by in ("turn", "step", "session"):
+        [total] = views.usage(by=by)
+        assert (None, 4, 40) == (total.key, total.calls, total.prompt_tokens)
 
 
 def test_tool_calls_by_tool_status_and_conversation(store: EventStore, views: Views) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore.bill import bills, kept
-from eventstore.events import KeptUsage, LlmRequest, Meta, RecordedEvent
+from eventstore.events import KeptUsage, LlmError, LlmRequest, Meta, RecordedEvent, TokenUsage
 from eventstore.events.codec import decode, encode
 from projections.models.usage import USAGE
 from tests.properties.histories import histories
@@ -45,6 +45,17 @@ def test_usage_is_what_it_was(
         ]
         events += [record(len(events) + place, each) for place, each in enumerate(left, 1)]
         assert before == usage_of(events)
+
+
+def test_the_bill_of_a_retry_has_nothing_of_the_failed_attempt() -> None:
+    """A request that repeats the id of a failed call starts its bill over, as it does usage."""
+    used = TokenUsage(prompt_tokens=10, completion_tokens=2)
+    failed = LlmError(
+        llm_call_id="a", kind="timeout", message="", usage=used, duration_ms=7, attempt=1
+    )
+    asked = LlmRequest(llm_call_id="a", attempt=2)
+    events = [record(1, LlmRequest(llm_call_id="a")), record(2, failed), record(3, asked)]
+    assert bills(events[2:], [3]) == bills(events, [2, 3])
 
 
 def test_a_long_bill_stands_in_several_events() -> None:

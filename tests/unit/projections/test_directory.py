@@ -47,6 +47,49 @@ def test_a_withdrawn_message_is_neither_title_nor_preview() -> None:
     )
 
 
+def test_a_long_rewind_leaves_a_preview() -> None:
+    """It is the latest user message that the state remembers, or else the first."""
+    ask, answer = e.UserMessage.text, e.AssistantMessage.of
+    gone = e.Retraction(versions=(e.VersionRange(first=3, last=30),))
+    answers = [answer(f"step {n}") for n in range(20)]
+    row = entry(ask("first"), ask("second"), *answers, gone)
+    assert ("second", "second", 2, "user") == (
+        row["last_user_text"],
+        row["last_message_text"],
+        row["last_message_version"],
+        row["last_message_role"],
+    )
+    row = entry(ask("first"), answer("a"), *[ask(f"more {n}") for n in range(20)], gone)
+    assert ("first", "first", 1) == (
+        row["last_user_text"],
+        row["last_message_text"],
+        row["last_message_version"],
+    )
+    everything = e.Retraction(versions=(e.VersionRange(first=1, last=30),))
+    row = entry(ask("first"), *answers, everything)
+    assert (None, None) == (row["last_user_text"], row["last_message_text"])
+
+
+def test_the_first_message_returns_with_its_branch() -> None:
+    """A switch away and back leaves the preview as it was."""
+    ask = e.UserMessage.text
+    all_of_it = (e.VersionRange(first=1, last=12),)
+    left = e.BranchSwitch(reason="edit", kind="message", left=1, turn=1, withdrawn=all_of_it)
+    back = e.BranchSwitch(
+        reason="switch",
+        kind="message",
+        left=14,
+        turn=1,
+        withdrawn=(e.VersionRange(first=14, last=14),),
+        taken=1,
+        restored=all_of_it,
+    )
+    gone = e.Retraction(versions=(e.VersionRange(first=2, last=12),))
+    asked = [ask(f"message {n}") for n in range(1, 13)]
+    row = entry(*asked, left, ask("other"), back, gone)
+    assert ("message 1", 1) == (row["last_message_text"], row["last_message_version"])
+
+
 def test_messages_turns_calls_and_errors_are_counted() -> None:
     """Each count has its own meaning."""
     request = e.ToolCallRequest(name="f", arguments_text="{}")

@@ -112,6 +112,20 @@ def test_a_new_request_under_the_id_of_a_failed_call_begins_again() -> None:
     assert ("started", None, 2) == (row["status"], row["error_kind"], row["attempt"])
 
 
+def test_a_retry_under_the_id_of_a_failed_call_keeps_nothing_of_it() -> None:
+    """What the failed attempt took and used is not that of the one that has just begun."""
+    asked = e.LlmRequest(llm_call_id="a", invocation=GPT, attempt=2)
+    told: tuple[dict[str, Any], ...] = ({"usage": REPORTED}, {"partial_text": "hello"})
+    for used in told:
+        error = e.LlmError(llm_call_id="a", kind="timeout", message="", duration_ms=7, **used)
+        chunk = e.AssistantChunk(llm_call_id="a", index=0, text="hello")
+        row = usage("user_message", "user_message", "user_message", asked)[0]
+        again = usage(ASK, chunk, error, asked)[0]
+        assert row == {
+            name: value for name, value in again.items() if value is not None or name in row
+        }
+
+
 def test_cost_takes_cached_tokens_at_their_own_price() -> None:
     """800 tokens at 2.50, 200 cached at 1.25 and 100 at 10 dollars a million."""
     assert 0.00325 == cost_usd(REPORTED, "openai", "gpt-4o", AT)
