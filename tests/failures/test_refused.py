@@ -8,8 +8,9 @@ import pytest
 from sqlalchemy import text
 
 from agent_eventstore.conversation import Conversation
-from eventstore import EventStore
+from eventstore import EventStore, new_id
 from eventstore.errors import NotWritable, StatementRefused
+from eventstore.events import UserMessage
 
 CODES = ("22003", "22P05", "23505", "42703", "42804", "53200", "53400", "54000", "54001")
 _REFUSING = """
@@ -71,5 +72,5 @@ def test_a_number_that_no_database_counts_to(database_url: str) -> None:
     """SQLite's driver raised OverflowError, PostgreSQL's its own DataError."""
     with EventStore.open(database_url) as store:
         with pytest.raises(StatementRefused) as caught:
-            list(store.read("t", after=2**63))
+            store.append("t", UserMessage.text("x"), parent=(new_id(), 2**63))
         assert "22003" == caught.value.code
