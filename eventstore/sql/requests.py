@@ -156,7 +156,10 @@ class Append:
     @property
     def has_blobs(self) -> bool:
         """Whether a payload is large enough to be stored in a blob."""
-        return any(event.blob is not None for event in self.events)
+        for event in self.events:  # each append asks, and a generator costs more than the loop
+            if event.blob is not None:
+                return True
+        return False
 
 
 class Appended:
