@@ -27,13 +27,29 @@ from eventstore.threads import to_thread
 __all__ = ["AsyncAgentSession"]
 
 
+class _Run:
+    """A call that runs in a thread: whether it should stop, and what it waits for."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+        self.waiting: Future[Any] | None = None
+
+    def stop(self) -> None:
+        """Stop the call at its next check, or now if it waits for an awaitable."""
+        self.stopped.set()
+        if self.waiting is not None:
+            self.waiting.cancel()
+
+
 class _Bridge:
-    """Lets a thread wait for awaitables in the event loop, until it is told to stop."""
+    """Lets threads wait for awaitables in the event loop, until they are told to stop.
+
+    A second turn is refused while one runs, and may be cancelled: so each thread has its own run.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._stopped = threading.Event()
-        self._waiting: Future[Any] | None = None
+        self._here = threading.local()
 
     def options(self, options: AgentOptions) -> AgentOptions:
         """Return the options with this bridge; the listener is called in the event loop."""
@@ -46,12 +62,17 @@ class _Bridge:
 
     @property
     def stopped(self) -> bool:
-        """Whether the turn should stop."""
-        return self._stopped.is_set()
+        """Whether this thread's turn should stop."""
+        return self._run.stopped.is_set()
+
+    @property
+    def _run(self) -> _Run:
+        run: _Run = self._here.run
+        return run
 
     def check(self) -> None:
-        """Raise if the turn should stop."""
-        if self._stopped.is_set():
+        """Raise if this thread's turn should stop."""
+        if self.stopped:
             raise asyncio.CancelledError
 
     def settle(self, value: Any) -> Any:
@@ -64,25 +85,29 @@ class _Bridge:
         async def awaited() -> Any:
             return await value
 
-        self._waiting = asyncio.run_coroutine_threadsafe(awaited(), self._loop)
-        if self._stopped.is_set():
-            self._waiting.cancel()
+        run = self._run
+        run.waiting = waiting = asyncio.run_coroutine_threadsafe(awaited(), self._loop)
+        if run.stopped.is_set():
+            waiting.cancel()
         try:
-            return self._waiting.result()
+            return waiting.result()
         except CancelledError:  # the futures' error, which is an ordinary exception
             raise asyncio.CancelledError from None
 
     async def run(self, work: Callable[[], Any]) -> Any:
         """Run in a thread; if the task is cancelled, stop the thread first and wait for it."""
-        self._stopped.clear()
-        running = asyncio.ensure_future(asyncio.to_thread(work))
+        run = _Run()
+
+        def running() -> Any:
+            self._here.run = run
+            return work()
+
+        thread = asyncio.ensure_future(asyncio.to_thread(running))
         try:
-            return await asyncio.shield(running)
+            return await asyncio.shield(thread)
         except asyncio.CancelledError:
-            self._stopped.set()
-            if self._waiting is not None:
-                self._waiting.cancel()
-            await asyncio.wait({running})
+            run.stop()
+            await asyncio.wait({thread})
             raise
 
 

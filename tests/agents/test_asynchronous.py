@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from agent_eventstore import AsyncAgentSession, AsyncEventStore, EventStore, ModelRequest
+from agent_eventstore import (
+    AsyncAgentSession,
+    AsyncEventStore,
+    EventStore,
+    ModelRequest,
+    TurnResult,
+    errors,
+)
 from eventstore.events import LlmError, TurnEnd
 from tests.agents.scripted import Scripted, Wanted, reply
 from tests.integration.replay_server import ReplayServer, Spoken
@@ -94,3 +101,38 @@ def test_a_task_that_is_cancelled_stops_its_turn(store: EventStore) -> None:
     events = list(store.read(session.id))
     assert ["It is "] == [e.data.partial_text for e in events if isinstance(e.data, LlmError)]
     assert ["cancelled", "ok"] == [e.data.status for e in events if isinstance(e.data, TurnEnd)]
+
+
+def test_cancelling_a_refused_turn_leaves_the_running_one_alone(store: EventStore) -> None:
+    """A session takes one turn at a time; the first one can still be aborted too."""
+
+    async def talk(abort: bool) -> Any:
+        waiting, answered = asyncio.Event(), asyncio.Event()
+
+        async def slow() -> AsyncIterator[str]:
+            yield "It is "
+            waiting.set()
+            await answered.wait()
+            yield "fine."
+
+        async with await AsyncAgentSession.create(store, model=lambda request: slow()) as session:
+            first = asyncio.create_task(session.run_turn("How is it?"))
+            await waiting.wait()
+            second = asyncio.create_task(session.run_turn("And now?"))
+            await asyncio.sleep(0)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            with pytest.raises(errors.TurnStillOpen):
+                await session.run_turn("And now?")
+            if abort:
+                session._session.abort("interrupted")
+            answered.set()
+            return await first
+
+    assert ("ok", "It is fine.") == _told(asyncio.run(talk(abort=False)))
+    assert ("aborted", None) == _told(asyncio.run(talk(abort=True)))
+
+
+def _told(result: TurnResult) -> tuple[str, str | None]:
+    return result.status, result.final_text
