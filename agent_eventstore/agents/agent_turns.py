@@ -17,7 +17,7 @@ from agent_eventstore.agents.model_calls import ModelPort, ModelRequest, pieces_
 from agent_eventstore.agents.react import ReactStream, in_tags, parse_reply, react_instructions
 from agent_eventstore.agents.turn_results import ToolUse, TurnStep
 from agent_eventstore.agents.widgets import screen_section
-from agent_eventstore.errors import ToolDenied
+from agent_eventstore.errors import ToolDenied, UnknownResponse
 from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import RequestedCall
 from agent_eventstore.providers import StreamParser, parser_for, read_response
@@ -297,6 +297,8 @@ class AgentTurn:
         pieces = pieces_of(answer)
         if pieces is None and not isinstance(answer, str):
             parser = read_response(answer)
+            if parser.unknown:
+                raise UnknownResponse(answer)
             pieces = iter([spoken(parser.message().parts, joint="")])
         with _closed(answer):
             for piece in (answer,) if pieces is None else pieces:

@@ -45,6 +45,10 @@ _log = get_logger("agent_eventstore")
 
 T = TypeVar("T")
 
+_BOTH = (
+    "this model call was fed {}, which make up its message: use either feed(), or delta(), text() "
+    "and message(), but not both"
+)
 NEVER_SENT = "{}, before the request was sent"
 NOT_KEPT = "the answer is not in the log: {}"
 CLOSED = "the stream was closed before its end"
@@ -195,6 +199,8 @@ class CallScript:
             return []
         if self._parser is None:
             self._parser = parser_for(chunk)
+        if isinstance(self._parser, ByHand):
+            raise InvalidEvent(_BOTH.format("pieces of text"))
         delta = self._parser.feed(chunk)
         if not self._parser.unknown:
             self._strange = None
@@ -219,10 +225,7 @@ class CallScript:
         if self._parser is None or self._parser.unknown:
             self._parser, self._strange = ByHand(), None
         if not isinstance(self._parser, ByHand):
-            raise InvalidEvent(
-                "this model call was fed a provider's chunks, which make its message: "
-                "use either feed(), or delta(), text() and message(), but not both"
-            )
+            raise InvalidEvent(_BOTH.format("a provider's chunks"))
         return self._parser
 
     def flush(self, now: float, *, last: bool = False) -> list[NewEvent]:

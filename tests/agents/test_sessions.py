@@ -262,6 +262,34 @@ def test_an_unknown_option_is_refused(store: EventStore) -> None:
     assert [] == [*store.read_all()]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("max_steps", "3", "max_steps must be an integer, not '3'"),
+        ("attempts", 2.5, "attempts must be an integer, not 2.5"),
+        ("warn_prompt_tokens", -1, "warn_prompt_tokens must be at least 1, not -1"),
+        ("protocol", "xml", "protocol must be tools or react, not 'xml'"),
+        ("on_tool_error", "retyr", "on_tool_error must be continue or stop or retry, not 'retyr'"),
+        ("over_max_prompt", "cut", "over_max_prompt must be refuse or trim, not 'cut'"),
+        ("model_name", None, "model_name must be a string, not None"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_its_name(
+    store: EventStore, name: str, value: Any, told: str
+) -> None:
+    """Some were ignored, as a limit that nobody kept; others failed in the first turn."""
+    options: dict[str, Any] = {name: value}
+    with pytest.raises((TypeError, ValueError), match=f"^{told}"):
+        AgentSession.create(store, model=Scripted(), **options)
+    assert [] == [*store.read_all()]
+
+
+def test_a_tool_has_no_other_policy() -> None:
+    """An unknown one was taken for ``continue``."""
+    with pytest.raises(ValueError, match="on_error must be continue or stop or retry, not 'halt'"):
+        FunctionTool.of(read, on_error="halt")  # type: ignore[arg-type]
+
+
 def test_a_message_that_is_posted_again_is_answered_once(store: EventStore) -> None:
     """The second result is that of the first, and nothing is written."""
     with AgentSession.create(store, model=Scripted("Hello.")) as session:
