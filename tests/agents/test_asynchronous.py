@@ -15,6 +15,7 @@ from agent_eventstore import (
     EventStore,
     ModelRequest,
     TurnResult,
+    Views,
     errors,
 )
 from eventstore.events import LlmError, TurnEnd
@@ -101,6 +102,29 @@ def test_a_task_that_is_cancelled_stops_its_turn(store: EventStore) -> None:
     events = list(store.read(session.id))
     assert ["It is "] == [e.data.partial_text for e in events if isinstance(e.data, LlmError)]
     assert ["cancelled", "ok"] == [e.data.status for e in events if isinstance(e.data, TurnEnd)]
+
+
+def test_calls_after_a_tool_that_is_cancelled_have_not_run(store: EventStore) -> None:
+    """The one that ran may have had its effect; the model is told the truth of each."""
+
+    async def talk() -> list[str | None]:
+        began = asyncio.Event()
+
+        async def wait() -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+        model = Scripted(reply("", Wanted("wait"), Wanted("wait")))
+        async with await AsyncAgentSession.create(store, model=model, tools=[wait]) as session:
+            task = asyncio.create_task(session.run_turn("Go."))
+            await began.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            rows = Views(store).tool_calls(conversation_id=session.id)
+            return [row.status for row in sorted(rows, key=lambda row: row.call_id)]
+
+    assert ["outcome_unknown", "skipped"] == asyncio.run(talk())
 
 
 def test_cancelling_a_refused_turn_leaves_the_running_one_alone(store: EventStore) -> None:

@@ -124,7 +124,7 @@ class Flaky:
     [
         ("continue", 1, "ok", "TimeoutError: no answer"),
         ("retry", 3, "ok", "the page"),
-        ("stop", 1, "error", None),
+        ("stop", 1, "error", "TimeoutError: no answer"),
     ],
 )
 def test_a_tool_error_does_what_the_policy_says(
@@ -251,6 +251,27 @@ def test_options_go_before_settings(store: EventStore) -> None:
     assert "cl100k_base" == asked.policy["settings"]["tokenizer"]
     with pytest.raises(InvalidSettings, match=r"warn_prompt_tokens .900. must be less"):
         AgentSession.create(store, model=Scripted(), settings=settings, max_prompt_tokens=800)
+
+
+def test_calls_that_a_failed_one_leaves_behind_have_not_run(store: EventStore) -> None:
+    """They had no result, and were shown as pending until the next opening."""
+
+    def fail() -> str:
+        """Fail."""
+        raise ValueError("no")
+
+    model = Scripted(reply("", Wanted("fail"), Wanted("read", path="x")), "Done.")
+    tools: list[Any] = [FunctionTool.of(fail, on_error="stop"), read]
+    with AgentSession.create(store, model=model, tools=tools) as session:
+        result = session.run_turn("Go.")
+        views = session.conversation.views
+        rows = {row.name: row.status for row in views.tool_calls(conversation_id=session.id)}
+        assert {"fail": "failed", "read": "skipped"} == rows
+        assert 0 == views.open_work(session.id).open_count
+        assert "Done." == session.run_turn("And?").final_text
+    assert ("error", "ValueError: no") == (result.status, result.steps[0].observation)
+    told = [each["content"] for each in model.asked[1].messages if each["role"] == "tool"]
+    assert "It was never started" in told[1]
 
 
 def test_an_unknown_option_is_refused(store: EventStore) -> None:
