@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from typing import Any, Self, Unpack, cast
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from agent_eventstore.agents.agent_options import AgentOptions
 from agent_eventstore.agents.agent_session import AgentSession
 from agent_eventstore.agents.turn_results import TurnResult
 from agent_eventstore.inputs import Said
+from agent_eventstore.journal_aio import finish
 from eventstore import AsyncEventStore, EventStore
 from eventstore.errors import ErrorType, Trace
 from eventstore.events import JsonObject, TokenUsage
@@ -86,13 +88,17 @@ class _Bridge:
             return await value
 
         run = self._run
-        run.waiting = waiting = asyncio.run_coroutine_threadsafe(awaited(), self._loop)
+        run.waiting = waiting = self.begin(awaited())
         if run.stopped.is_set():
             waiting.cancel()
         try:
             return waiting.result()
         except CancelledError:  # the futures' error, which is an ordinary exception
             raise asyncio.CancelledError from None
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Begin work in the event loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def run(self, work: Callable[[], Any]) -> Any:
         """Run in a thread; if the task is cancelled, stop the thread first and wait for it."""
@@ -107,8 +113,12 @@ class _Bridge:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:
             run.stop()
-            await asyncio.wait({thread})
+            await finish(_ended(thread))  # also if the task is cancelled again meanwhile
             raise
+
+
+async def _ended(thread: asyncio.Future[Any]) -> None:
+    await asyncio.wait({thread})
 
 
 class _Pieces:
@@ -131,10 +141,20 @@ class _Pieces:
         return piece
 
     def close(self) -> None:
-        """Close the stream, if it can be closed."""
+        """Close the stream, if it can be closed; a turn that should stop does not wait for it."""
         close = getattr(self._stream, "close", None) or getattr(self._stream, "aclose", None)
-        if close is not None and not self._bridge.stopped:
+        if close is None:
+            return
+        if self._bridge.stopped:
+            self._bridge.begin(_closed(close))
+        else:
             self._bridge.settle(close())
+
+
+async def _closed(close: Callable[[], Any]) -> None:
+    with suppress(Exception):  # such as that of a generator that its cancellation is closing
+        if inspect.isawaitable(closing := close()):
+            await closing
 
 
 _END = object()
