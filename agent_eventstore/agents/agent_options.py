@@ -147,11 +147,7 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
 def _require_sound(options: AgentOptions) -> None:
     """Refuse numbers, choices and names that would be ignored or fail in the first turn."""
     for name in ("max_steps", "attempts", "max_prompt_tokens", "warn_prompt_tokens"):
-        number = options.get(name)
-        if number is not None and not isinstance(number, int):
-            raise TypeError(f"{name} must be an integer, not {number!r}")
-        if number is not None and number < 1:
-            raise ValueError(f"{name} must be at least 1, not {number}")
+        _require_number(name, options.get(name), 1)
     for name, choices in _CHOICES.items():
         if name in options and options.get(name) not in choices:
             raise ValueError(f"{name} must be {' or '.join(choices)}, not {options.get(name)!r}")
@@ -159,6 +155,13 @@ def _require_sound(options: AgentOptions) -> None:
         text = options.get(name, "")
         if not (isinstance(text, str) or (text is None and name == "tokenizer_model")):
             raise TypeError(f"{name} must be a string, not {text!r}")
+
+
+def _require_number(name: str, number: object, least: int) -> None:
+    if number is not None and not isinstance(number, int):
+        raise TypeError(f"{name} must be an integer, not {number!r}")
+    if number is not None and number < least:
+        raise ValueError(f"{name} must be at least {least}, not {number}")
 
 
 def _asked(model: Any, name: str, options: AgentOptions) -> dict[str, Any]:
@@ -199,8 +202,9 @@ def agent_for(participant: Participant, model: Any, options: ChatOptions) -> Age
 
     Raises:
         TypeError: The model or the settings are not valid.
-        ValueError: A number is below 1.
+        ValueError: A number is too low.
     """
+    _require_number("history", options.get("history"), 0)
 
     def tell(kind: str, text: str) -> None:
         if (listener := options.get("listener")) is not None:

@@ -322,3 +322,15 @@ def test_a_participant_that_calls_a_tool_leaves_no_call_open(store: EventStore) 
     assert {"skipped"} == {
         row.status for row in Views(store).tool_calls(conversation_id=session.id)
     }
+
+
+@pytest.mark.parametrize(
+    ("history", "told"), [("5", "an integer, not '5'"), (-1, "at least 0, not -1")]
+)
+def test_a_wrong_length_of_the_history_is_refused(
+    store: EventStore, history: Any, told: str
+) -> None:
+    """One failed at the first message, the other sent no history at all."""
+    with pytest.raises((TypeError, ValueError), match=f"^history must be {told}"):
+        chat(store, history=history)
+    assert [] == [*store.read_all()]
