@@ -53,6 +53,7 @@ _MESSAGE = re.compile(r"@state/logs/messages/([0-9]{1,18})\.txt")
 _ARTIFACTS = "@project/artifacts/"
 _OWN = re.compile(rf"{_ARTIFACTS}(?!(?:.*/)?\.\.?(?:/|$))[^\s\x00-\x1f\\]{{1,200}}")
 
+_LONGEST_QUOTE = 200  # characters of a wrong argument in an error
 _LEFT_FREE = 1_024  # bytes of the payload in addition to its text
 _DESCRIPTION = (
     "Read the whole output of an earlier tool call, or an artifact, by its path, which begins with "
@@ -237,23 +238,29 @@ class ReadOutput:
             "anthropic_messages"
         )
 
-    def run(self, alias: str, offset: int = 0, limit: int = MOST_CHARACTERS) -> str:
+    def run(
+        self, /, alias: str = "", offset: int = 0, limit: int = MOST_CHARACTERS, **others: Any
+    ) -> str:
         """Return a piece of an output, and where the rest begins; wrong arguments do not raise.
 
         Args:
             alias: The path that the model was given.
             offset: The character to begin at, from 0.
             limit: The most characters to return: at most 8,000, or fewer if their JSON is large.
+            others: Arguments that do not exist: the model is told so.
         """
+        if others:
+            return f"ERROR: no argument {_shown(next(iter(others)))}: use alias, offset and limit."
         try:
             text = self._resolve(str(alias))
         except UnknownAlias:
             return (
-                f"ERROR: {alias!r} names no output of this conversation. Copy the path from where "
-                "it stands behind a shortened output, such as @state/logs/tool-results/12.0.txt."
+                f"ERROR: {_shown(alias)} names no output of this conversation. Copy the path from "
+                "where it stands behind a shortened output, such as "
+                "@state/logs/tool-results/12.0.txt."
             )
         except BlobNotFound:
-            return f"ERROR: the output {alias!r} was erased."
+            return f"ERROR: the output {_shown(alias)} was erased."
         try:
             start, count = int(offset), min(int(limit), MOST_CHARACTERS)
         except (TypeError, ValueError, OverflowError):
@@ -273,14 +280,19 @@ class ReadOutput:
         return f"{piece}\n[characters {start} to {end} of {len(text)}. {rest}]"
 
 
+def _shown(given: Any) -> str:
+    """Return what a model passed, as it is quoted to the model."""
+    return repr(str(given)[:_LONGEST_QUOTE])
+
+
 class AsyncReadOutput(ReadOutput):
     """`ReadOutput` for an event loop."""
 
     async def run(  # type: ignore[override]
-        self, alias: str, offset: int = 0, limit: int = MOST_CHARACTERS
+        self, /, alias: str = "", offset: int = 0, limit: int = MOST_CHARACTERS, **others: Any
     ) -> str:
         """Return a piece of an output, and where the rest begins; see `ReadOutput.run`."""
-        return await to_thread(super().run, alias, offset, limit)
+        return await to_thread(super().run, alias, offset, limit, **others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,13 +48,16 @@ def fit(events: Sequence[NewEvent], most: int) -> list[NewEvent] | None:
 def _within(data: EventData, most: int, told: list[Excess]) -> EventData:
     if not isinstance(data, Payload):
         return data
-    data = fitted(data, told.append)
+    data = whole = fitted(data, told.append)
+    size = found = len(encode(data).encode())
     for smaller in (_without_raw, _cut, _cut_error):
+        if size <= most:
+            break
+        data = smaller(data, size, most)
         size = len(encode(data).encode())
-        if size > most:
-            excess = Excess("the payload", f"has {size:,} bytes", f"{most:,} (max_event_bytes)")
-            told.append(excess)
-            data = smaller(data, size, most)
+    if data is not whole:
+        limit = f"{most:,} (max_event_bytes)"
+        told.append(Excess("the payload", f"has {found:,} bytes", limit))
     return data
 
 
@@ -84,20 +87,16 @@ def _cut_error(data: Payload, size: int, most: int) -> Payload:
     if not isinstance(data, LlmError):
         return data
     kept, share = data, 1.0
+    least = _ERROR_CHARS / max(len(data.message), 1)
     while size > most and share:
         share = share * max(most - 4 * _NOTE_BYTES, 0) / size if share > _LEAST else 0.0
         calls = data.partial_tool_calls[: ceil(share * len(data.partial_tool_calls))]
         kept = data.model_copy(
             update={
-                "message": _start(data.message, share),
+                "message": _start(data.message, max(share, least)),
                 "partial_text": _start(data.partial_text, share),
                 "partial_reasoning": _start(data.partial_reasoning, share),
-                "partial_tool_calls": tuple(
-                    call.model_copy(
-                        update={"arguments_text": _start(call.arguments_text, share, "")}
-                    )
-                    for call in calls
-                ),
+                "partial_tool_calls": tuple(_started(call, share) for call in calls),
             }
         )
         size = len(encode(kept).encode())
@@ -110,4 +109,4 @@ def _started(call: PartialToolCall, share: float) -> PartialToolCall:
 
 def _start(text: str, share: float, note: str = "\n… {:,} characters more, not kept") -> str:
     left = int(share * len(text))
-    return text if left == len(text) else text[:left] + note.format(len(text) - left)
+    return text if left >= len(text) else text[:left] + note.format(len(text) - left)

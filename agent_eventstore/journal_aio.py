@@ -284,16 +284,17 @@ class AsyncJournal(Writing):
 
     async def _write_again(self) -> Appended | None:
         own, store = self._facts, self.store
-        again = own.written.again()
-        if again is None:
-            return None
-        lost, version = again
-        events = fit(lost, store.store.max_event_bytes) or lost
-        done = await store.append(own.conversation_id, events, expected_version=version)
-        own.written.restored(done, events)
-        own.epoch = await store.raise_writer_epoch(own.conversation_id)
-        await self._catch_up()
-        return done
+        async with self._lock:
+            again = own.written.again()
+            if again is None:
+                return None
+            lost, version = again
+            events = fit(lost, store.store.max_event_bytes) or lost
+            done = await store.append(own.conversation_id, events, expected_version=version)
+            own.written.restored(done, events)
+            own.epoch = await store.raise_writer_epoch(own.conversation_id)
+            await self._write_kept(wait=True)
+            return done
 
     async def _append(self, events: Sequence[NewEvent], wait: bool = True) -> Appended:
         started, wait = time.monotonic(), wait and self._facts.patient

@@ -15,7 +15,7 @@ from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.machines import CLOSED, AnswerText, CallScript
 from agent_eventstore.session import JournalT
 from eventstore import NewEvent
-from eventstore.errors import ErrorType, Trace
+from eventstore.errors import ErrorType, InvalidEvent, Trace
 from eventstore.events import TokenUsage
 from eventstore.threads import to_thread
 
@@ -183,8 +183,13 @@ class LlmCall(_Call[Journal]):
         return self._journal.offer(self._script.flush(time.monotonic()), self._script.recorded)
 
     def _write(self, events: list[NewEvent]) -> None:
-        if events:
+        if not events:
+            return
+        try:
             self._journal.record(events, self._script.recorded)
+        except InvalidEvent as error:
+            self._journal.record(self._script.refused(error, time.monotonic()))
+            raise
 
 
 class AsyncLlmCall(_Call[AsyncJournal]):
@@ -348,5 +353,10 @@ class AsyncLlmCall(_Call[AsyncJournal]):
                 self._watch()
 
     async def _write(self, events: list[NewEvent]) -> None:
-        if events:
+        if not events:
+            return
+        try:
             await self._journal.record(events, self._script.recorded)
+        except InvalidEvent as error:
+            await self._journal.record(self._script.refused(error, time.monotonic()))
+            raise

@@ -6,7 +6,7 @@ completes after it: whoever completes a node has dealt with the calls that it le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 from uuid import UUID
@@ -17,6 +17,7 @@ from eventstore.errors import EventStoreError
 from eventstore.events import ToolCall, ToolPolicy
 from eventstore.events.values import Mode
 from eventstore.log import get_logger
+from eventstore.quoting import ranges
 from projections import Views
 from projections.context import CONTEXT
 from projections.context.state import tool_policy
@@ -144,6 +145,7 @@ def resume(
         return None
     nodes = tuple(node for node in state.nodes if node.run_id == row.run_id)
     todo, node = next_node(row.active_node, nodes)
+    calls = _unsettled(store, conversation_id, row.run_id, _settled_before(nodes))
     return ResumedRun(
         run=handle(row),
         row=row,
@@ -151,10 +153,7 @@ def resume(
         node=node,
         nodes=nodes,
         artifacts=tuple(made for made in state.artifacts if made.run_id == row.run_id),
-        calls=tuple(
-            _left(store, call)
-            for call in _unsettled(store, conversation_id, row.run_id, _settled_before(nodes))
-        ),
+        calls=_left(store, conversation_id, calls),
     )
 
 
@@ -175,11 +174,23 @@ def _unsettled(
     return read_current(store, (TOOL_CALLS,), conversation_id, read)
 
 
-def _left(store: EventStore, row: ToolCallRow) -> LeftCall:
-    # The first event of the call creates its row, so the event exists.
-    asked = _event(store, row.conversation_id, row.requested_version or 1)
-    started = row.started_version
-    execution = None if started is None else _event(store, row.conversation_id, started).data
+def _left(
+    store: EventStore, conversation_id: UUID, calls: Sequence[ToolCallRow]
+) -> tuple[LeftCall, ...]:
+    """Return calls with data of their events, in one read for each run of adjacent events."""
+    versions = {at for call in calls for at in (call.requested_version, call.started_version) if at}
+    events = {
+        event.version: event
+        for first, last in ranges(sorted(versions))
+        for event in store.read(conversation_id, after=first - 1, before=last + 1)
+    }
+    return tuple(_left_call(call, events) for call in calls)
+
+
+def _left_call(row: ToolCallRow, events: Mapping[int, RecordedEvent]) -> LeftCall:
+    asked = events[row.requested_version or 1]  # the first event of the call creates its row
+    started = events.get(row.started_version or 0)
+    execution = None if started is None else started.data
     call = OpenToolCall(
         version=asked.version,
         began_at=asked.occurred_at,
@@ -193,10 +204,6 @@ def _left(store: EventStore, row: ToolCallRow) -> LeftCall:
         idempotent=isinstance(execution, ToolCall) and execution.idempotent,
     )
     return LeftCall(status=row.status or "", call=call)
-
-
-def _event(store: EventStore, conversation_id: UUID, version: int) -> RecordedEvent:
-    return next(store.read(conversation_id, after=version - 1, limit=1))
 
 
 EVERY = 250

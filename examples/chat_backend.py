@@ -78,8 +78,8 @@ async def begin(views: Views, cid: UUID):
 @app.get("/conversations/{cid}")
 async def timeline(views: Views, cid: UUID):
     """Return what the screen shows first, and the version from which to follow changes."""
-    items, branches = await views.timeline(cid), await views.branches(cid)
-    return {"items": items, "branches": branches, "version": max(i.end_version for i in items)}
+    shown = {"items": await views.timeline(cid), "branches": await views.branches(cid)}
+    return {**shown, "version": max((item.end_version for item in shown["items"]), default=0)}
 
 
 @app.get("/conversations/{cid}/stream")

@@ -231,8 +231,8 @@ class ViewsAcross:
                 words matches nothing.
             tenant_id: Only this tenant's conversations.
             user_id: Only this user's conversations.
-            limit: Maximum number of messages to return. If very many messages match, only the
-                newest 2,000 are ranked.
+            limit: Maximum number of messages to return. If more than 2,000 match, only the newest
+                of them are ranked and returned; on SQLite, those that were indexed last.
         """
         whose, size = self.store.whose(tenant_id, user_id), at_most(limit, needed=True)
         terms = terms_of(text)

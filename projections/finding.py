@@ -1,6 +1,7 @@
 """Search across the messages of all conversations: each database's query and the hits.
 
-If very many messages contain a word, only the newest of them are ranked.
+If very many messages contain a word, only the newest of them are ranked: by time on PostgreSQL; on
+SQLite those indexed last, which after a rebuild is the order of the rebuild.
 """
 
 from __future__ import annotations
@@ -22,19 +23,21 @@ from projections.models.words import Term, pieces_of, snippet_of
 
 __all__ = ["FoundPlace", "SearchHit", "hits_of", "places_of", "titles_of"]
 
-_RANKED = 2_000  # newest matches
+_RANKED = 2_000  # newest matches, which are pieces of messages
 
 # Of a long message with several matching pieces, only the best one takes a place on the page.
+# The index comes first in its join, so that it is read from its end, and no further than needed.
 _SQLITE = """
     WITH found AS MATERIALIZED (
-        SELECT rowid AS doc, bm25({table}_beside, 1.0, 0.0) AS score FROM {table}_beside
-        WHERE {table}_beside MATCH :words ORDER BY rowid DESC LIMIT :ranked)
-    SELECT conversation_id, version, piece, role, -score FROM (
         SELECT message.conversation_id, message.version, message.piece, message.role,
-            found.score, found.doc, row_number() OVER (
-                PARTITION BY message.conversation_id, message.version
-                ORDER BY found.score, found.doc DESC) AS nth
-        FROM found JOIN {table} AS message ON message.doc = found.doc AND message.inactive IS NULL)
+            message.doc, bm25({table}_beside, 1.0, 0.0) AS score
+        FROM {table}_beside CROSS JOIN {table} AS message
+            ON message.doc = {table}_beside.rowid AND message.inactive IS NULL
+        WHERE {table}_beside MATCH :words ORDER BY {table}_beside.rowid DESC LIMIT :ranked)
+    SELECT conversation_id, version, piece, role, -score FROM (
+        SELECT *, row_number() OVER (
+            PARTITION BY conversation_id, version ORDER BY score, doc DESC) AS nth
+        FROM found)
     WHERE nth = 1 ORDER BY score, doc DESC LIMIT :limit
     """
 _POSTGRESQL = """

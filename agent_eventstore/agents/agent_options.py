@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from agent_eventstore.agents.agent_turns import Agent, Interrupt, Listener, Protocol
 from agent_eventstore.agents.function_tools import FunctionTool, OnToolError, tools_by_name
@@ -23,6 +23,15 @@ __all__ = ["MODEL_NAME", "AgentOptions", "ChatOptions", "agent_for", "agent_of",
 
 MODEL_NAME = "gpt-4o"
 """The model that is called if none is named."""
+
+
+OverMaxPrompt = Literal["refuse", "trim"]
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "protocol": get_args(Protocol),
+    "on_tool_error": get_args(OnToolError),
+    "over_max_prompt": get_args(OverMaxPrompt),
+}
 
 
 class AgentOptions(TypedDict, total=False):
@@ -64,7 +73,7 @@ class AgentOptions(TypedDict, total=False):
     on_tool_error: OnToolError
     settings: ContextSettings | None
     max_prompt_tokens: int | None
-    over_max_prompt: Literal["refuse", "trim"]
+    over_max_prompt: OverMaxPrompt
     strategy: Strategy | str | None
     warn_prompt_tokens: int | None
     parameters: JsonObject
@@ -105,16 +114,14 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
     """Return the agent for a model and options.
 
     Raises:
-        TypeError: The model is not valid, an option is unknown, or a tool cannot be declared.
-        ValueError: Two tools have the same name, a number is below 1, or an option contradicts the
-            settings.
+        TypeError: The model is not valid, an option is unknown or has another type, or a tool
+            cannot be declared.
+        ValueError: Two tools have the same name, a number is below 1, a choice does not exist, or
+            an option contradicts the settings.
         UnknownStrategy: No strategy has this name.
     """
     require_known(options, AgentOptions)
-    for name in ("max_steps", "attempts", "max_prompt_tokens"):
-        number = options.get(name)
-        if isinstance(number, int) and number < 1:
-            raise ValueError(f"{name} must be at least 1, not {number}")
+    _require_sound(options)
     name, widgets = options.get("model_name", MODEL_NAME), tuple(options.get("widgets", ()))
     agent = Agent(
         **_asked(model, name, options),
@@ -135,6 +142,26 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
     agent.rendering()  # rejects options that contradict the settings
     strategy_for(agent.strategy, agent.settings)  # rejects a strategy that does not exist
     return agent
+
+
+def _require_sound(options: AgentOptions) -> None:
+    """Refuse numbers, choices and names that would be ignored or fail in the first turn."""
+    for name in ("max_steps", "attempts", "max_prompt_tokens", "warn_prompt_tokens"):
+        _require_number(name, options.get(name), 1)
+    for name, choices in _CHOICES.items():
+        if name in options and options.get(name) not in choices:
+            raise ValueError(f"{name} must be {' or '.join(choices)}, not {options.get(name)!r}")
+    for name in ("model_name", "tokenizer_model"):
+        text = options.get(name, "")
+        if not (isinstance(text, str) or (text is None and name == "tokenizer_model")):
+            raise TypeError(f"{name} must be a string, not {text!r}")
+
+
+def _require_number(name: str, number: object, least: int) -> None:
+    if number is not None and not isinstance(number, int):
+        raise TypeError(f"{name} must be an integer, not {number!r}")
+    if number is not None and number < least:
+        raise ValueError(f"{name} must be at least {least}, not {number}")
 
 
 def _asked(model: Any, name: str, options: AgentOptions) -> dict[str, Any]:
@@ -175,8 +202,9 @@ def agent_for(participant: Participant, model: Any, options: ChatOptions) -> Age
 
     Raises:
         TypeError: The model or the settings are not valid.
-        ValueError: A number is below 1.
+        ValueError: A number is too low.
     """
+    _require_number("history", options.get("history"), 0)
 
     def tell(kind: str, text: str) -> None:
         if (listener := options.get("listener")) is not None:

@@ -243,11 +243,11 @@ class AgentSession:
     def _go(self, turn: Turn, first: Callable[[], None] = lambda: None) -> TurnResult:
         running: AgentTurn | None = None
         status: TurnStatus = "cancelled"
-        self._turn = turn
         try:
             with turn:
                 if turn.outcome is not None:
                     return self._first(turn.outcome)
+                self._turn = turn
                 first()
                 self._history.follow()
                 running = AgentTurn(turn, self._agent, self._history.follow)
@@ -259,8 +259,9 @@ class AgentSession:
                 raise
             status, error = "error", error_text(problem)
         finally:
-            self._turn = None
-            self._history.follow()
+            if self._turn is turn:  # not if it was refused, while another thread's turn runs
+                self._turn = None
+                self._history.follow()
         if turn.stopped is not None:
             status, error = "aborted" if turn.aborted else "cancelled", turn.stopped
         steps = tuple(running.steps)

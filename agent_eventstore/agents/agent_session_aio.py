@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from typing import Any, Self, Unpack, cast
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from agent_eventstore.agents.agent_options import AgentOptions
 from agent_eventstore.agents.agent_session import AgentSession
 from agent_eventstore.agents.turn_results import TurnResult
 from agent_eventstore.inputs import Said
+from agent_eventstore.journal_aio import finish
 from eventstore import AsyncEventStore, EventStore
 from eventstore.errors import ErrorType, Trace
 from eventstore.events import JsonObject, TokenUsage
@@ -27,13 +29,29 @@ from eventstore.threads import to_thread
 __all__ = ["AsyncAgentSession"]
 
 
+class _Run:
+    """A call that runs in a thread: whether it should stop, and what it waits for."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+        self.waiting: Future[Any] | None = None
+
+    def stop(self) -> None:
+        """Stop the call at its next check, or now if it waits for an awaitable."""
+        self.stopped.set()
+        if self.waiting is not None:
+            self.waiting.cancel()
+
+
 class _Bridge:
-    """Lets a thread wait for awaitables in the event loop, until it is told to stop."""
+    """Lets threads wait for awaitables in the event loop, until they are told to stop.
+
+    A second turn is refused while one runs, and may be cancelled: so each thread has its own run.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._stopped = threading.Event()
-        self._waiting: Future[Any] | None = None
+        self._here = threading.local()
 
     def options(self, options: AgentOptions) -> AgentOptions:
         """Return the options with this bridge; the listener is called in the event loop."""
@@ -46,12 +64,17 @@ class _Bridge:
 
     @property
     def stopped(self) -> bool:
-        """Whether the turn should stop."""
-        return self._stopped.is_set()
+        """Whether this thread's turn should stop."""
+        return self._run.stopped.is_set()
+
+    @property
+    def _run(self) -> _Run:
+        run: _Run = self._here.run
+        return run
 
     def check(self) -> None:
-        """Raise if the turn should stop."""
-        if self._stopped.is_set():
+        """Raise if this thread's turn should stop."""
+        if self.stopped:
             raise asyncio.CancelledError
 
     def settle(self, value: Any) -> Any:
@@ -64,26 +87,38 @@ class _Bridge:
         async def awaited() -> Any:
             return await value
 
-        self._waiting = asyncio.run_coroutine_threadsafe(awaited(), self._loop)
-        if self._stopped.is_set():
-            self._waiting.cancel()
+        run = self._run
+        run.waiting = waiting = self.begin(awaited())
+        if run.stopped.is_set():
+            waiting.cancel()
         try:
-            return self._waiting.result()
+            return waiting.result()
         except CancelledError:  # the futures' error, which is an ordinary exception
             raise asyncio.CancelledError from None
 
+    def begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Begin work in the event loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     async def run(self, work: Callable[[], Any]) -> Any:
         """Run in a thread; if the task is cancelled, stop the thread first and wait for it."""
-        self._stopped.clear()
-        running = asyncio.ensure_future(asyncio.to_thread(work))
+        run = _Run()
+
+        def running() -> Any:
+            self._here.run = run
+            return work()
+
+        thread = asyncio.ensure_future(asyncio.to_thread(running))
         try:
-            return await asyncio.shield(running)
+            return await asyncio.shield(thread)
         except asyncio.CancelledError:
-            self._stopped.set()
-            if self._waiting is not None:
-                self._waiting.cancel()
-            await asyncio.wait({running})
+            run.stop()
+            await finish(_ended(thread))  # also if the task is cancelled again meanwhile
             raise
+
+
+async def _ended(thread: asyncio.Future[Any]) -> None:
+    await asyncio.wait({thread})
 
 
 class _Pieces:
@@ -106,10 +141,20 @@ class _Pieces:
         return piece
 
     def close(self) -> None:
-        """Close the stream, if it can be closed."""
+        """Close the stream, if it can be closed; a turn that should stop does not wait for it."""
         close = getattr(self._stream, "close", None) or getattr(self._stream, "aclose", None)
-        if close is not None and not self._bridge.stopped:
+        if close is None:
+            return
+        if self._bridge.stopped:
+            self._bridge.begin(_closed(close))
+        else:
             self._bridge.settle(close())
+
+
+async def _closed(close: Callable[[], Any]) -> None:
+    with suppress(Exception):  # such as that of a generator that its cancellation is closing
+        if inspect.isawaitable(closing := close()):
+            await closing
 
 
 _END = object()

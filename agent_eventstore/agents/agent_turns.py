@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agent_eventstore.agents.function_tools import FunctionTool, OnToolError, ToolRefused
-from agent_eventstore.agents.model_calls import ModelPort, ModelRequest, pieces_of
+from agent_eventstore.agents.model_calls import ModelPort, ModelRequest, on_the_wire, pieces_of
 from agent_eventstore.agents.react import ReactStream, in_tags, parse_reply, react_instructions
 from agent_eventstore.agents.turn_results import ToolUse, TurnStep
 from agent_eventstore.agents.widgets import screen_section
-from agent_eventstore.errors import ToolDenied
+from agent_eventstore.errors import ToolDenied, UnknownResponse
 from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import RequestedCall
+from agent_eventstore.machines.tools import NEVER_STARTED
 from agent_eventstore.providers import StreamParser, parser_for, read_response
 from agent_eventstore.providers.base import plain
+from agent_eventstore.stops import error_text, stopped
 from agent_eventstore.turn import Turn
+from eventstore.errors import EventStoreError
 from eventstore.events import JsonObject
 from eventstore.events.codec import dumps
 from projections.context import ContextSettings
@@ -165,16 +168,21 @@ class AgentTurn:
             self._agent = self._agent.at(len(self.steps))
             self._agent.check()
             call = self._ask()
-            self._noted()
             text, final = self._read(call)
-            self._agent.tell("said", text)
             used: list[ToolUse] = []
             left = [self._named(wanted) for wanted in call.tool_calls]
             try:
+                self._noted()
+                self._agent.tell("said", text)
                 while left:
+                    self._agent.check()
                     if self._agent.interrupt(self._turn, left):
                         return "aborted"
                     used.append(self._use(left.pop(0), last=not left))
+                    self._require_success(used[-1])
+            except BaseException as error:
+                self._skip(left, error)
+                raise
             finally:
                 tokens = call.answer.usage if call.answer else None
                 step = TurnStep(len(self.steps), text, final, tuple(used), tokens)
@@ -232,8 +240,8 @@ class AgentTurn:
         if agent.format == agent.port.format:
             parameters = {**parameters, **request.parameters}
         if "tools" in request.parameters:
-            parameters["tools"] = [*map(_on_the_wire, request.parameters["tools"])]
-        tools = tuple(map(_on_the_wire, request.tools))
+            parameters["tools"] = [*map(on_the_wire, request.parameters["tools"])]
+        tools = tuple(map(on_the_wire, request.tools))
         return ModelRequest(agent.model, messages, request.system, tools, parameters), recorded
 
     def _call(self, **recorded: Any) -> LlmCall:
@@ -297,6 +305,8 @@ class AgentTurn:
         pieces = pieces_of(answer)
         if pieces is None and not isinstance(answer, str):
             parser = read_response(answer)
+            if parser.unknown:
+                raise UnknownResponse(answer)
             pieces = iter([spoken(parser.message().parts, joint="")])
         with _closed(answer):
             for piece in (answer,) if pieces is None else pieces:
@@ -318,9 +328,7 @@ class AgentTurn:
         if tool is None:
             return []
         known = self._agent.tools.get(tool)
-        arguments: Any = given or ""
-        if known is not None:
-            arguments = known.arguments_of(given or "")
+        arguments: Any = (given or "") if known is None else known.arguments_of(given or "")
         return [{"name": tool or "unnamed", "arguments": arguments}]
 
     def _use(self, wanted: RequestedCall, *, last: bool) -> ToolUse:
@@ -329,7 +337,6 @@ class AgentTurn:
         The last result of a reply includes the screen.
         """
         agent, tool = self._agent, self._agent.tools.get(wanted.name)
-        agent.check()
         agent.tell("call", f"{wanted.name} {wanted.arguments_text}")
         try:
             with self._turn.tool(wanted, idempotent=tool is None or tool.idempotent) as block:
@@ -346,10 +353,20 @@ class AgentTurn:
         self._noted()
         told = content if isinstance(content, str) else dumps(content)
         agent.tell("result" if status == "success" else "failed", told)
-        policy = (tool and tool.on_error) or agent.on_tool_error
-        if status == "failed" and policy == "stop":
-            raise ToolFailed(f"the tool {wanted.name} failed: {told}")
         return ToolUse(wanted.name, wanted.arguments_text, told, status)
+
+    def _require_success(self, use: ToolUse) -> None:
+        tool = self._agent.tools.get(use.tool)
+        policy = (tool and tool.on_error) or self._agent.on_tool_error
+        if use.status == "failed" and policy == "stop":
+            raise ToolFailed(f"the tool {use.tool} failed: {use.observation}")
+
+    def _skip(self, left: list[RequestedCall], error: BaseException) -> None:
+        """Record that the turn ends before these calls; the turn's end raises what this cannot."""
+        reason = NEVER_STARTED.format(stopped(error) or error_text(error))
+        with suppress(EventStoreError):
+            for wanted in left:
+                self._turn.skip(wanted, reason)
 
     def _run(self, tool: FunctionTool | None, wanted: RequestedCall) -> tuple[str, Any]:
         if tool is None:
@@ -369,14 +386,6 @@ class AgentTurn:
             else:
                 return "success", "" if value is None else plain(value)
         return "failed", told
-
-
-def _on_the_wire(declaration: JsonObject) -> JsonObject:
-    """Return a tool's declaration with a name that providers accept."""
-    function = declaration.get("function")
-    if isinstance(function, dict):
-        return {**declaration, "function": _on_the_wire(function)}
-    return {**declaration, "name": wire_name(declaration["name"])}
 
 
 @contextmanager

@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 
+_NO_TOOLS = "There are no tools in this chat: answer in words."
 _WHOLE = ContextSettings(max_tokens=None)
 
 
@@ -211,6 +212,8 @@ class _Asking(AgentTurn):
             if self.last is None or self.last.error is None:
                 raise
             return ChatReply(who, None, error_text(error))
+        for wanted in call.tool_calls:
+            self._turn.skip(wanted, _NO_TOOLS)
         self._agent.tell("said", str(call.text))
         tokens = call.answer.usage if call.answer else None
         return ChatReply(who, str(call.text), tokens=tokens)

@@ -10,7 +10,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError, validate_call
 
@@ -63,6 +63,16 @@ class FunctionTool:
     function: Callable[..., Any] = field(repr=False)
     idempotent: bool = False
     on_error: OnToolError | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown policy.
+
+        Raises:
+            ValueError: ``on_error`` is not one of the three.
+        """
+        if self.on_error not in (None, *get_args(OnToolError)):
+            known = " or ".join(get_args(OnToolError))
+            raise ValueError(f"on_error must be {known}, not {self.on_error!r}")
 
     @classmethod
     def of(

@@ -13,8 +13,17 @@ from typing import Any
 
 from agent_eventstore.clients.proxy import plain_client
 from eventstore.events import JsonObject
+from projections.context.content import wire_name
 
-__all__ = ["ModelPort", "ModelRequest", "ProviderRouter", "Route", "pieces_of", "port_of"]
+__all__ = [
+    "ModelPort",
+    "ModelRequest",
+    "ProviderRouter",
+    "Route",
+    "on_the_wire",
+    "pieces_of",
+    "port_of",
+]
 
 
 MODEL_OUTPUT_TOKENS = 4_096
@@ -123,6 +132,14 @@ def _anthropic(client: Any) -> Callable[[ModelRequest], Any]:
         )
 
     return ask
+
+
+def on_the_wire(declaration: JsonObject) -> JsonObject:
+    """Return a tool's declaration with a name that providers accept."""
+    function = declaration.get("function")
+    if isinstance(function, dict):
+        return {**declaration, "function": on_the_wire(function)}
+    return {**declaration, "name": wire_name(declaration["name"])}
 
 
 def pieces_of(answer: Any) -> Iterator[Any] | None:

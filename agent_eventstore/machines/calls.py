@@ -45,7 +45,12 @@ _log = get_logger("agent_eventstore")
 
 T = TypeVar("T")
 
+_BOTH = (
+    "this model call was fed {}, which make up its message: use either feed(), or delta(), text() "
+    "and message(), but not both"
+)
 NEVER_SENT = "{}, before the request was sent"
+NOT_KEPT = "the answer is not in the log: {}"
 CLOSED = "the stream was closed before its end"
 """The message of a stream that its reader closed early."""
 
@@ -89,6 +94,7 @@ class CallScript:
     _strange: UnknownResponse | None = None
     _untold: Any = None
     _estimate: TokenUsage | None = None
+    _in_log: bool = False
     conversation_id: UUID | None = None
     tracing: Tracing = field(default_factory=Tracing)
 
@@ -193,6 +199,8 @@ class CallScript:
             return []
         if self._parser is None:
             self._parser = parser_for(chunk)
+        if isinstance(self._parser, ByHand):
+            raise InvalidEvent(_BOTH.format("pieces of text"))
         delta = self._parser.feed(chunk)
         if not self._parser.unknown:
             self._strange = None
@@ -217,10 +225,7 @@ class CallScript:
         if self._parser is None or self._parser.unknown:
             self._parser, self._strange = ByHand(), None
         if not isinstance(self._parser, ByHand):
-            raise InvalidEvent(
-                "this model call was fed a provider's chunks, which make its message: "
-                "use either feed(), or delta(), text() and message(), but not both"
-            )
+            raise InvalidEvent(_BOTH.format("a provider's chunks"))
         return self._parser
 
     def flush(self, now: float, *, last: bool = False) -> list[NewEvent]:
@@ -278,6 +283,17 @@ class CallScript:
             ]
         return [*last, *self._received(now, stop or cancelled)]
 
+    def refused(self, error: InvalidEvent, now: float) -> list[NewEvent]:
+        """Return the error that replaces a message which the store refuses, with its start.
+
+        None for other events, and for a message that was written before other facts were refused.
+        """
+        message = self.message
+        if message is None or self._in_log:
+            return []
+        self.message = None
+        return [self._fail(now, message.usage, kind="invalid", message=NOT_KEPT.format(error))]
+
     def abandoned(self, error: BaseException) -> list[NewEvent]:
         """Return the event that ends a request which was written but never sent."""
         stop = stopped(error) or BY_SOMEBODY
@@ -307,6 +323,7 @@ class CallScript:
         """Take the versions of written events; the ids of tool calls are made from them."""
         for event in done.events:
             if isinstance(event.data, AssistantMessage):
+                self._in_log = True
                 self.tool_calls = tuple(
                     RequestedCall.of(event, index, request, self.meta)
                     for index, request in enumerate(event.data.tool_calls)
@@ -336,7 +353,7 @@ class CallScript:
         )
         return [self._event(self.message)]
 
-    def _fail(self, now: float, **told: Any) -> NewEvent:
+    def _fail(self, now: float, usage: TokenUsage | None = None, **told: Any) -> NewEvent:
         partial = None if self._parser is None else self._parser.partial()
         self.error = LlmError(
             llm_call_id=self.llm_call_id,
@@ -344,7 +361,7 @@ class CallScript:
             partial_text=partial.text + partial.refusal if partial else "",
             partial_reasoning=partial.reasoning if partial else "",
             partial_tool_calls=partial.tool_calls if partial else (),
-            usage=partial.usage if partial else None,
+            usage=usage or (partial.usage if partial else None),
             attempt=self.attempt,
             invocation=self.invocation,
             duration_ms=milliseconds(now - self.started_at),

@@ -16,7 +16,7 @@ from eventstore.ids import derived_id
 from eventstore.log import get_logger
 from projections.models.open_items import OpenToolCall
 
-__all__ = ["Executable", "ToolScript"]
+__all__ = ["NEVER_STARTED", "Executable", "ToolScript"]
 
 _log = get_logger("agent_eventstore")
 
@@ -24,7 +24,7 @@ Executable = RequestedCall | OpenToolCall
 """A call that the model has just requested, or one that recovery offers for execution again."""
 
 
-_NEVER_STARTED = (
+NEVER_STARTED = (
     "This tool call was cancelled before it was started ({}). It was never started and had no "
     "effect: it is safe to make it again."
 )
@@ -163,7 +163,7 @@ class ToolScript:
     def abandoned(self, error: BaseException) -> list[NewEvent]:
         """Return the result of a call that was interrupted before its block ran."""
         stop = stopped(error) or BY_SOMEBODY
-        content = _NEVER_STARTED.format(stop)
+        content = NEVER_STARTED.format(stop)
         return self.end(
             self.started_at, ran=False, status="not_started", content=content, error=stop
         )

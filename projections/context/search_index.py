@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from heapq import merge
+from itertools import groupby, takewhile
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -40,7 +42,10 @@ from projections.engine.generations import Generation
 
 __all__ = ["IndexCatchUp", "is_current"]
 
-_Held = dict[Key, tuple[bytes, bool]]
+_Mark = tuple[bytes, bool]
+"""The fingerprint of a document, and whether it is unsettled."""
+_key = itemgetter(0)
+_LAST: Key = (2**63 - 1, 0)  # above every key
 _PAGE = 500
 _LARGEST_PIECE = 500_000  # characters of texts to index in one transaction
 _ATTEMPTS = 3  # after which `save` looks again under the lock
@@ -59,7 +64,8 @@ _SET_HEAD = text(
 _HELD = text(
     "SELECT version, part, fingerprint, unsettled FROM search_rows "
     "WHERE conversation_id = :cid AND piece = 0 AND (version > :after OR version IN "
-    "(SELECT version FROM search_rows WHERE conversation_id = :cid AND unsettled))"
+    "(SELECT version FROM search_rows WHERE conversation_id = :cid AND unsettled)) "
+    "AND (version, part) < (:version, :part) ORDER BY version DESC, part DESC LIMIT :page"
 ).bindparams(bindparam("cid", type_=Id))
 _DELETE = text(
     "DELETE FROM search_rows WHERE conversation_id = :cid AND version = :version AND part = :part"
@@ -104,7 +110,6 @@ class IndexCatchUp:
         self._generation = generation
         self._conversation_id = conversation_id
         self._stood: _Standing | None = None
-        self._held: _Held = {}
         self._before: Key | None = None
         self._gone: list[Key] = []
         self._new: list[dict[str, Any]] = []
@@ -124,19 +129,24 @@ class IndexCatchUp:
             return
         anew = head is None or head[0] != own or _reached(connection, cid, head[1])
         after = 0 if head is None or anew else head[1]
-        if self._before is None:
-            self._held = dict(_held(connection, cid, after))
         page = min(2 * max(folded - after, 1), _PAGE)
-        self._take(connection, documents(self._rows(source, after, page)))
+        held: Iterable[tuple[Key, _Mark]] = _held(connection, cid, after, self._before or _LAST)
+        unsettled: list[int] = []
+        if after:
+            held = [*held]
+            unsettled = sorted({version for (version, _), _ in held if version <= after})
+        found = documents(self._rows(source, after, page, unsettled))
+        self._take(connection.dialect.name, found, held)
 
-    def _rows(self, source: SqlRowSource, after: int, page: int) -> Iterator[ContextRow]:
+    def _rows(
+        self, source: SqlRowSource, after: int, page: int, unsettled: Sequence[int]
+    ) -> Iterator[ContextRow]:
         """Yield the rows after a version, then older unsettled ones; only those not yet taken."""
         before = self._before
         if before is None or before[0] > after:
             yield from takewhile(lambda row: row.version > after, source.newest(page, before))
-        versions = sorted({version for version, _ in self._held if version <= after})
-        while versions:
-            some, versions = versions[-_PAGE:], versions[:-_PAGE]
+        while unsettled:
+            some, unsettled = unsettled[-_PAGE:], unsettled[:-_PAGE]
             yield from (row for row in source.rows_at(some) if before is None or row.key < before)
 
     def save(self, connection: Connection) -> None:
@@ -170,25 +180,41 @@ class IndexCatchUp:
         folded = _folded(connection, self._generation, cid)
         return _Standing(folded, None if head is None else (head[0], head[1]), erasures)
 
-    def _take(self, connection: Connection, found: Iterator[Document]) -> None:
+    def _take(
+        self, dialect: str, found: Iterable[Document], held: Iterable[tuple[Key, _Mark]]
+    ) -> None:
         """Compute the changes for new or changed documents, and for indexed ones that are gone.
 
-        Stops after a piece, and goes on behind it when called again.
+        Both are in descending order. Stops after a piece, and goes on behind it when called again.
         """
         self._gone, self._new, size = [], [], 0
-        cid, dialect = self._conversation_id, connection.dialect.name
-        for document in found:
-            mark = fingerprint(cid, document.text)
-            if self._held.pop(document.key, None) != (mark, document.unsettled):
-                # Delete it first: another process may have written it since.
-                self._gone.append(document.key)
-                self._new += _rows(dialect, cid, document, mark)
+        cid = self._conversation_id
+        for key, document, mark in _paired(found, held):
+            if document is not None:
+                made = fingerprint(cid, document.text)
+                if mark == (made, document.unsettled):
+                    continue
+                self._new += _rows(dialect, cid, document, made)
                 size += len(document.text)
-            if len(self._new) >= _PAGE or size >= _LARGEST_PIECE:
-                self._before, self._last = document.key, False
+            # Deleted before it is written: another process may have written it since.
+            self._gone.append(key)
+            if max(len(self._new), len(self._gone)) >= _PAGE or size >= _LARGEST_PIECE:
+                self._before, self._last = key, False
                 return
-        self._gone += self._held
         self._last = True
+
+
+def _paired(
+    found: Iterable[Document], held: Iterable[tuple[Key, _Mark]]
+) -> Iterator[tuple[Key, Document | None, _Mark | None]]:
+    """Yield each key in descending order, with its document and its mark in the index, if any."""
+    documents = ((document.key, document, None) for document in found)
+    marks = ((key, None, mark) for key, mark in held)
+    both: Iterator[tuple[Key, Document | None, _Mark | None]]
+    both = merge(documents, marks, key=_key, reverse=True)
+    for key, same in groupby(both, key=_key):
+        (_, document, mark), *rest = same
+        yield key, document, rest[0][2] if rest else mark
 
 
 def _source(generation: Generation) -> str:
@@ -217,11 +243,17 @@ def _reached(connection: Connection, conversation_id: UUID, after: int) -> bool:
 
 
 def _held(
-    connection: Connection, conversation_id: UUID, after: int
-) -> Iterator[tuple[Key, tuple[bytes, bool]]]:
-    rows = connection.execute(_HELD, {"cid": conversation_id, "after": after})
-    for version, part, mark, unsettled in rows:
-        yield (version, part), (bytes(mark), bool(unsettled))
+    connection: Connection, conversation_id: UUID, after: int, before: Key
+) -> Iterator[tuple[Key, _Mark]]:
+    """Yield the marks of indexed documents before a key, in descending order, read in pages."""
+    while True:
+        place = {"after": after, "version": before[0], "part": before[1], "page": _PAGE}
+        rows = connection.execute(_HELD, {"cid": conversation_id, **place}).all()
+        for version, part, mark, unsettled in rows:
+            yield (version, part), (bytes(mark), bool(unsettled))
+        if len(rows) < _PAGE:
+            return
+        before = (rows[-1].version, rows[-1].part)
 
 
 def _rows(

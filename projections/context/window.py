@@ -17,28 +17,36 @@ from projections.tokens.text import listed_models, names_of
 __all__ = ["Allowed", "budget_of", "window_of"]
 
 
+_TUNED = "ft:"  # OpenAI's names of fine-tuned models: ft:<base model>:<organisation>:...
+_CLOUD = "aws"  # whose names, such as us.anthropic.claude-..., no other seller lists
+_ROUTER = "openrouter"  # lists the windows of most models, as <seller>/<model>
+
+
 @lru_cache(maxsize=256)
 def window_of(model: str, provider: str | None = None) -> int | None:
     """Return a model's context window, for prompt and response, in tokens; None if unknown.
 
     Args:
         model: The model's name; a seller or router in front (``openai/gpt-4o``, ``bedrock/...``),
-            capitals and a date are accepted.
+            capitals and a date are accepted. A fine-tuned model has the window of its base.
         provider: The provider that will be called, by its name in the list.
     """
     names = names_of(model)
-    sellers = dict.fromkeys((provider, None))
-    asked = [(name, seller) for name in names for seller in sellers]
+    names += [name.split(":")[1] for name in names if name.startswith(_TUNED)]
+    asked = [(name, seller) for name in names for seller in dict.fromkeys((provider, None))]
     # As routers write it: the seller, then the seller's name for the model.
     first, _, rest = model.strip().lower().partition("/")
     asked += [(name, first) for name in (rest, *names) if rest]
+    asked += [(name, _CLOUD) for name in names]
     for name, seller in asked:
         try:
-            _, found = listed_models().find_provider_model(name, None, seller, None)
+            made_by, found = listed_models().find_provider_model(name, None, seller, None)
         except LookupError:
             continue
         if found.context_window:
             return int(found.context_window)
+        if seller != _ROUTER:
+            asked.append((f"{made_by.id}/{name}", _ROUTER))
     return None
 
 
@@ -59,15 +67,18 @@ class Allowed:
 
 
 def budget_of(settings: ContextSettings, asked: Asked) -> Allowed:
-    """Return the budget of a request, and check its other numbers.
+    """Return the budget of a request, and check its other numbers and the model's name.
 
     Raises:
-        TypeError: A number is not an integer.
+        TypeError: A number is not an integer, or the model or provider is not a string.
         ValueError: A number is out of range; see `ContextSettings.budget`.
     """
     for name, limit in (("max_messages", asked.max_messages), ("at", asked.at)):
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
             raise TypeError(f"{name} must be an integer, not {limit!r}")
+    for name, given in (("model", asked.model), ("provider", asked.provider or "")):
+        if not isinstance(given, str):
+            raise TypeError(f"{name} must be a string, not {given!r}")
     most = settings.max_tokens if asked.max_tokens is None else asked.max_tokens
     window = window_of(asked.model, asked.provider) if most == "model" else None
     tokens = settings.budget(asked.max_tokens, asked.reserve_for_response, window=window)

@@ -47,6 +47,7 @@ __all__ = [
     "Row",
     "answer_text",
     "before",
+    "call_of_erased_result",
     "columns_of",
     "day_of",
     "elapsed_ms",
@@ -54,7 +55,6 @@ __all__ = [
     "mode_marks",
     "moment_text",
     "not_yet_within",
-    "oldest_unsealed",
     "one_line",
     "result_text",
     "retracted",
@@ -189,9 +189,15 @@ def _column_type(hint: Any) -> ColumnType:
     return next((_COLUMN_TYPES[member] for member in members if member in _COLUMN_TYPES), "json")
 
 
-def oldest_unsealed(calls: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return the id of the tool call that has been open longest and has no stand-in, or None."""
-    return next((own_id for own_id, call in calls.items() if not call.get("sealed")), None)
+def call_of_erased_result(calls: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return the id of the open tool call that an erased result closes, or None.
+
+    An erased event has no call id. Its call is most likely the oldest open one of the newest
+    message that has any: calls of older messages wait for a task, or their results were lost.
+    """
+    unsealed = [own_id for own_id, call in calls.items() if not call.get("sealed")]
+    messages = [own_id.partition(".")[0] for own_id in unsealed]
+    return unsealed[messages.index(messages[-1])] if unsealed else None
 
 
 def where(event: RecordedEvent) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class DirectoryEntry(Row):
 
     Attributes:
         title: The conversation's title, or else the start of the first user message on the active
-            branch.
+            branch; once that message alone is withdrawn, of the oldest of the last 8.
         status: ``open``, ``archived``, ``destroyed`` or ``erased``; a message after an erasure
             opens it again.
         last_activity_at: Time of the latest event, except erasures.

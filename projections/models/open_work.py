@@ -16,15 +16,14 @@ depends on what is open and not on the length of the conversation. Rules for amb
 - At most one turn and one session are open: a start replaces an older one, and an end that names
   another turn or session ends nothing.
 - For erased events only the type is known: starts and ends of turns and sessions still count, an
-  answer ends the model call begun last, and a result ends the tool call that has been open longest,
-  as ``outcome_unknown`` does.
+  answer ends the model call begun last, and a result ends the oldest open tool call of the newest
+  message, as ``outcome_unknown`` does; an awaited call only if no other is open.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from types import NoneType
 from typing import Any
 
@@ -366,8 +365,8 @@ def _erased(draft: Draft, _: None) -> None:
             draft.set(run_step=None)
         case "assistant_message" | "llm_error":
             _end_model_call(draft, next(reversed(draft.state["models"]), None), "ok", None)
-        case "tool_result" if own_id := next(
-            chain(draft.state["calls"], draft.state["awaited"]), None
+        case "tool_result" if own_id := folding.call_of_erased_result(
+            draft.state["calls"] or draft.state["awaited"]
         ):
             _result(draft, ToolResult(call_id=own_id, status="outcome_unknown"))
 

@@ -3,9 +3,9 @@
 The active run is the one whose directive later requests render: the run that was last begun or
 stepped through or, once none is open, the last completed run, under its post-run protocol. Nodes
 that are active when their run ends get the run's status. A call is open until its first result,
-even a stand-in; executing it again after a stand-in reopens it. An erased
-result closes the call that has been open longest. Retractions change nothing here,
-because they do not undo the work of a run.
+even a stand-in; executing it again after a stand-in reopens it. An erased result closes the oldest
+open call of the newest message. Retractions change nothing here, because they do not undo the work
+of a run.
 """
 
 from __future__ import annotations
@@ -356,8 +356,10 @@ def _result(draft: Draft, result: ToolResult) -> None:
 
 
 def _erased(draft: Draft, _: None) -> None:
-    own_id = next(iter(draft.state["calls"]), None)
-    if draft.event.type == "tool_result" and own_id is not None:
+    if draft.event.type != "tool_result":
+        return
+    own_id = folding.call_of_erased_result(draft.state["calls"])
+    if own_id is not None:
         _result(draft, ToolResult(call_id=own_id, status="outcome_unknown"))
 
 

@@ -4,7 +4,8 @@ An answer is one item, from its first streamed piece to the message or error tha
 tool call with its execution and result, and everything else with a start and an end. The first real
 result of a call stays, and replaces a stand-in; executing the call again removes the stand-in.
 Pieces that arrive after the end of their answer are ignored. An erased event leaves an item without
-content; an erased result gives the call that has been open longest the status ``outcome_unknown``.
+content; an erased result gives the oldest open call of the newest message the status
+``outcome_unknown``.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from projections.models.timeline_items import (
     QuotedTexts,
     TimelineItem,
     change,
-    close_oldest_call,
+    close_erased_call,
     close_span,
     open_span,
     point,
@@ -217,7 +218,7 @@ def _erasure(draft: Draft, erasure: Erasure) -> None:
 
 def _erased(draft: Draft, _: None) -> None:
     if draft.event.type == "tool_result":
-        close_oldest_call(draft)
+        close_erased_call(draft)
     if draft.event.type not in _SILENT_WHEN_ERASED:
         point(draft, "erased", title=draft.event.type, actor=None, extra=None, collapsed=True)
 

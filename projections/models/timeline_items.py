@@ -39,7 +39,7 @@ __all__ = [
     "TimelineItem",
     "begin",
     "change",
-    "close_oldest_call",
+    "close_erased_call",
     "close_span",
     "open_span",
     "point",
@@ -378,9 +378,9 @@ def _result(draft: Draft, result: ToolResult) -> None:
         draft.keep("answered", own_id, {"at": known["at"]}, CLOSED_LIMIT)
 
 
-def close_oldest_call(draft: Draft) -> None:
-    """Give the call that has been open longest an unknown outcome: its result was erased."""
-    own_id = folding.oldest_unsealed(draft.state["calls"])
+def close_erased_call(draft: Draft) -> None:
+    """Give the call of an erased result, as far as it can be known, an unknown outcome."""
+    own_id = folding.call_of_erased_result(draft.state["calls"])
     if own_id is not None:
         _result(draft, ToolResult(call_id=own_id, status="outcome_unknown"))
 

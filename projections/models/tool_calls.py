@@ -5,7 +5,7 @@ a duplicate is recognized among the last `folding.CLOSED_LIMIT` answered calls, 
 older call replaces the result. A real result replaces ``not_started`` and ``outcome_unknown``,
 never the other way round; a call that is executed again after one of them has no result until then.
 A result or an execution without a request gets its own row. Of an erased result only the type is
-known: the call that has been open longest gets ``outcome_unknown`` without a result.
+known: the oldest open call of the newest message gets ``outcome_unknown`` without a result.
 """
 
 from __future__ import annotations
@@ -178,8 +178,9 @@ def _result(draft: Draft, result: ToolResult) -> None:
 
 
 def _erased(draft: Draft, _: None) -> None:
-    event = draft.event
-    own_id = folding.oldest_unsealed(draft.state["open"]) if event.type == "tool_result" else None
+    if draft.event.type != "tool_result":
+        return
+    own_id = folding.call_of_erased_result(draft.state["open"])
     if own_id is not None:
         _result(draft, ToolResult(call_id=own_id, status="outcome_unknown"))
 

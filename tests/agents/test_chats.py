@@ -309,3 +309,28 @@ def test_a_message_of_a_free_chat_looks_for_no_state(store: EventStore) -> None:
             session.send("@ada And now?")
     back = [each for each in seen if "FROM events" in each and "version DESC" in each]
     assert len(back) <= 4, back
+
+
+def test_a_participant_that_calls_a_tool_leaves_no_call_open(store: EventStore) -> None:
+    """Nobody offered it any; the call was open, and later shown to all without a result."""
+    called = {"role": "assistant", "content": "Look.", "tool_calls": [{"name": "look"}]}
+    with chat(store, lambda request: called) as session:
+        result = session.send("Hello, all")
+        work = Views(store).open_work(session.id)
+    assert ["Look."] * 3 == [each.text for each in result.responses]
+    assert ((), 0) == (work.tool_calls, work.open_count)
+    assert {"skipped"} == {
+        row.status for row in Views(store).tool_calls(conversation_id=session.id)
+    }
+
+
+@pytest.mark.parametrize(
+    ("history", "told"), [("5", "an integer, not '5'"), (-1, "at least 0, not -1")]
+)
+def test_a_wrong_length_of_the_history_is_refused(
+    store: EventStore, history: Any, told: str
+) -> None:
+    """One failed at the first message, the other sent no history at all."""
+    with pytest.raises((TypeError, ValueError), match=f"^history must be {told}"):
+        chat(store, history=history)
+    assert [] == [*store.read_all()]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_eventstore import AgentSession, EventStore
+from agent_eventstore import AgentSession, EventStore, ModelRequest
 from agent_eventstore.agents.react import ReactStream, parse_reply
-from eventstore.events import AssistantMessage
+from eventstore.events import AssistantMessage, LlmError
 from tests.agents.scripted import Scripted, Wanted, read, reply
 
 Read = tuple[str | None, str | None, str | None, str | None]
@@ -162,3 +163,20 @@ def test_a_conversation_may_change_the_protocol(store: EventStore) -> None:
     sent = [m["content"] for m in model.asked[0].messages]
     assert 'Let me look.\n<action tool="read">{"path": "a.md"}</action>' == sent[-4]
     assert '<observation tool="read">\n# a.md\n</observation>' == sent[-3]
+
+
+@pytest.mark.parametrize("answer", [None, 5, {"answer": "x"}])
+def test_an_answer_in_tags_that_is_none(store: EventStore, answer: Any) -> None:
+    """It was taken for a connection that broke, and the model was asked again."""
+    asked: list[ModelRequest] = []
+
+    def model(request: ModelRequest) -> Any:
+        asked.append(request)
+        return answer
+
+    with AgentSession.create(store, model=model, protocol="react") as session:
+        result = session.run_turn("Hello?")
+
+    [error] = [e.data for e in store.read(session.id) if isinstance(e.data, LlmError)]
+    assert (1, "error", "invalid") == (len(asked), result.status, error.kind)
+    assert "is not a known response" in (result.error or "")

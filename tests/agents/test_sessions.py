@@ -124,7 +124,7 @@ class Flaky:
     [
         ("continue", 1, "ok", "TimeoutError: no answer"),
         ("retry", 3, "ok", "the page"),
-        ("stop", 1, "error", None),
+        ("stop", 1, "error", "TimeoutError: no answer"),
     ],
 )
 def test_a_tool_error_does_what_the_policy_says(
@@ -253,6 +253,27 @@ def test_options_go_before_settings(store: EventStore) -> None:
         AgentSession.create(store, model=Scripted(), settings=settings, max_prompt_tokens=800)
 
 
+def test_calls_that_a_failed_one_leaves_behind_have_not_run(store: EventStore) -> None:
+    """They had no result, and were shown as pending until the next opening."""
+
+    def fail() -> str:
+        """Fail."""
+        raise ValueError("no")
+
+    model = Scripted(reply("", Wanted("fail"), Wanted("read", path="x")), "Done.")
+    tools: list[Any] = [FunctionTool.of(fail, on_error="stop"), read]
+    with AgentSession.create(store, model=model, tools=tools) as session:
+        result = session.run_turn("Go.")
+        views = session.conversation.views
+        rows = {row.name: row.status for row in views.tool_calls(conversation_id=session.id)}
+        assert {"fail": "failed", "read": "skipped"} == rows
+        assert 0 == views.open_work(session.id).open_count
+        assert "Done." == session.run_turn("And?").final_text
+    assert ("error", "ValueError: no") == (result.status, result.steps[0].observation)
+    told = [each["content"] for each in model.asked[1].messages if each["role"] == "tool"]
+    assert "It was never started" in told[1]
+
+
 def test_an_unknown_option_is_refused(store: EventStore) -> None:
     """It would be ignored in silence, and nothing is written."""
     with pytest.raises(TypeError, match="unknown option 'setings': did you mean 'settings'"):
@@ -260,6 +281,34 @@ def test_an_unknown_option_is_refused(store: EventStore) -> None:
     with pytest.raises(TypeError, match="settings must be ContextSettings, not dict"):
         AgentSession.create(store, model=Scripted(), settings={})  # type: ignore[arg-type]
     assert [] == [*store.read_all()]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("max_steps", "3", "max_steps must be an integer, not '3'"),
+        ("attempts", 2.5, "attempts must be an integer, not 2.5"),
+        ("warn_prompt_tokens", -1, "warn_prompt_tokens must be at least 1, not -1"),
+        ("protocol", "xml", "protocol must be tools or react, not 'xml'"),
+        ("on_tool_error", "retyr", "on_tool_error must be continue or stop or retry, not 'retyr'"),
+        ("over_max_prompt", "cut", "over_max_prompt must be refuse or trim, not 'cut'"),
+        ("model_name", None, "model_name must be a string, not None"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_its_name(
+    store: EventStore, name: str, value: Any, told: str
+) -> None:
+    """Some were ignored, as a limit that nobody kept; others failed in the first turn."""
+    options: dict[str, Any] = {name: value}
+    with pytest.raises((TypeError, ValueError), match=f"^{told}"):
+        AgentSession.create(store, model=Scripted(), **options)
+    assert [] == [*store.read_all()]
+
+
+def test_a_tool_has_no_other_policy() -> None:
+    """An unknown one was taken for ``continue``."""
+    with pytest.raises(ValueError, match="on_error must be continue or stop or retry, not 'halt'"):
+        FunctionTool.of(read, on_error="halt")  # type: ignore[arg-type]
 
 
 def test_a_message_that_is_posted_again_is_answered_once(store: EventStore) -> None:

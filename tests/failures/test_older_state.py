@@ -298,7 +298,7 @@ class TestRecorder:
                 again.append(e.Notebook(text="new"))
 
     def test_async(self, store: EventStore) -> None:
-        """The twin does the same."""
+        """The twin does the same; of several tasks at once, one writes again."""
 
         async def write() -> LogWentBack:
             conversation = await AsyncConversation.start(AsyncEventStore(store))
@@ -307,7 +307,9 @@ class TestRecorder:
                 restore()
                 with pytest.raises(LogWentBack) as caught:
                     await conversation.append(e.Notebook(text="more"))
-                assert await conversation.write_again() is not None
+                again = (conversation.write_again() for _ in range(4))
+                once = [done is not None for done in await asyncio.gather(*again)]
+                assert [True, False, False, False] == once
                 await conversation.append(e.Notebook(text="more"))
             return caught.value
 

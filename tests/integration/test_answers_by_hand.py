@@ -143,7 +143,7 @@ def test_unknown_response(recording: Recorder) -> None:
 
 
 def test_one_answer_for_a_call(recording: Recorder) -> None:
-    """A second answer, and words in the midst of a provider's stream, are refused."""
+    """A second answer, and words in the midst of a provider's stream or before it, are refused."""
     conversation = recording.start()
     with conversation.turn("hello") as turn:
         with turn.llm_call() as call:
@@ -154,8 +154,12 @@ def test_one_answer_for_a_call(recording: Recorder) -> None:
             call.feed({"choices": [{"delta": {"content": "Hello."}, "finish_reason": "stop"}]})
             with pytest.raises(InvalidEvent, match="use either feed"):
                 call.delta("Hello.")
+        with turn.llm_call() as call:
+            call.delta("Hello.")
+            with pytest.raises(InvalidEvent, match="was fed pieces of text"):
+                call.feed({"choices": [{"delta": {"content": "Hello."}}]})
 
-    assert 2 == len(recorded(recording, conversation, e.AssistantMessage))
+    assert 3 == len(recorded(recording, conversation, e.AssistantMessage))
 
 
 @pytest.mark.parametrize("name", ["", None, 7])

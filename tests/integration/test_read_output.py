@@ -189,6 +189,11 @@ def test_the_model_is_told_in_words_what_was_wrong(recording: Recorder) -> None:
     assert "ERROR: offset is from 0 to 5, and limit at least 1." == reads(conversation, path, 6)
     for offset in ("x", float("inf"), float("nan"), None):  # JSON's 1e999 is infinite
         assert "ERROR: offset and limit are whole numbers." == reads(conversation, path, offset)
+    for wrong in ("lines", "self", "function", "n" * 10_000):
+        said = reads(conversation, path, **{wrong: 1})
+        assert f"ERROR: no argument '{wrong[:200]}': use alias, offset and limit." == said
+    assert reads(conversation).startswith("ERROR: '' names no output")
+    assert 500 > len(reads(conversation, "/etc/" * 10_000))
 
 
 def test_what_the_tool_returns_is_never_a_preview_itself(recording: Recorder) -> None:

@@ -99,6 +99,34 @@ def test_an_output_beyond_the_limit(recording: Recorder, monkeypatch: pytest.Mon
     assert output.startswith(result.error)
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_answer_beyond_the_limit(
+    recording: Recorder, monkeypatch: pytest.MonkeyPatch, streamed: bool
+) -> None:
+    """It was the call's answer although it is not in the log, where the call had no end."""
+    monkeypatch.setattr(recording.store, "max_event_bytes", 10_000)
+    with recording.start() as conversation:
+        with conversation.turn("go") as turn:
+            with turn.llm_call(turn.context()) as call:
+                if streamed:
+                    call.delta("too much " * 1_000)
+                with pytest.raises(InvalidEvent, match="max_event_bytes"):
+                    call.message("too much " * 5_000)
+        (error,) = data_of(recording.store, conversation, "llm_error")
+        shown = conversation.views.timeline(conversation.id)
+    assert [] == data_of(recording.store, conversation, "assistant_message")
+    assert call.answer is None
+    assert call.error is not None
+    assert call.error.message == error.message
+    assert (
+        "the answer is not in the log: event 0 of the append (assistant_message)" in error.message
+    )
+    assert ("invalid", "too much") == (error.kind, error.partial_text[:8])
+    assert turn.usage == error.usage
+    assert ["failed"] == [item.status for item in shown if item.kind == "assistant"]
+    assert "streaming" not in {item.status for item in shown}
+
+
 def test_what_a_product_says_is_refused(
     recording: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from agent_eventstore.runs import AsyncStep, Step
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore import events as e
 from tests.exhaustive import partly
+from tests.projections.support import statements
 from tests.run_story import STORY, story, truth
 
 pytestmark = pytest.mark.exhaustive_when("postgresql")
@@ -285,7 +286,10 @@ class TestResuming:
     def test_an_idempotent_call_runs_again_under_its_key(self, common: EventStore) -> None:
         """Its result takes the place of the seal, and the call is no longer named."""
         conversation = crashed(common, 12)
-        resumed = conversation.resume_run()
+        conversation.resume_run()  # which catches up
+        with statements(common) as asked:
+            resumed = conversation.resume_run()
+        assert 1 == sum("FROM events" in each for each in asked)
         assert resumed is not None
         (left, other) = resumed.calls
         assert ("repeat", "check") == (left.advice, other.advice)

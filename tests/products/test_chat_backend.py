@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import runpy
 import signal
 import socket
 import time
@@ -18,8 +19,9 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from eventstore import EventStore
-from projections import Views
+from eventstore import AsyncEventStore, EventStore
+from eventstore.events import ModeState
+from projections import AsyncViews, Views
 from projections.upkeep import compare
 from tests.exhaustive import partly
 from tests.warm import Programs, programs
@@ -246,6 +248,18 @@ async def day(workers: list[Worker], users: int, log: Path) -> list[Browser]:
         await asyncio.gather(*map(go_on, browsers))
         assert 204 == (await browsers[0].ask("DELETE", browsers[0].path)).status_code
         return browsers
+
+
+def test_a_screen_without_items_begins_at_the_first_version(store: EventStore) -> None:
+    """A conversation may have only events that no screen shows."""
+    place = store.append(uuid4(), [ModeState(mode="agent", state={})])
+    program = runpy.run_path(str(EXAMPLES / "chat_backend.py"))
+
+    shown = asyncio.run(
+        program["timeline"](AsyncViews(AsyncEventStore(store)), place.conversation_id)
+    )
+
+    assert {"items": [], "branches": [], "version": 0} == shown
 
 
 @pytest.fixture(scope="module")

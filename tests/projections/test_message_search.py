@@ -9,7 +9,7 @@ from sqlalchemy import text as sql
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from projections import Views
+from projections import Views, finding
 from projections.engine import generations
 from projections.models.message_search import SEARCH
 from projections.models.words import snippet_of, terms_of, words_of
@@ -134,6 +134,21 @@ def test_a_message_of_very_many_pieces_crowds_no_other_out(store: EventStore, vi
     store.append(cid, [e.UserMessage.text(f"a needle {'hay ' * 200}") for _ in range(2)])
     store.append(cid, [e.UserMessage.text(long)])
     assert {1, 2, 3} == {hit.version for hit in views.search("needle", limit=3)}
+
+
+def test_messages_of_another_branch_crowd_no_other_out(
+    store: EventStore, views: Views, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where only the newest matches are ranked, those that cannot be found do not count."""
+    monkeypatch.setattr(finding, "_RANKED", 3)
+    cid, other = tell(store, "one apple"), new_id()
+    store.append(other, [e.UserMessage.text(f"apple {number}") for number in range(5)])
+    gone = (e.VersionRange(first=1, last=5),)
+    switched = e.BranchSwitch(
+        reason="edit", kind="message", after=0, left=5, turn=1, withdrawn=gone
+    )
+    store.append(other, [switched, e.UserMessage.text("a pear")])
+    assert [cid] == [hit.conversation_id for hit in views.search("apple")]
 
 
 def test_a_withdrawn_message_is_not_found(store: EventStore, views: Views) -> None:

@@ -235,6 +235,11 @@ def test_an_index_is_written_in_pieces(
     store.append(cid, [e.AssistantMessage(tool_calls=(call,)) for _ in range(9)])
     bring_up(store, cid)
     assert 3 <= len(pieces) <= 4
+    del pieces[:]
+    gone = e.VersionRange(first=2, last=10)
+    store.append(cid, [e.Retraction(versions=(gone,)), e.UserMessage.text("goodbye")])
+    bring_up(store, cid)
+    assert 4 <= len(pieces) <= 5, "what is withdrawn leaves in pieces too"
     results = (e.ToolResult(call_id=f"{at + n}.0", content=f"ready {n}") for n in range(1, 10))
     store.append(cid, [*results, *map(e.UserMessage.text, small_talk(10))])
     del pieces[:]

@@ -85,8 +85,9 @@ class LlmSummary:
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        """Check that the number of tokens is whole and not negative, and the callable's type."""
+        """Check that the number of tokens is whole and not negative, the callable, and the base."""
         require_counts(least_tokens=self.least_tokens)
+        strategy_of(self.base)
         if not (self.summarize is None or callable(self.summarize)):
             raise ValueError(f"summarize must be callable or None, not {self.summarize!r}")
 

@@ -17,6 +17,7 @@ from projections.context.compression import (
     summary_due,
 )
 from projections.context.compression.llm_summary import SUMMARY_PROMPT
+from projections.errors import UnknownStrategy
 from tests.unit.compression.example import called, item, items, said
 
 
@@ -138,3 +139,11 @@ def test_it_sends_only_the_newest_input_whole_if_its_base_does() -> None:
     """As its base strategy in all respects, not only in what loses detail first."""
     assert LlmSummary(base="live_summary").live_only_newest
     assert not LlmSummary().live_only_newest
+
+
+def test_a_base_that_does_not_exist_is_refused_when_it_is_named() -> None:
+    """It was found out at the first request."""
+    with pytest.raises(UnknownStrategy, match="unknown strategy 'key_mesages': choose from"):
+        LlmSummary(base="key_mesages")
+    with pytest.raises(TypeError, match="is not a strategy"):
+        LlmSummary(base=KeyMessages)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -33,6 +34,15 @@ def test_the_seller_may_stand_before_a_name() -> None:
     )
 
 
+def listed(seller: str, name: str) -> int:
+    """Return the window in the list, or skip the test: not every release of it has all models."""
+    with suppress(LookupError):
+        found = listed_models().find_provider_model(name, None, seller, None)[1].context_window
+        if found is not None:
+            return int(found)
+    pytest.skip("this release of genai-prices does not list the model's window")
+
+
 @pytest.mark.parametrize(
     ("model", "window"),
     [
@@ -44,14 +54,7 @@ def test_the_seller_may_stand_before_a_name() -> None:
 def test_a_router_knows_a_model_by_another_name(model: str, window: int) -> None:
     """What it calls the seller says whose name of the model that is."""
     seller, _, name = model.lower().partition("/")
-    try:
-        found = listed_models().find_provider_model(name, None, seller, None)[1].context_window
-    except LookupError:
-        found = None
-    if found is None:
-        pytest.skip("this release of genai-prices does not list the model's window")
-    assert window == found
-    assert window == window_of(model)
+    assert window == listed(seller, name) == window_of(model)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +63,42 @@ def test_a_router_knows_a_model_by_another_name(model: str, window: int) -> None
 def test_a_router_that_nobody_knows(model: str, window: int | None) -> None:
     """The model is looked for by its own name."""
     assert window == window_of(model)
+
+
+@pytest.mark.parametrize(
+    "model", ["ft:gpt-4o-2024-08-06:acme::abc", "openai/ft:gpt-4o-2024-08-06:acme::abc"]
+)
+def test_a_fine_tuned_model_has_the_window_of_its_base(model: str) -> None:
+    """It is named after it; with a price of its own."""
+    assert 128_000 == window_of(model) == window_of(model, "openai")
+
+
+def test_a_cloud_names_a_model_after_its_region_and_maker() -> None:
+    """No seller has to stand before it."""
+    name = "us.anthropic.claude-3-5-sonnet-20241022-v2:0"
+    assert listed("aws", name) == window_of(name) == window_of(f"bedrock/{name}")
+
+
+def test_a_window_that_the_seller_does_not_tell() -> None:
+    """The list has Google's models without windows; a router's part of it has them."""
+    window = listed("openrouter", "google/gemini-2.5-pro")
+    assert window == window_of("gemini-2.5-pro") == window_of("gemini-2.5-pro", "google")
+
+
+@pytest.mark.parametrize("value", [5, b"gpt-4o", ["gpt-4o"]])
+@pytest.mark.parametrize("name", ["model", "provider"])
+def test_a_name_that_is_no_string_is_refused(name: str, value: Any) -> None:
+    """It failed in the depths, or was taken where a limit was given."""
+    for limit in (None, 5_000):
+        with pytest.raises(TypeError, match=f"^{name} must be a string, not"):
+            budget_of(ContextSettings(), Asked(max_tokens=limit, **{name: value}))
+
+
+def test_no_name_of_a_model_is_refused() -> None:
+    """None is a provider that nobody named, and a model for which nothing can be counted."""
+    assert 128_000 - 16_000 == budget_of(ContextSettings(), Asked(provider=None)).tokens
+    with pytest.raises(TypeError, match=r"^model must be a string, not None"):
+        budget_of(ContextSettings(), Asked(model=None))  # type: ignore[arg-type]
 
 
 def test_settings_are_not_a_mapping() -> None:

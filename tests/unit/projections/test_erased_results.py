@@ -52,3 +52,18 @@ def test_a_call_executed_again_is_the_newest_open_call() -> None:
     sealed = e.ToolResult(call_id="1.0", status="not_started")
     found = statuses(ASK, sealed, FIRST, "tool_result")
     assert {"1.0": "running", "1.1": "outcome_unknown"} == found
+
+
+def test_a_call_that_waits_for_a_task_is_not_taken_for_one_of_a_later_turn() -> None:
+    """All views but the open work gave its outcome to the call that had been open longest."""
+    turns = [e.Meta(session_id="s", turn=number) for number in (1, 2)]
+    replaced = e.TurnEnd(status="aborted", reason="replaced")
+    waits = [(each, turns[0]) for each in (ASK, FIRST, e.ToolResult(call_id="1.1"), replaced)]
+    later = [e.ToolCall(call_id=own_id, name="search") for own_id in ("5.0", "5.1")]
+    asked: list[Entry] = [*waits, *((each, turns[1]) for each in (ASK, *later))]
+
+    both = {"1.0": "running", "1.1": "success", "5.0": "outcome_unknown", "5.1": "running"}
+    assert both == statuses(*asked, "tool_result")
+    ended = {**both, "5.1": "outcome_unknown"}
+    assert ended == statuses(*asked, "tool_result", "tool_result")
+    assert {**ended, "1.0": "outcome_unknown"} == statuses(*asked, *["tool_result"] * 3)
