@@ -195,6 +195,10 @@ class SessionLog:
         """Whether the active branch has a person's message after a version."""
         return bool(self._prompts) and self._prompts[-1][0] > after
 
+    def is_answered(self, provider_id: str | None) -> bool:
+        """Whether every call with this provider's id has a result."""
+        return provider_id is not None and self._calls.is_answered(provider_id)
+
     def summary(self, text: str, strategy: str, kept: Set[int] = frozenset(), **meta: Any) -> int:
         """Add a summary of everything said so far, except the versions that are kept."""
         self.close()
