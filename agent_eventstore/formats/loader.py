@@ -36,10 +36,13 @@ from eventstore.redaction import redacted
 from eventstore.sql.requests import check
 from eventstore.sql.streams import claim, find
 
-__all__ = ["BATCH_EVENTS", "ImportReport", "load"]
+__all__ = ["BATCH_EVENTS", "MOST_FAILURES", "ImportReport", "load"]
 
 BATCH_EVENTS = 500
 """How many events one transaction appends."""
+
+MOST_FAILURES = 1_000
+"""How many failures a report holds; it counts all of them."""
 
 _SHORT = {"preview": None, "alias": None}  # set on a result that goes to a blob
 _REFUSALS = (InvalidEvent, WrongExpectedVersion, EventIdConflict, OwnerMismatch, WriterFenced)
@@ -50,15 +53,25 @@ class ImportReport:
     """The result of an import so far.
 
     ``conversations`` counts those that gained events, ``unchanged`` those that had all of them;
-    ``ids`` lists both, in order. ``left_out`` counts what was not understood or was passed over.
+    ``ids`` lists both, in order. ``failed`` counts the records that could not be used, and
+    ``failures`` has the first `MOST_FAILURES` of them. ``left_out`` counts what was not understood
+    or was passed over.
     """
 
     conversations: int = 0
     events_added: int = 0
     unchanged: int = 0
+    failed: int = 0
     failures: list[ImportFailed] = field(default_factory=list)
     ids: list[UUID] = field(default_factory=list, compare=False)
     left_out: LeftOut = field(default_factory=LeftOut)
+
+    def fail(self, failure: ImportFailed) -> None:
+        """Count a failure, and keep it if it is among the first."""
+        self.failed += 1
+        if len(self.failures) < MOST_FAILURES:
+            # Without its traceback and cause, whose frames hold the conversation.
+            self.failures.append(ImportFailed(failure.file, failure.line, failure.reason))
 
 
 def load(
@@ -99,7 +112,7 @@ def load(
         except ImportFailed as failure:
             if strict:
                 raise
-            report.failures.append(failure)
+            report.fail(failure)
         else:
             report.ids.append(conversation_id)
             report.events_added += added
@@ -148,7 +161,7 @@ def _load_stream(
             if isinstance(item, ImportFailed):
                 if strict:
                     raise item
-                report.failures.append(item)
+                report.fail(item)
                 continue
             report.left_out.note_event(item.data)
             if count < held:

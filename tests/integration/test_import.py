@@ -20,6 +20,7 @@ from agent_eventstore.formats import (
     load,
     read_transcripts,
 )
+from agent_eventstore.formats.loader import MOST_FAILURES
 from eventstore import EventStore, Meta, NewEvent
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound
@@ -313,3 +314,13 @@ class TestBounds:
         report, _ = _import(store, _write(tmp_path / "a.json", {"messages": messages}))
         assert "name is 600 characters long" in str(report.failures[0])
         assert [] == store.list()
+
+
+def test_failures_that_are_held_are_bounded(store: EventStore, tmp_path: Path) -> None:
+    """Half a million bad lines took 400 MB: the report has the first of them, and counts all."""
+    path = tmp_path / "bad.jsonl"
+    path.write_text("{bad\n" * (MOST_FAILURES + 2), "utf-8")
+    report = load(store, read_transcripts(path, "session-jsonl"))
+    assert (MOST_FAILURES + 2, MOST_FAILURES) == (report.failed, len(report.failures))
+    assert [1, 2, 3] == [each.line for each in report.failures[:3]]
+    assert all(each.__traceback__ is None for each in report.failures)
