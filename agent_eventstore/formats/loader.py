@@ -127,10 +127,9 @@ def _load(store: EventStore, transcript: Transcript) -> tuple[UUID, int]:
     """Append the missing events; return the conversation, and how many events were missing."""
     try:
         source, known = _found(store, transcript)
-        events, stored = (
-            transcript.events,
-            0 if known is None else _stored(store, transcript, known),
-        )
+        events, stored = transcript.events, 0
+        if known is not None:
+            events, stored = _stored(store, transcript, known)
         missing = events[stored:]
         if len(missing) > BATCH_EVENTS:
             # A bad event in a later batch must not leave half a conversation behind.
@@ -250,18 +249,24 @@ def _opened(event: NewEvent, transcript: Transcript) -> NewEvent:
     return replace(event, data=event.data.model_copy(update=told))
 
 
-def _stored(store: EventStore, transcript: Transcript, conversation_id: UUID) -> int:
-    """Return how many of the transcript's events are already stored."""
+def _stored(
+    store: EventStore, transcript: Transcript, conversation_id: UUID
+) -> tuple[tuple[NewEvent, ...], int]:
+    """Return the transcript's events, and how many of them are already stored."""
+    events, grown = transcript.events, transcript.grown
     try:
         store.get(conversation_id)
     except ConversationNotFound:
-        return 0
-    stored = list(store.read(conversation_id, limit=len(transcript.events)))
+        return events, 0
+    stored = list(store.read(conversation_id, limit=None if grown else len(events)))
     if all(event.erased for event in stored):
         raise _erased(transcript, conversation_id)
+    if grown is not None:
+        events = grown([event.data for event in stored])
+    del stored[len(events) :]
     for place, event in enumerate(stored):
-        _compare(store, transcript, conversation_id, place, event, transcript.events[place].data)
-    return len(stored)
+        _compare(store, transcript, conversation_id, place, event, events[place].data)
+    return events, len(stored)
 
 
 def _compare(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -185,7 +185,9 @@ class Transcript:
 
     With a ``conversation_id`` it is loaded there; otherwise its origin determines the id. A
     transcript with a ``stream`` has no ``events``: its file is read each time they are requested.
-    ``parent`` is the conversation that opened this one, which need not have been imported.
+    ``grown`` returns the events again, given the payloads that an earlier import of the file has
+    stored, if those may end within a message. ``parent`` is the conversation that opened this one,
+    which need not have been imported.
     ``left_out`` counts what did not become an event.
     """
 
@@ -199,6 +201,7 @@ class Transcript:
     conversation_id: UUID | None = None
     parent: Origin | None = None
     stream: Stream | None = None
+    grown: Callable[[Sequence[EventData | None]], tuple[NewEvent, ...]] | None = None
     left_out: LeftOut = field(default_factory=LeftOut)
 
 
