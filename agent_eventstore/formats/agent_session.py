@@ -11,7 +11,7 @@ in memory.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import itemgetter
@@ -39,10 +39,22 @@ from eventstore.events import (
 )
 from eventstore.events.records import EventData
 
-__all__ = ["LINES", "OpenAnswer", "SessionFile", "SessionLog", "object_in", "text_at", "whole_at"]
+__all__ = [
+    "LINES",
+    "MOST_RANGES",
+    "OpenAnswer",
+    "SessionFile",
+    "SessionLog",
+    "object_in",
+    "text_at",
+    "whole_at",
+]
 
 LINES = "lines"
 """The key in ``meta.extra`` of an answer for the number of lines it was made from."""
+
+MOST_RANGES = 200
+"""How many ranges of versions, and versions between them, a summary tells apart: the newest."""
 
 _KEYS = 512
 
@@ -199,10 +211,33 @@ class SessionLog:
         """Whether every call with this provider's id has a result."""
         return provider_id is not None and self._calls.is_answered(provider_id)
 
-    def summary(self, text: str, strategy: str, kept: Set[int] = frozenset(), **meta: Any) -> int:
-        """Add a summary of everything said so far, except the versions that are kept."""
+    def summary(
+        self,
+        text: str,
+        strategy: str,
+        kept: Iterable[int] = (),
+        *,
+        before: int | None = None,
+        **meta: Any,
+    ) -> int:
+        """Add a summary of everything said so far; return its version.
+
+        Args:
+            text: The summary.
+            strategy: The name of the program's strategy.
+            kept: Versions that remain next to the summary; only the newest `MOST_RANGES` do.
+            before: The first version after those that the summary stands for.
+            meta: The metadata.
+        """
         self.close()
-        covered = _without(self._active, [1, *sorted(kept)])
+        end = self.last + 1 if before is None else before
+        among = bisect_left(self._active, (end,))
+        ranges = self._active[max(among - MOST_RANGES, 0) : among]
+        if ranges:
+            # A summary names few ranges, however often branches were left before.
+            ranges[0] = (1 if among > MOST_RANGES else ranges[0][0], ranges[0][1])
+            ranges[-1] = (ranges[-1][0], min(ranges[-1][1], end - 1))
+        covered = _without(ranges, [1, *sorted(kept)[-MOST_RANGES:]])
         data = Summary(text=text, versions=VersionRange.of(covered), strategy=strategy)
         return self.add(data, **meta)
 

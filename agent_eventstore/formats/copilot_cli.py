@@ -139,7 +139,7 @@ class _Session:
                 raw = _rest(data, _FAILED)
                 self.log.add(error.model_copy(update={"raw": raw}), **meta)
             case "session.compaction_complete" if text_at(data, "summaryContent"):
-                self.log.summary(data["summaryContent"], FORMAT, frozenset(), **meta)
+                self.log.summary(data["summaryContent"], FORMAT, **meta)
             case "session.title_changed" if text_at(data, "title"):
                 self.log.add(ConversationUpdate(title=data["title"][:500]), **meta)
             case _:

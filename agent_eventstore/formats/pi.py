@@ -96,9 +96,8 @@ class _Session:
         if kind == "message":
             self._message(object_in(line, "message"), line, meta)
         elif kind == "compaction" and text:
-            first = self._places.get(str(line.get("firstKeptEntryId")), self.log.last + 1)
-            kept = frozenset(range(first, self.log.last + 1))
-            self.log.summary(text, FORMAT, kept, **meta)
+            kept = self._places.get(str(line.get("firstKeptEntryId")))
+            self.log.summary(text, FORMAT, before=kept, **meta)
         elif kind == "session_info" and text_at(line, "name"):
             self.log.add(ConversationUpdate(title=line["name"][:500]), **meta)
         elif kind != "session":
