@@ -124,7 +124,7 @@ def load(
 
 
 def _load(store: EventStore, transcript: Transcript) -> tuple[UUID, int]:
-    """Append the missing events; return the conversation, and how many events were missing."""
+    """Append the missing events; return the conversation, and how many events were appended."""
     try:
         source, known = _found(store, transcript)
         events, stored = transcript.events, 0
@@ -134,15 +134,17 @@ def _load(store: EventStore, transcript: Transcript) -> tuple[UUID, int]:
         if len(missing) > BATCH_EVENTS:
             # A bad event in a later batch must not leave half a conversation behind.
             check(missing, store.max_event_bytes, store.redact)
-        done = stored
+        done, added = stored, 0
         if known is None:
             with store.writing() as connection:
                 known = claim(connection, source)
-                _append(store, transcript, known, 0, events[:BATCH_EVENTS], connection)
+                batch = events[:BATCH_EVENTS]
+                added = _append(store, transcript, known, 0, batch, connection)
             done = BATCH_EVENTS
         for first in range(done, len(events), BATCH_EVENTS):
-            _append(store, transcript, known, first, events[first : first + BATCH_EVENTS])
-        return known, len(missing)
+            batch = events[first : first + BATCH_EVENTS]
+            added += _append(store, transcript, known, first, batch)
+        return known, added
     except _REFUSALS as error:
         raise _failed(transcript, str(error)) from error
 
@@ -171,9 +173,11 @@ def _load_stream(
         report.left_out += stream.left_out
         events = (item for item in stream.read(cuts) if isinstance(item, NewEvent))
         missing = islice(events, held, count)  # the file may have grown in the meantime
+        added = 0
         for first in range(held, count, BATCH_EVENTS):
-            _append(store, transcript, known, first, list(islice(missing, BATCH_EVENTS)))
-        return known, max(count - held, 0)
+            batch = list(islice(missing, BATCH_EVENTS))
+            added += _append(store, transcript, known, first, batch)
+        return known, added
     except _REFUSALS as error:
         raise _failed(transcript, str(error)) from error
 
@@ -223,10 +227,11 @@ def _append(
     first: int,
     batch: Sequence[NewEvent],
     connection: Connection | None = None,
-) -> None:
+) -> int:
+    """Append a batch; return its length, or 0 if another import appended it in the meantime."""
     if first == 0:
         batch = [_opened(batch[0], transcript), *batch[1:]]
-    store.append(
+    done = store.append(
         conversation_id,
         [
             replace(event, event_id=derived_id(conversation_id, place))
@@ -237,6 +242,11 @@ def _append(
         user_id=transcript.user_id,
         connection=connection,
     )
+    if done.size:
+        return len(batch)
+    for place, event in enumerate(done.events, start=first):
+        _compare(store, transcript, conversation_id, place, event, batch[place - first].data)
+    return 0
 
 
 def _opened(event: NewEvent, transcript: Transcript) -> NewEvent:
