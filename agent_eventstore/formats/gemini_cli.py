@@ -16,7 +16,15 @@ from datetime import datetime
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import SessionLog, object_in, text_at, whole_at
+from agent_eventstore.formats.agent_session import (
+    Held,
+    SessionLog,
+    naming_of,
+    object_in,
+    text_at,
+    unheld,
+    whole_at,
+)
 from agent_eventstore.formats.claude_code_lines import block_of, call_of, parts_of, result_of
 from agent_eventstore.formats.gemini_contents import message_in
 from agent_eventstore.formats.left_out import LeftOut
@@ -50,8 +58,9 @@ ORIGINAL = "gemini_cli"
 """The key in ``raw`` of a message's fields that its event does not hold."""
 
 _REWIND = "$rewindTo"
-_SAID = frozenset("id timestamp type content toolCalls thoughts tokens model".split())
-_CALLED = frozenset("id name args result timestamp".split())
+_TEXTS = dict.fromkeys("id timestamp type model".split(), str)
+_SAID: Held = {**_TEXTS, "content": object, "toolCalls": list, "thoughts": list, "tokens": dict}
+_CALLED: Held = {"id": str, "name": str, "args": object, "result": object, "timestamp": str}
 _STATUS = {"error": "failed", "cancelled": "denied"}
 _OF_REQUESTS = ("user", "gemini")
 _PARENTS = "chats"
@@ -212,12 +221,12 @@ class _Reader:
             elif asked.provider_id is None or asked.provider_id not in known:
                 answer.calls.append(asked)
         for number, call in enumerate(calls):
-            if not isinstance(call, dict):
+            if (naming := naming_of(call, "name", "id")) is None:
                 answer.parts.append(OtherPart(raw=call))
                 continue
-            named, given = text_at(call, "id") or f"{key}-{number}", call.get("args")
+            named, given = naming[1] or f"{key}-{number}", call.get("args")
             text = given if isinstance(given, str) else dumps({} if given is None else given)
-            answer.calls.append(request_of(text_at(call, "name") or "", text, named))
+            answer.calls.append(request_of(naming[0], text, named))
             if (result := _result(call, named)) is not None:
                 self.log.result(result, occurred_at=moment_of(call) or meta["occurred_at"])
 
@@ -246,8 +255,8 @@ def _result(call: dict[str, Any], named: str) -> ToolResult | None:
     )
 
 
-def _rest(value: dict[str, Any], said: frozenset[str]) -> dict[str, Any] | None:
-    rest = {key: each for key, each in value.items() if key not in said}
+def _rest(value: dict[str, Any], held: Held) -> dict[str, Any] | None:
+    rest = unheld(value, held)
     return {ORIGINAL: rest} if rest else None
 
 
