@@ -37,7 +37,7 @@ from eventstore.events import (
     UserMessage,
     VersionRange,
 )
-from eventstore.events.records import EventData
+from eventstore.events.records import EventData, RecordedEvent
 
 __all__ = [
     "LINES",
@@ -46,6 +46,7 @@ __all__ = [
     "OpenAnswer",
     "SessionFile",
     "SessionLog",
+    "cuts_in",
     "naming_of",
     "object_in",
     "text_at",
@@ -278,6 +279,13 @@ class SessionLog:
         else:
             self._active.append((self._version, self._version))
         return self._version
+
+
+def cuts_in(events: Iterable[RecordedEvent]) -> dict[int, int]:
+    """Return by version how many lines each stored answer was made from."""
+    extras = ((event.version, event.meta.extra) for event in events if not event.erased)
+    told = ((version, (extra or {}).get(LINES)) for version, extra in extras)
+    return {version: lines for version, lines in told if isinstance(lines, int)}
 
 
 def object_in(value: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import LINES
+from agent_eventstore.formats.agent_session import cuts_in
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.transcript import Stream, Transcript
 from eventstore import NO_STREAM, EventStore, NewEvent, RecordedEvent
@@ -191,17 +191,10 @@ def _held(
         if event.event_id != derived_id(conversation_id, place):
             break  # recorded since the import
         held, erased = held + 1, erased + event.erased
-        if lines := _lines(event):
-            cuts[event.version] = lines
+        cuts |= cuts_in([event])
     if held and erased == held:
         raise _erased(transcript, conversation_id)
     return held, cuts
-
-
-def _lines(event: RecordedEvent) -> int:
-    """Return how many lines an answer was made from; 0 for an event that is not an answer."""
-    lines = (event.meta.extra or {}).get(LINES) if event.data is not None else None
-    return lines if isinstance(lines, int) else 0
 
 
 def _found(store: EventStore, transcript: Transcript) -> tuple[str, UUID | None]:
@@ -272,7 +265,7 @@ def _stored(
     if all(event.erased for event in stored):
         raise _erased(transcript, conversation_id)
     if grown is not None:
-        events = grown([event.data for event in stored])
+        events = grown(stored)
     del stored[len(events) :]
     for place, event in enumerate(stored):
         _compare(store, transcript, conversation_id, place, event, events[place].data)

@@ -41,7 +41,7 @@ from eventstore.events import (
     VersionRange,
 )
 from eventstore.events.codec import dumps
-from eventstore.events.records import EventData
+from eventstore.events.records import EventData, RecordedEvent
 from eventstore.events.registry import REGISTRY
 from eventstore.ids import call_id
 from eventstore.quoting import ranges
@@ -83,10 +83,10 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
 def _grown(
     begin: Callable[[Mapping[int, int]], _Session],
     events: tuple[NewEvent, ...],
-    stored: Sequence[EventData | None],
+    stored: Sequence[RecordedEvent],
 ) -> tuple[NewEvent, ...]:
     """Return the events, in which stored messages have only the actions that they had then."""
-    cuts = _executed(stored)
+    cuts = _executed([event.data for event in stored])
     whole = _executed([event.data for event in events[: len(stored)]])
     return events if cuts == whole else begin(cuts).transcript().events
 
