@@ -180,6 +180,9 @@ def _load_stream(
         return known, added
     except _REFUSALS as error:
         raise _failed(transcript, str(error)) from error
+    except OSError as error:
+        reason = f"the file cannot be read: {error.strerror or error}"
+        raise _failed(transcript, reason) from error
 
 
 def _held(

@@ -397,3 +397,17 @@ def test_failures_that_are_held_are_bounded(store: EventStore, tmp_path: Path) -
     assert (MOST_FAILURES + 2, MOST_FAILURES) == (report.failed, len(report.failures))
     assert [1, 2, 3] == [each.line for each in report.failures[:3]]
     assert all(each.__traceback__ is None for each in report.failures)
+
+
+def test_a_session_whose_file_is_gone_stops_no_other(store: EventStore, tmp_path: Path) -> None:
+    """A program that deletes its old sessions ended the import of the others."""
+    paths = []
+    for name in ("a", "b"):
+        session = codex_sessions.Rollout(name)
+        session.message("user", "hello")
+        paths.append(session.write(tmp_path / name))
+    found = [item for path in paths for item in read_transcripts(path)]
+    paths[0].unlink()
+    report = load(store, found)
+    assert (1, 1) == (report.failed, report.conversations)
+    assert "the file cannot be read: No such file or directory" == report.failures[0].reason
