@@ -44,7 +44,7 @@ from eventstore.events.codec import dumps
 from eventstore.events.records import EventData, RecordedEvent
 from eventstore.events.registry import REGISTRY
 from eventstore.ids import call_id
-from eventstore.quoting import ranges
+from projections.engine.folding import joined
 
 __all__ = ["FORMAT", "read", "recognises"]
 
@@ -304,16 +304,15 @@ class _Session:
         """Return a payload that refers to versions, with the versions that the events have now."""
         if not isinstance(data, Retraction | Summary):
             return data
-        new = {
-            self._versions[old]
-            for item in data.versions
-            for old in self._told[
-                bisect_left(self._told, item.first) : bisect_right(self._told, item.last)
-            ]
-        }
+        new: list[tuple[int, int]] = []
+        for item in data.versions:
+            low, high = bisect_left(self._told, item.first), bisect_right(self._told, item.last)
+            if low < high:
+                ends = self._versions[self._told[low]], self._versions[self._told[high - 1]]
+                new.append((min(ends), max(ends)))
         if isinstance(data, Retraction) and not new:
             return lines.uninterpreted(line)
-        return data.model_copy(update={"versions": VersionRange.of(ranges(sorted(new)))})
+        return data.model_copy(update={"versions": VersionRange.of(joined(new))})
 
 
 def _tool_of(line: Mapping[str, Any]) -> str:
