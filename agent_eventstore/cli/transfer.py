@@ -102,9 +102,10 @@ def import_files(
         try:
             report = load(store, transcripts, on_progress=reading.loaded, strict=strict)
         except ImportFailed as failure:
-            report = replace(reading.report, failures=[*reading.report.failures, failure])
+            report = reading.report
+            report.fail(failure)
     _tell(report, as_json=as_json)
-    if report.failures:
+    if report.failed:
         found_something()
 
 
@@ -170,6 +171,8 @@ class _Reading:
 def _tell(report: ImportReport, *, as_json: bool) -> None:
     for failure in report.failures:
         note(str(failure), "red")
+    if more := report.failed - len(report.failures):
+        note(f"and {plural(more, 'more failure')}", "red")
     left = report.left_out
     for what, unit, counts_of in (
         ("passed over", "line", left.passed_over),
@@ -191,6 +194,7 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
             "passed_over": dict(left.passed_over),
             "not_understood": dict(left.unknown),
             "uninterpreted": dict(left.uninterpreted),
+            "failed": report.failed,
         }
         print_document({**counts, "failures": failures})
         return
@@ -198,8 +202,8 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
         f"imported {plural(report.conversations, 'conversation')} "
         f"({plural(report.events_added, 'event')}); {report.unchanged:,} unchanged"
     )
-    if report.failures:
-        said = f"{said}; {plural(len(report.failures), 'failure')}"
+    if report.failed:
+        said = f"{said}; {plural(report.failed, 'failure')}"
     say(said)
 
 

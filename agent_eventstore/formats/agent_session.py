@@ -11,7 +11,7 @@ in memory.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import itemgetter
@@ -37,12 +37,28 @@ from eventstore.events import (
     UserMessage,
     VersionRange,
 )
-from eventstore.events.records import EventData
+from eventstore.events.records import EventData, RecordedEvent
 
-__all__ = ["LINES", "OpenAnswer", "SessionFile", "SessionLog", "object_in", "text_at", "whole_at"]
+__all__ = [
+    "LINES",
+    "MOST_RANGES",
+    "Held",
+    "OpenAnswer",
+    "SessionFile",
+    "SessionLog",
+    "cuts_in",
+    "naming_of",
+    "object_in",
+    "text_at",
+    "unheld",
+    "whole_at",
+]
 
 LINES = "lines"
 """The key in ``meta.extra`` of an answer for the number of lines it was made from."""
+
+MOST_RANGES = 200
+"""How many ranges of versions, and versions between them, a summary tells apart: the newest."""
 
 _KEYS = 512
 
@@ -195,10 +211,37 @@ class SessionLog:
         """Whether the active branch has a person's message after a version."""
         return bool(self._prompts) and self._prompts[-1][0] > after
 
-    def summary(self, text: str, strategy: str, kept: Set[int] = frozenset(), **meta: Any) -> int:
-        """Add a summary of everything said so far, except the versions that are kept."""
+    def is_answered(self, provider_id: str | None) -> bool:
+        """Whether every call with this provider's id has a result."""
+        return provider_id is not None and self._calls.is_answered(provider_id)
+
+    def summary(
+        self,
+        text: str,
+        strategy: str,
+        kept: Iterable[int] = (),
+        *,
+        before: int | None = None,
+        **meta: Any,
+    ) -> int:
+        """Add a summary of everything said so far; return its version.
+
+        Args:
+            text: The summary.
+            strategy: The name of the program's strategy.
+            kept: Versions that remain next to the summary; only the newest `MOST_RANGES` do.
+            before: The first version after those that the summary stands for.
+            meta: The metadata.
+        """
         self.close()
-        covered = _without(self._active, [1, *sorted(kept)])
+        end = self.last + 1 if before is None else before
+        among = bisect_left(self._active, (end,))
+        ranges = self._active[max(among - MOST_RANGES, 0) : among]
+        if ranges:
+            # A summary names few ranges, however often branches were left before.
+            ranges[0] = (1 if among > MOST_RANGES else ranges[0][0], ranges[0][1])
+            ranges[-1] = (ranges[-1][0], min(ranges[-1][1], end - 1))
+        covered = _without(ranges, [1, *sorted(kept)[-MOST_RANGES:]])
         data = Summary(text=text, versions=VersionRange.of(covered), strategy=strategy)
         return self.add(data, **meta)
 
@@ -238,6 +281,13 @@ class SessionLog:
         return self._version
 
 
+def cuts_in(events: Iterable[RecordedEvent]) -> dict[int, int]:
+    """Return by version how many lines each stored answer was made from."""
+    extras = ((event.version, event.meta.extra) for event in events if not event.erased)
+    told = ((version, (extra or {}).get(LINES)) for version, extra in extras)
+    return {version: lines for version, lines in told if isinstance(lines, int)}
+
+
 def object_in(value: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Return the object under a key, or an empty one."""
     found = value.get(key)
@@ -255,6 +305,33 @@ def whole_at(value: Mapping[str, Any], key: str) -> int | None:
     found = value.get(key)
     known = isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 2**31
     return found if known else None
+
+
+Held = Mapping[str, type | tuple[type, ...]]
+"""The fields of a record that an event holds, with the types of their values."""
+
+
+def unheld(value: Mapping[str, Any], held: Held) -> dict[str, Any]:
+    """Return the fields that an event does not hold, for its ``raw``: others, or of other types."""
+    return {
+        key: each
+        for key, each in value.items()
+        if key not in held or not (each is None or isinstance(each, held[key]))
+    }
+
+
+def naming_of(value: Any, name: str, provider_id: str) -> tuple[str, str | None] | None:
+    """Return the name and id of a call; None if the name, or an id that is there, is no text.
+
+    Args:
+        value: The call.
+        name: The key of its name.
+        provider_id: The key of its id.
+    """
+    named, stated = text_at(value, name), text_at(value, provider_id)
+    if named is None or (stated is None and value.get(provider_id) is not None):
+        return None
+    return named, stated
 
 
 def _cut(ranges: list[tuple[int, int]], after: int) -> list[tuple[int, int]]:

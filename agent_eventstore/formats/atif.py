@@ -14,7 +14,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import SessionLog, object_in, text_at, whole_at
+from agent_eventstore.formats.agent_session import (
+    Held,
+    SessionLog,
+    naming_of,
+    object_in,
+    text_at,
+    unheld,
+    whole_at,
+)
 from agent_eventstore.formats.openai_parts import parts_by
 from agent_eventstore.formats.openai_wire import request_of
 from agent_eventstore.formats.source import Record, Source
@@ -52,10 +60,12 @@ ORIGINAL = "atif_step"
 
 _WITHIN = "subagent_trajectories"
 _IDS = ("session_id", "trajectory_id")
-_SAID = frozenset(
-    {"step_id", "source", "message", "reasoning_content", "tool_calls", "observation"}
-)
-_OF_CALL = frozenset({"tool_call_id", "function_name", "arguments"})
+_SAID: Held = {
+    **{"step_id": (int, str), "source": str, "message": object, "reasoning_content": str},
+    **{"tool_calls": object, "observation": object},
+}
+_OF_CALL: Held = {"tool_call_id": str, "function_name": str, "arguments": object}
+_OF_RESULT: Held = {"source_call_id": str, "content": object}
 _URLS = ("http://", "https://", "data:")
 
 
@@ -157,17 +167,19 @@ class _Reader:
         if thought := text_at(step, "reasoning_content"):
             answer.parts.append(ReasoningPart(text=thought))
         answer.parts += [part for part in _parts(step) if part != TextPart(text="")]
-        for call in _calls_in(step):
+        for call in _listed(step, "tool_calls"):
+            if (named := naming_of(call, "function_name", "tool_call_id")) is None:
+                answer.parts.append(OtherPart(raw=call))
+                continue
             given = call.get("arguments")
             text = given if isinstance(given, str) else dumps({} if given is None else given)
-            name, named = text_at(call, "function_name") or "", text_at(call, "tool_call_id")
-            answer.calls.append(request_of(name, text, named))
+            answer.calls.append(request_of(named[0], text, named[1]))
         answer.usage, answer.raw = _tokens(object_in(step, "metrics")), raw
         answer.invocation = Invocation(model=text_at(step, "model_name") or self._model)
         self.log.close()
 
     def _observed(self, result: dict[str, Any], named: str | None, meta: dict[str, Any]) -> None:
-        beside = {k: v for k, v in result.items() if k not in ("source_call_id", "content")}
+        beside = unheld(result, _OF_RESULT)
         raw = {ORIGINAL: beside} if any(value is not None for value in beside.values()) else None
         if named is None:
             ui = Ui(part_type="observation", collapsed=True)
@@ -182,8 +194,9 @@ class _Reader:
 
 def _kept(step: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a step's ``raw``: whatever its events do not hold, or None."""
-    kept = {k: v for k, v in step.items() if k not in _SAID}
-    odd = [call for call in _listed(step, "tool_calls") if not _is_plain(call, _OF_CALL)]
+    kept = unheld(step, _SAID)
+    listed = _listed(step, "tool_calls")
+    odd = [call for call in listed if not isinstance(call, dict) or unheld(call, _OF_CALL)]
     if odd:
         kept["tool_calls"] = odd
     observed = step.get("observation")
@@ -201,12 +214,9 @@ def _listed(value: Mapping[str, Any], key: str) -> list[Any]:
     return found if isinstance(found, list) else [] if found is None else [found]
 
 
-def _is_plain(value: Any, keys: frozenset[str]) -> bool:
-    return isinstance(value, dict) and value.keys() <= keys
-
-
 def _calls_in(step: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [call for call in _listed(step, "tool_calls") if isinstance(call, dict)]
+    listed = _listed(step, "tool_calls")
+    return [call for call in listed if naming_of(call, "function_name", "tool_call_id")]
 
 
 def _parts(step: Mapping[str, Any]) -> tuple[ContentPart, ...]:

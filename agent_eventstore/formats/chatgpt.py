@@ -12,11 +12,11 @@ export, and are not read. There is no export to this format.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import SessionLog, object_in, text_at
+from agent_eventstore.formats.agent_session import SessionLog, cuts_in, object_in, text_at
 from agent_eventstore.formats.chatgpt_content import FINISHED, parts_of, slim, text_in
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.openai_wire import request_of
@@ -36,6 +36,7 @@ from eventstore.events import (
     UnknownEvent,
     UserMessage,
 )
+from eventstore.events.records import RecordedEvent
 
 __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
@@ -75,14 +76,7 @@ def _conversation(source: Source, record: Record) -> Transcript | ImportFailed:
         walk = list(_walk(value["mapping"], value.get("current_node")))
     except ValueError as error:
         return source.failed(record.line, str(error))
-    rest = {key: told for key, told in value.items() if key != "mapping"}
-    reader = _Reader()
-    title = text_at(value, "title")
-    start = ConversationStart(title=title, raw=rest or None)
-    reader.log.add(start, occurred_at=moment_of({"time": value.get("create_time")}))
-    for place in walk:
-        reader.visit(place)
-    reader.log.close()
+    reader, title = _read(value, walk, ()), text_at(value, "title")
     return Transcript(
         identify(FORMAT, explicit_id(value, "id"), (value,)),
         tuple(reader.log.take()),
@@ -90,7 +84,20 @@ def _conversation(source: Source, record: Record) -> Transcript | ImportFailed:
         file=source.file,
         line=record.line,
         left_out=reader.left_out,
+        grown=lambda stored: tuple(_read(value, walk, stored).log.take()),
     )
+
+
+def _read(value: dict[str, Any], walk: list[_Place], stored: Iterable[RecordedEvent]) -> _Reader:
+    """Return the reader of a conversation's nodes, given the events that an import has stored."""
+    rest = {key: told for key, told in value.items() if key != "mapping"}
+    start = ConversationStart(title=text_at(value, "title"), raw=rest or None)
+    reader = _Reader(cuts_in(stored))
+    reader.log.add(start, occurred_at=moment_of({"time": value.get("create_time")}))
+    for place in walk:
+        reader.visit(place)
+    reader.log.close()
+    return reader
 
 
 class _Place:
@@ -175,8 +182,8 @@ class _Calls:
 class _Reader:
     """Turns the nodes of one conversation into events."""
 
-    def __init__(self) -> None:
-        self.log, self.left_out = SessionLog({}), LeftOut()
+    def __init__(self, cuts: Mapping[int, int]) -> None:
+        self.log, self.left_out = SessionLog(cuts), LeftOut()
         # For each node with several successors: its version, and where the newest branch begins.
         self._forks: dict[str | None, tuple[int, tuple[int, int]]] = {None: (1, (2, 0))}
         # For each node: the calls of its turn so far.

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import SessionFile, SessionLog, object_in
+from agent_eventstore.formats.agent_session import MOST_RANGES, SessionFile, SessionLog, object_in
 from agent_eventstore.formats.codex_items import (
     OUTPUTS,
     error_of,
@@ -238,7 +238,8 @@ class _Session:
         else:
             self._asked = True
             version = self.log.prompt(UserMessage(parts=parts), **self._meta(line))
-            self._prompts[_digest(text)] = version
+            self._prompts.pop(digest := _digest(text), None)
+            self._prompts[digest] = version
 
     def _heard(self, item: dict[str, Any], line: dict[str, Any]) -> None:
         """Add another agent's message, which begins a turn if there is none yet."""
@@ -310,14 +311,14 @@ class _Session:
             self._left_out.note("compacted without a text", known=False)
             return
         history = payload.get("replacement_history")
-        kept = frozenset(self._prompts.values())
+        kept = set(islice(reversed(self._prompts.values()), MOST_RANGES))
         if isinstance(history, list):
             said = (
                 _digest(spoken(parts_of(item.get("content"))))
                 for item in history
                 if isinstance(item, dict)
             )
-            kept = frozenset(self._prompts[each] for each in said if each in self._prompts)
+            kept = {self._prompts[each] for each in said if each in self._prompts}
         self.log.summary(text, FORMAT, kept, **self._meta(line))
 
 

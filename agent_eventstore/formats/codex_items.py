@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agent_eventstore.formats.agent_session import text_at, whole_at
+from agent_eventstore.formats.agent_session import naming_of, text_at, whole_at
 from agent_eventstore.formats.openai_parts import parts_by
 from agent_eventstore.formats.openai_wire import request_of
 from eventstore.events import (
@@ -84,15 +84,17 @@ def _part(item: Any) -> ContentPart:
 
 def said_by(item: Mapping[str, Any]) -> tuple[tuple[ContentPart, ...], ToolCallRequest | None]:
     """Return the parts, or the call, of a model's item, as the recorder has them."""
-    name, call = text_at(item, "name") or "", text_at(item, "call_id")
-    match item.get("type"):
-        case "message":
+    shell = item.get("type") == "local_shell_call"
+    named = naming_of({"name": "local_shell", **item} if shell else item, "name", "call_id")
+    name, call = named or ("", None)
+    match item:
+        case {"type": "message"}:
             return parts_of(item.get("content")), None
-        case "reasoning":
+        case {"type": "reasoning"}:
             return _thoughts(item), None
-        case "function_call" if isinstance(item.get("arguments"), str):
-            return (), request_of(name, item["arguments"], call)
-        case "custom_tool_call" if isinstance(item.get("input"), str):
+        case {"type": "function_call", "arguments": str(arguments)} if named:
+            return (), request_of(name, arguments, call)
+        case {"type": "custom_tool_call", "input": str()} if named:
             error = "a custom tool takes its input as text, so it is not parsed"
             raw = {"type": "custom_tool_call"}
             return (), ToolCallRequest(
@@ -102,8 +104,8 @@ def said_by(item: Mapping[str, Any]) -> tuple[tuple[ContentPart, ...], ToolCallR
                 provider_id=call,
                 raw=raw,
             )
-        case "local_shell_call" if isinstance(item.get("action"), dict):
-            found = request_of("local_shell", json.dumps(item["action"], ensure_ascii=False), call)
+        case {"type": "local_shell_call", "action": dict(action)} if named:
+            found = request_of(name, json.dumps(action, ensure_ascii=False), call)
             return (), found.model_copy(update={"raw": {"type": "local_shell_call"}})
     return (OtherPart(raw=dict(item)),), None
 

@@ -9,16 +9,19 @@ is passed over, and counted. Other fields of a message or a result are kept unde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.agent_session import (
+    Held,
     SessionFile,
     SessionLog,
+    naming_of,
     object_in,
     text_at,
+    unheld,
     whole_at,
 )
 from agent_eventstore.formats.claude_code_lines import failure_kind
@@ -32,6 +35,7 @@ from eventstore.events import (
     ConversationUpdate,
     Invocation,
     LlmError,
+    OtherPart,
     ReasoningPart,
     SystemInstruction,
     TextPart,
@@ -53,12 +57,7 @@ _CHANGING = ("session.snapshot_rewind", "session.truncation", "session.handoff")
 _SAID = {"content": str, "messageId": str, "reasoningText": str, "outputTokens": int}
 _ANSWERED = {**_SAID, "toolRequests": list}
 _REQUESTED = frozenset("toolCallId name arguments type".split())
-_RUN: dict[str, type | tuple[type, ...]] = {
-    "toolCallId": str,
-    "success": bool,
-    "result": (str, dict),
-    "error": dict,
-}
+_RUN: Held = {"toolCallId": str, "success": bool, "result": (str, dict), "error": dict}
 _FAILED = {"message": str, "statusCode": int}
 _DENIED = ("denied", "rejected")
 
@@ -139,7 +138,7 @@ class _Session:
                 raw = _rest(data, _FAILED)
                 self.log.add(error.model_copy(update={"raw": raw}), **meta)
             case "session.compaction_complete" if text_at(data, "summaryContent"):
-                self.log.summary(data["summaryContent"], FORMAT, frozenset(), **meta)
+                self.log.summary(data["summaryContent"], FORMAT, **meta)
             case "session.title_changed" if text_at(data, "title"):
                 self.log.add(ConversationUpdate(title=data["title"][:500]), **meta)
             case _:
@@ -155,10 +154,12 @@ class _Session:
             answer.parts.append(TextPart(text=text))
         asked = data.get("toolRequests")
         for call in asked if isinstance(asked, list) else ():
-            given = call.get("arguments") if isinstance(call, dict) else call
+            if (named := naming_of(call, "name", "toolCallId")) is None:
+                answer.parts.append(OtherPart(raw=call))
+                continue
+            given = call.get("arguments")
             told = given if isinstance(given, str) else dumps({} if given is None else given)
-            name, named = text_at(call, "name") or "", text_at(call, "toolCallId")
-            answer.calls.append(request_of(name, told, named))
+            answer.calls.append(request_of(named[0], told, named[1]))
         if (said := whole_at(data, "outputTokens")) is not None:
             answer.usage = TokenUsage(completion_tokens=said)
         answer.raw = _rest(data, _ANSWERED, toolRequests=_beside(asked))
@@ -191,14 +192,7 @@ def _beside(asked: Any) -> list[dict[str, Any]] | None:
     return found if any(found) else None
 
 
-def _rest(
-    data: dict[str, Any], said: Mapping[str, type | tuple[type, ...]], **more: Any
-) -> dict[str, Any] | None:
+def _rest(data: dict[str, Any], held: Held, **more: Any) -> dict[str, Any] | None:
     """Return the ``raw`` with the fields whose values an event does not hold, and with more."""
-    rest = {
-        key: value
-        for key, value in data.items()
-        if key not in said or not (value is None or isinstance(value, said[key]))
-    }
-    rest |= {key: value for key, value in more.items() if value is not None}
+    rest = unheld(data, held) | {key: value for key, value in more.items() if value is not None}
     return {ORIGINAL: rest} if rest else None

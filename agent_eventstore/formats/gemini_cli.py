@@ -1,22 +1,33 @@
 """Session files of Gemini CLI: ``~/.gemini/tmp/<project>/chats/session-*.json`` and ``.jsonl``.
 
 A file is an object with ``messages`` or, in newer versions, lines: the header; messages, which
-replace an earlier one with the same id; ``$set`` with more of the header; and ``$rewindTo``, which
-leaves a message and everything after it. An answer contains its calls, and they contain their
-results. Messages of the program (``info``, ``error``, ``warning``) are kept verbatim, and counted.
-Other fields of a message or a call are kept under ``raw["gemini_cli"]``. There is no export to this
-format.
+replace an earlier one with the same id; ``$set`` with more of the header, or with the ``messages``
+that replace the list; and ``$rewindTo``, which leaves a message and everything after it. An answer
+contains its calls, and they contain their results, which newer versions repeat as a user message.
+Messages of the program (``info``, ``error``, ``warning``) are kept verbatim, and counted. Other
+fields of a message or a call are kept under ``raw["gemini_cli"]``. There is no export to this
+format. The rules are those of ``loadConversationRecord`` in Gemini CLI 0.61 (2026).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import SessionLog, object_in, text_at, whole_at
-from agent_eventstore.formats.claude_code_lines import block_of, parts_of, result_of
+from agent_eventstore.formats.agent_session import (
+    Held,
+    SessionLog,
+    naming_of,
+    object_in,
+    text_at,
+    unheld,
+    whole_at,
+)
+from agent_eventstore.formats.claude_code_lines import block_of, call_of, parts_of, result_of
 from agent_eventstore.formats.gemini_contents import message_in
+from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.openai_wire import request_of
 from agent_eventstore.formats.source import Source
 from agent_eventstore.formats.transcript import (
@@ -47,9 +58,12 @@ ORIGINAL = "gemini_cli"
 """The key in ``raw`` of a message's fields that its event does not hold."""
 
 _REWIND = "$rewindTo"
-_SAID = frozenset("id timestamp type content toolCalls thoughts tokens model".split())
-_CALLED = frozenset("id name args result timestamp".split())
+_TEXTS = dict.fromkeys("id timestamp type model".split(), str)
+_SAID: Held = {**_TEXTS, "content": object, "toolCalls": list, "thoughts": list, "tokens": dict}
+_CALLED: Held = {"id": str, "name": str, "args": object, "result": object, "timestamp": str}
 _STATUS = {"error": "failed", "cancelled": "denied"}
+_OF_REQUESTS = ("user", "gemini")
+_PARENTS = "chats"
 
 
 def recognises(value: Any) -> bool:
@@ -59,86 +73,162 @@ def recognises(value: Any) -> bool:
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     """Yield the file's session, after reports of what could not be read."""
-    about, entries, places = dict[str, Any](), list[dict[str, Any]](), dict[str, int]()
+    about, listed = dict[str, Any](), _Messages()
     for item in source.records():
         value = None if isinstance(item, ImportFailed) else item.value
         if isinstance(item, ImportFailed):
             yield item
         elif not isinstance(value, dict):
             yield source.failed(item.line, "a line must be an object")
-        else:
-            told = value.get("$set", value)
-            listed = told.get("messages") if isinstance(told, dict) else None
-            for each in listed if isinstance(listed, list) else ():
-                if isinstance(each, dict):
-                    _keep(each, entries, places)
-                else:
+        elif (name := text_at(value, _REWIND)) is not None:
+            listed.rewind(name)
+        elif "type" in value:
+            listed.keep(value)
+        elif isinstance(told := value.get("$set", value), dict):
+            if isinstance(given := told.get("messages"), list):
+                messages = [each for each in given if isinstance(each, dict)]
+                for _ in range(len(given) - len(messages)):
                     yield source.failed(item.line, "a message must be an object")
-            if "type" in value or _REWIND in value:
-                _keep(value, entries, places)
-            elif isinstance(told, dict):
-                about |= {key: each for key, each in told.items() if key != "messages"}
-    if entries:
-        yield _transcript(source, about, entries)
+                listed.replace(messages)
+            about |= {key: each for key, each in told.items() if key != "messages"}
+    if listed.entries:
+        yield _transcript(source, about, listed.entries)
     else:
         yield source.failed(1, "there are no messages")
 
 
-def _keep(message: dict[str, Any], entries: list[dict[str, Any]], places: dict[str, int]) -> None:
-    """Put a message in its place: at the end, or where the same message was before."""
-    name = text_at(message, "id")
-    if _REWIND in message or name is None:
-        entries.append(message)
-        places.clear() if _REWIND in message else None
-    elif name in places:
-        entries[places[name]] |= message
-    else:
-        places[name] = len(entries)
-        entries.append(dict(message))
+class _Messages:
+    """The messages of a file, and the rewinds that leave some of them, in order."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self._places: dict[str, int] = {}  # of the messages that were not left
+        self._sent: dict[str, None] = {}  # those of them that requests contain
+
+    def keep(self, message: dict[str, Any]) -> None:
+        """Add a message, or replace the one with the same id."""
+        name = text_at(message, "id")
+        if name in self._places:
+            self.entries[self._places[name]] = message
+            return
+        if name is not None:
+            self._places[name] = len(self.entries)
+            if message.get("type") in _OF_REQUESTS:
+                self._sent[name] = None
+        self.entries.append(message)
+
+    def rewind(self, name: str) -> None:
+        """Leave a message and everything after it; everything, if the message is unknown."""
+        left = name if name in self._places else next(iter(self._places), None)
+        while left in self._places:
+            self._sent.pop(gone := self._places.popitem()[0], None)
+            left = None if gone == left else left
+        self.entries.append({_REWIND: name})
+
+    def replace(self, messages: list[dict[str, Any]]) -> None:
+        """Leave the messages that a new list lacks, and add those that only the list has.
+
+        Messages that the list begins with as before stay as they were: when Gemini CLI compresses
+        the history, it replaces the output of tools in them by a note. The program's own messages
+        are in no such list.
+        """
+        same = 0
+        for name in self._sent:
+            if same == len(messages) or messages[same].get("id") != name:
+                self.rewind(name)
+                break
+            same += 1
+        for each in messages[same:]:
+            self.keep(each)
 
 
 def _transcript(source: Source, about: dict[str, Any], entries: list[dict[str, Any]]) -> Transcript:
-    log, places = SessionLog({}), dict[str, int]()
     begun = moment_of({"time": about.get("startTime")}) or moment_of(entries[0])
-    log.add(ConversationStart(title=title_of(about, "summary"), raw=about), occurred_at=begun)
-    moment = begun
-    for number, message in enumerate(entries):
-        moment = moment_of(message) or moment
-        if _REWIND in message:
-            log.withdraw(places.get(str(message[_REWIND]), 1), moment)
-            continue
-        log.close()
-        places[str(message.get("id"))] = log.last
-        meta, rest = {"occurred_at": moment}, _rest(message, _SAID)
+    reader = _Reader(ConversationStart(title=title_of(about, "summary"), raw=about), begun)
+    for message in entries:
+        reader.take(message)
+    reader.log.close()
+    stated = identify(FORMAT, explicit_id(about, "sessionId"), entries)
+    # A subagent's file is in a directory that is named for its parent's session.
+    above = source.path.absolute().parent.name
+    nested = about.get("kind") == "subagent" and above not in ("", _PARENTS)
+    return Transcript(
+        stated,
+        tuple(reader.log.take()),
+        file=source.file,
+        line=1,
+        parent=identify(FORMAT, above) if nested else None,
+        left_out=reader.left_out,
+    )
+
+
+class _Reader:
+    """Turns one session's messages into events."""
+
+    def __init__(self, start: ConversationStart, begun: datetime | None) -> None:
+        self.log, self.left_out = SessionLog({}), LeftOut()
+        self._moment, self._number = begun, 0
+        self._places: dict[str, int] = {}
+        self.log.add(start, occurred_at=begun)
+
+    def take(self, message: dict[str, Any]) -> None:
+        """Process a message, or a rewind."""
+        self._moment = moment_of(message) or self._moment
+        self._number += 1
+        self.log.close()
+        if (name := text_at(message, _REWIND)) is not None and "type" not in message:
+            after = self._places.get(name, 1)
+            left = None if self.log.has_prompt(after) else (after + 1, self.log.turn)
+            self.log.withdraw(after, self._moment, left)
+            return
+        if (name := text_at(message, "id")) is not None:
+            self._places[name] = self.log.last
+        meta, rest = {"occurred_at": self._moment}, _rest(message, _SAID)
         match message.get("type"):
             case "user":
-                parts = parts_of(_blocks(message.get("content"))) or ()
-                log.prompt(UserMessage(parts=parts, raw=rest), **meta)
+                self._asked(message, rest, meta)
             case "gemini":
-                _answered(log, message, f"gemini-cli-{number}", rest)
+                self._answered(message, rest, meta)
             case _:
-                log.add(UnknownEvent(UNINTERPRETED, 1, {ORIGINAL: message}), **meta)
-    log.close()
-    stated = identify(FORMAT, explicit_id(about, "sessionId"), entries)
-    return Transcript(stated, tuple(log.take()), file=source.file, line=1)
+                self.log.add(UnknownEvent(UNINTERPRETED, 1, {ORIGINAL: message}), **meta)
 
+    def _asked(self, message: dict[str, Any], rest: Any, meta: dict[str, Any]) -> None:
+        blocks = _blocks(message.get("content"))
+        said = [each for each in blocks if block_of(each) != "tool_result"]
+        for block in blocks:
+            if block_of(block) == "tool_result":
+                result = result_of(block, None)
+                if self.log.is_answered(result.provider_id):
+                    self.left_out.note("result that occurs twice", known=True)
+                else:
+                    named = result.model_copy(update={"name": text_at(block, "name")})
+                    self.log.result(named, **meta)
+        if said or not blocks:
+            self.log.prompt(UserMessage(parts=parts_of(said) or (), raw=rest), **meta)
 
-def _answered(log: SessionLog, message: dict[str, Any], key: str, rest: Any) -> None:
-    answer = log.answer(key, occurred_at=moment_of(message))
-    answer.parts += _thoughts(message.get("thoughts"))
-    answer.parts += parts_of(_blocks(message.get("content"))) or ()
-    answer.usage, answer.raw = _tokens(object_in(message, "tokens")), rest
-    answer.invocation = Invocation(provider="gemini", model=text_at(message, "model"))
-    calls = message.get("toolCalls")
-    for number, call in enumerate(calls if isinstance(calls, list) else ()):
-        if not isinstance(call, dict):
-            answer.parts.append(OtherPart(raw=call))
-            continue
-        named, given = text_at(call, "id") or f"{key}-{number}", call.get("args")
-        told = given if isinstance(given, str) else dumps({} if given is None else given)
-        answer.calls.append(request_of(text_at(call, "name") or "", told, named))
-        if (result := _result(call, named)) is not None:
-            log.result(result, occurred_at=moment_of(call) or moment_of(message))
+    def _answered(self, message: dict[str, Any], rest: Any, meta: dict[str, Any]) -> None:
+        key = f"gemini-cli-{self._number - 1}"
+        answer = self.log.answer(key, **meta)
+        answer.parts += _thoughts(message.get("thoughts"))
+        answer.usage, answer.raw = _tokens(object_in(message, "tokens")), rest
+        answer.invocation = Invocation(provider="gemini", model=text_at(message, "model"))
+        told = message.get("toolCalls")
+        calls = told if isinstance(told, list) else []
+        known = {text_at(call, "id") for call in calls}
+        for block in _blocks(message.get("content")):
+            if (asked := call_of(block)) is None:
+                answer.parts += parts_of([block]) or ()
+            elif asked.provider_id is None or asked.provider_id not in known:
+                answer.calls.append(asked)
+        for number, call in enumerate(calls):
+            if (naming := naming_of(call, "name", "id")) is None:
+                answer.parts.append(OtherPart(raw=call))
+                continue
+            named, given = naming[1] or f"{key}-{number}", call.get("args")
+            text = given if isinstance(given, str) else dumps({} if given is None else given)
+            answer.calls.append(request_of(naming[0], text, named))
+            if (result := _result(call, named)) is not None:
+                self.log.result(result, occurred_at=moment_of(call) or meta["occurred_at"])
 
 
 def _result(call: dict[str, Any], named: str) -> ToolResult | None:
@@ -165,8 +255,8 @@ def _result(call: dict[str, Any], named: str) -> ToolResult | None:
     )
 
 
-def _rest(value: dict[str, Any], said: frozenset[str]) -> dict[str, Any] | None:
-    rest = {key: each for key, each in value.items() if key not in said}
+def _rest(value: dict[str, Any], held: Held) -> dict[str, Any] | None:
+    rest = unheld(value, held)
     return {ORIGINAL: rest} if rest else None
 
 

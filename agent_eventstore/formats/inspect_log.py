@@ -20,7 +20,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo, is_zipfile
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.openai_messages import transcript_of
-from agent_eventstore.formats.source import LONGEST_LINE, Record, Source
+from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import Transcript, identify
 
 __all__ = ["FORMAT", "is_archive", "read", "recognises"]
@@ -35,7 +35,8 @@ _UNREADABLE = (
     *(BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, ValueError),
     *(zlib.error, lzma.LZMAError, struct.error),
 )
-_MOST_PUT_BACK = 64 * 1024 * 1024
+_MOST = 64 * 1024 * 1024
+"""How many bytes of an archive's file, and characters of attached texts, a sample may have."""
 _AGAIN = ("events", "events_data", "timelines", "attachments", "store", "output")
 
 
@@ -107,8 +108,10 @@ def _archive(source: Source) -> Iterator[Transcript | ImportFailed]:
 
 
 def _member(source: Source, archive: ZipFile, member: ZipInfo) -> Record | ImportFailed:
-    if member.file_size > LONGEST_LINE:
-        reason = f"{member.filename} has more than {LONGEST_LINE:,} bytes"
+    if member.file_size > _MOST:
+        # Decoded JSON takes several times its size, and an archive may hold it a thousand times
+        # smaller than it is.
+        reason = f"{member.filename} has more than {_MOST:,} bytes: convert the log to JSON"
         return source.failed(None, reason)
     try:
         found = source.value_of(archive.read(member))
@@ -135,8 +138,8 @@ def _conversation(source: Source, record: Record, about: Any) -> Transcript | Im
     }
     put_back = _Attachments(sample.get("attachments"))
     messages = put_back.whole(sample["messages"])
-    if put_back.characters > _MOST_PUT_BACK:
-        reason = f"sample {place} names attachments of more than {_MOST_PUT_BACK:,} characters"
+    if put_back.characters > _MOST:
+        reason = f"sample {place} names attachments of more than {_MOST:,} characters"
         return source.failed(record.line, reason)
     run = log.get("eval_id") or log.get("run_id")
     stated = sample.get("uuid") or (f"{run}/{place}" if run else None)
@@ -176,4 +179,4 @@ class _Attachments:
         if not isinstance(text, str):
             return named[0]
         self.characters += len(text)
-        return text if self.characters <= _MOST_PUT_BACK else named[0]
+        return text if self.characters <= _MOST else named[0]

@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import LINES
+from agent_eventstore.formats.agent_session import cuts_in
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.transcript import Stream, Transcript
 from eventstore import NO_STREAM, EventStore, NewEvent, RecordedEvent
@@ -36,10 +36,13 @@ from eventstore.redaction import redacted
 from eventstore.sql.requests import check
 from eventstore.sql.streams import claim, find
 
-__all__ = ["BATCH_EVENTS", "ImportReport", "load"]
+__all__ = ["BATCH_EVENTS", "MOST_FAILURES", "ImportReport", "load"]
 
 BATCH_EVENTS = 500
 """How many events one transaction appends."""
+
+MOST_FAILURES = 1_000
+"""How many failures a report holds; it counts all of them."""
 
 _SHORT = {"preview": None, "alias": None}  # set on a result that goes to a blob
 _REFUSALS = (InvalidEvent, WrongExpectedVersion, EventIdConflict, OwnerMismatch, WriterFenced)
@@ -50,15 +53,25 @@ class ImportReport:
     """The result of an import so far.
 
     ``conversations`` counts those that gained events, ``unchanged`` those that had all of them;
-    ``ids`` lists both, in order. ``left_out`` counts what was not understood or was passed over.
+    ``ids`` lists both, in order. ``failed`` counts the records that could not be used, and
+    ``failures`` has the first `MOST_FAILURES` of them. ``left_out`` counts what was not understood
+    or was passed over.
     """
 
     conversations: int = 0
     events_added: int = 0
     unchanged: int = 0
+    failed: int = 0
     failures: list[ImportFailed] = field(default_factory=list)
     ids: list[UUID] = field(default_factory=list, compare=False)
     left_out: LeftOut = field(default_factory=LeftOut)
+
+    def fail(self, failure: ImportFailed) -> None:
+        """Count a failure, and keep it if it is among the first."""
+        self.failed += 1
+        if len(self.failures) < MOST_FAILURES:
+            # Without its traceback and cause, whose frames hold the conversation.
+            self.failures.append(ImportFailed(failure.file, failure.line, failure.reason))
 
 
 def load(
@@ -99,7 +112,7 @@ def load(
         except ImportFailed as failure:
             if strict:
                 raise
-            report.failures.append(failure)
+            report.fail(failure)
         else:
             report.ids.append(conversation_id)
             report.events_added += added
@@ -111,26 +124,27 @@ def load(
 
 
 def _load(store: EventStore, transcript: Transcript) -> tuple[UUID, int]:
-    """Append the missing events; return the conversation, and how many events were missing."""
+    """Append the missing events; return the conversation, and how many events were appended."""
     try:
         source, known = _found(store, transcript)
-        events, stored = (
-            transcript.events,
-            0 if known is None else _stored(store, transcript, known),
-        )
+        events, stored = transcript.events, 0
+        if known is not None:
+            events, stored = _stored(store, transcript, known)
         missing = events[stored:]
         if len(missing) > BATCH_EVENTS:
             # A bad event in a later batch must not leave half a conversation behind.
             check(missing, store.max_event_bytes, store.redact)
-        done = stored
+        done, added = stored, 0
         if known is None:
             with store.writing() as connection:
                 known = claim(connection, source)
-                _append(store, transcript, known, 0, events[:BATCH_EVENTS], connection)
+                batch = events[:BATCH_EVENTS]
+                added = _append(store, transcript, known, 0, batch, connection)
             done = BATCH_EVENTS
         for first in range(done, len(events), BATCH_EVENTS):
-            _append(store, transcript, known, first, events[first : first + BATCH_EVENTS])
-        return known, len(missing)
+            batch = events[first : first + BATCH_EVENTS]
+            added += _append(store, transcript, known, first, batch)
+        return known, added
     except _REFUSALS as error:
         raise _failed(transcript, str(error)) from error
 
@@ -148,7 +162,7 @@ def _load_stream(
             if isinstance(item, ImportFailed):
                 if strict:
                     raise item
-                report.failures.append(item)
+                report.fail(item)
                 continue
             report.left_out.note_event(item.data)
             if count < held:
@@ -159,11 +173,16 @@ def _load_stream(
         report.left_out += stream.left_out
         events = (item for item in stream.read(cuts) if isinstance(item, NewEvent))
         missing = islice(events, held, count)  # the file may have grown in the meantime
+        added = 0
         for first in range(held, count, BATCH_EVENTS):
-            _append(store, transcript, known, first, list(islice(missing, BATCH_EVENTS)))
-        return known, max(count - held, 0)
+            batch = list(islice(missing, BATCH_EVENTS))
+            added += _append(store, transcript, known, first, batch)
+        return known, added
     except _REFUSALS as error:
         raise _failed(transcript, str(error)) from error
+    except OSError as error:
+        reason = f"the file cannot be read: {error.strerror or error}"
+        raise _failed(transcript, reason) from error
 
 
 def _held(
@@ -175,17 +194,10 @@ def _held(
         if event.event_id != derived_id(conversation_id, place):
             break  # recorded since the import
         held, erased = held + 1, erased + event.erased
-        if lines := _lines(event):
-            cuts[event.version] = lines
+        cuts |= cuts_in([event])
     if held and erased == held:
         raise _erased(transcript, conversation_id)
     return held, cuts
-
-
-def _lines(event: RecordedEvent) -> int:
-    """Return how many lines an answer was made from; 0 for an event that is not an answer."""
-    lines = (event.meta.extra or {}).get(LINES) if event.data is not None else None
-    return lines if isinstance(lines, int) else 0
 
 
 def _found(store: EventStore, transcript: Transcript) -> tuple[str, UUID | None]:
@@ -211,10 +223,11 @@ def _append(
     first: int,
     batch: Sequence[NewEvent],
     connection: Connection | None = None,
-) -> None:
+) -> int:
+    """Append a batch; return its length, or 0 if another import appended it in the meantime."""
     if first == 0:
         batch = [_opened(batch[0], transcript), *batch[1:]]
-    store.append(
+    done = store.append(
         conversation_id,
         [
             replace(event, event_id=derived_id(conversation_id, place))
@@ -225,6 +238,11 @@ def _append(
         user_id=transcript.user_id,
         connection=connection,
     )
+    if done.size:
+        return len(batch)
+    for place, event in enumerate(done.events, start=first):
+        _compare(store, transcript, conversation_id, place, event, batch[place - first].data)
+    return 0
 
 
 def _opened(event: NewEvent, transcript: Transcript) -> NewEvent:
@@ -237,18 +255,24 @@ def _opened(event: NewEvent, transcript: Transcript) -> NewEvent:
     return replace(event, data=event.data.model_copy(update=told))
 
 
-def _stored(store: EventStore, transcript: Transcript, conversation_id: UUID) -> int:
-    """Return how many of the transcript's events are already stored."""
+def _stored(
+    store: EventStore, transcript: Transcript, conversation_id: UUID
+) -> tuple[tuple[NewEvent, ...], int]:
+    """Return the transcript's events, and how many of them are already stored."""
+    events, grown = transcript.events, transcript.grown
     try:
         store.get(conversation_id)
     except ConversationNotFound:
-        return 0
-    stored = list(store.read(conversation_id, limit=len(transcript.events)))
+        return events, 0
+    stored = list(store.read(conversation_id, limit=None if grown else len(events)))
     if all(event.erased for event in stored):
         raise _erased(transcript, conversation_id)
+    if grown is not None:
+        events = grown(stored)
+    del stored[len(events) :]
     for place, event in enumerate(stored):
-        _compare(store, transcript, conversation_id, place, event, transcript.events[place].data)
-    return len(stored)
+        _compare(store, transcript, conversation_id, place, event, events[place].data)
+    return events, len(stored)
 
 
 def _compare(

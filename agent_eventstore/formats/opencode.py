@@ -15,7 +15,15 @@ from itertools import pairwise
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import SessionLog, object_in, text_at, whole_at
+from agent_eventstore.formats.agent_session import (
+    Held,
+    SessionLog,
+    naming_of,
+    object_in,
+    text_at,
+    unheld,
+    whole_at,
+)
 from agent_eventstore.formats.claude_code_lines import failure_kind
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.openai_wire import request_of
@@ -28,6 +36,7 @@ from eventstore.events import (
     ImagePart,
     Invocation,
     LlmError,
+    OtherPart,
     ReasoningPart,
     TextPart,
     TokenUsage,
@@ -44,8 +53,9 @@ ORIGINAL = "opencode"
 """The key in ``raw`` of the fields of ``info`` that the event does not hold."""
 
 _SILENT = frozenset("step-start step-finish snapshot patch agent compaction".split())
-_TOLD = frozenset("id sessionID role tokens modelID providerID".split())
-_RUN = frozenset("input output attachments".split())
+_TEXTS = dict.fromkeys("id sessionID role modelID providerID".split(), str)
+_TOLD: Held = {**_TEXTS, "tokens": dict}
+_RUN: Held = {"input": object, "output": str, "attachments": list}
 _REJECTED = "The user rejected permission"
 
 
@@ -106,7 +116,7 @@ class _Reader:
     def take(self, info: dict[str, Any], parts: list[dict[str, Any]]) -> None:
         """Process a message."""
         meta = {"occurred_at": _moment(info, "created")}
-        raw = {ORIGINAL: {key: value for key, value in info.items() if key not in _TOLD}}
+        raw = {ORIGINAL: unheld(info, _TOLD)}
         if info.get("role") == "user":
             if said := self._said(parts):
                 self.log.prompt(UserMessage(parts=said, raw=raw), **meta)
@@ -133,14 +143,14 @@ class _Reader:
                 case {"type": "file", "url": str(url)}:
                     found.append(_file(part, url))
                 case {"type": "tool"}:
-                    pass
+                    found += () if _is_call(part) else (OtherPart(raw=part),)
                 case _:
                     kind = part.get("type")
                     self.left_out.note(f"part {kind}", known=kind in ("text", *_SILENT))
         return tuple(found)
 
     def _answered(self, info: dict[str, Any], step: list[Any], key: str, raw: Any) -> None:
-        said, tools = self._said(step), [part for part in step if part.get("type") == "tool"]
+        said, tools = self._said(step), [part for part in step if _is_call(part)]
         told = [part.get("tokens") for part in step if part.get("type") == "step-finish"]
         spent = _tokens((told or [info.get("tokens")])[-1])
         if (
@@ -159,11 +169,15 @@ class _Reader:
             state = object_in(part, "state")
             named = text_at(part, "callID") or f"{key}.{number}"
             given = dumps({} if (asked := state.get("input")) is None else asked)
-            answer.calls.append(request_of(text_at(part, "tool") or "", given, named))
+            answer.calls.append(request_of(part["tool"], given, named))
             if state.get("status") in ("completed", "error"):
                 at = _moment(state, "end") or _moment(info, "created")
                 self.log.result(_result(state, named), occurred_at=at)
         self.log.close()
+
+
+def _is_call(part: Mapping[str, Any]) -> bool:
+    return part.get("type") == "tool" and naming_of(part, "tool", "callID") is not None
 
 
 def _result(state: dict[str, Any], named: str) -> ToolResult:
@@ -179,7 +193,7 @@ def _result(state: dict[str, Any], named: str) -> ToolResult:
         content=content,
         error=error,
         provider_id=named,
-        raw={ORIGINAL: {key: value for key, value in state.items() if key not in _RUN}},
+        raw={ORIGINAL: unheld(state, _RUN)},
     )
 
 

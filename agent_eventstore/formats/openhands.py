@@ -11,11 +11,17 @@ and counted. Each event of the log keeps the events it was made from under
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import SessionLog, object_in, text_at, whole_at
+from agent_eventstore.formats.agent_session import (
+    SessionLog,
+    cuts_in,
+    object_in,
+    text_at,
+    whole_at,
+)
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.openai_wire import request_of
 from agent_eventstore.formats.openhands_sdk import KINDS, SILENT_KINDS, take_kind
@@ -40,6 +46,7 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.events.codec import dumps
+from eventstore.events.records import RecordedEvent
 
 __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
@@ -85,11 +92,7 @@ def _conversation(
     for number, record in enumerate(events, start=1):
         if not isinstance(record.value, dict):
             return source.failed(record.line, f"event {number} is not an object")
-    reader = _Reader()
-    reader.log.add(ConversationStart(raw=rest or None), occurred_at=moment_of(events[0].value))
-    for record in events:
-        reader.take(record.value)
-    reader.log.close()
+    reader = _read(rest, events, ())
     stated = explicit_id(rest, "instance_id")
     # A trajectory grows. Its first event identifies it if it has a time: ids count from 0 in each.
     content = events[:1] if moment_of(events[0].value) is not None else events
@@ -99,14 +102,25 @@ def _conversation(
         file=source.file,
         line=events[0].line,
         left_out=reader.left_out,
+        grown=lambda stored: tuple(_read(rest, events, stored).log.take()),
     )
+
+
+def _read(rest: dict[str, Any], events: list[Record], stored: Iterable[RecordedEvent]) -> _Reader:
+    """Return the reader of a conversation's events, given those that an import has stored."""
+    reader = _Reader(cuts_in(stored))
+    reader.log.add(ConversationStart(raw=rest or None), occurred_at=moment_of(events[0].value))
+    for record in events:
+        reader.take(record.value)
+    reader.log.close()
+    return reader
 
 
 class _Reader:
     """Turns the events of one conversation into events of the log."""
 
-    def __init__(self) -> None:
-        self.log, self.left_out = SessionLog({}), LeftOut()
+    def __init__(self, cuts: Mapping[int, int]) -> None:
+        self.log, self.left_out = SessionLog(cuts), LeftOut()
         self._asked: dict[int, str] = {}
 
     def take(self, event: dict[str, Any]) -> None:

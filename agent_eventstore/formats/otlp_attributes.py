@@ -51,6 +51,7 @@ _PARAMETERS = {
     "stream": "gen_ai.request.stream",
 }
 _WHOLE = frozenset({"gen_ai.request.max_tokens", "gen_ai.request.seed"})
+_NO_INT64 = 2**63
 _NO_INVOCATION = Invocation()
 Json = dict[str, Any]
 
@@ -110,6 +111,8 @@ def _parameters(given: Mapping[str, Any]) -> Json:
     found: Json = {}
     for key, name in _PARAMETERS.items():
         value = given.get(key)
+        if isinstance(value, int) and abs(value) >= _NO_INT64:
+            continue
         if isinstance(value, bool) is (key == "stream") and isinstance(value, bool | int | float):
             found[name] = value if name in _WHOLE or isinstance(value, bool) else float(value)
     return {

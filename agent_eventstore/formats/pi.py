@@ -14,10 +14,13 @@ from typing import Any
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.agent_session import (
+    Held,
     SessionFile,
     SessionLog,
+    naming_of,
     object_in,
     text_at,
+    unheld,
     whole_at,
 )
 from agent_eventstore.formats.claude_code_lines import failure_kind, parts_of
@@ -48,8 +51,12 @@ ORIGINAL = "pi"
 
 _LOOK_AHEAD = 200
 _SILENT = frozenset("model_change thinking_level_change label custom".split())
-_SAID = frozenset("role content usage model provider timestamp toolCallId toolName".split())
-_OF_BLOCK = frozenset("type text thinking id name arguments data mimeType".split())
+_TEXTS = dict.fromkeys("role model provider toolCallId toolName".split(), str)
+_SAID: Held = {**_TEXTS, "content": object, "usage": dict, "timestamp": object}
+_OF_BLOCK: Held = {
+    **dict.fromkeys("type text thinking id name data mimeType".split(), str),
+    "arguments": object,
+}
 _SIGNING = "anthropic-messages"
 _SPECIFICATIONS = {
     _SIGNING: "anthropic_messages",
@@ -96,9 +103,8 @@ class _Session:
         if kind == "message":
             self._message(object_in(line, "message"), line, meta)
         elif kind == "compaction" and text:
-            first = self._places.get(str(line.get("firstKeptEntryId")), self.log.last + 1)
-            kept = frozenset(range(first, self.log.last + 1))
-            self.log.summary(text, FORMAT, kept, **meta)
+            kept = self._places.get(str(line.get("firstKeptEntryId")))
+            self.log.summary(text, FORMAT, before=kept, **meta)
         elif kind == "session_info" and text_at(line, "name"):
             self.log.add(ConversationUpdate(title=line["name"][:500]), **meta)
         elif kind != "session":
@@ -108,7 +114,7 @@ class _Session:
         return None
 
     def _message(self, message: dict[str, Any], line: dict[str, Any], meta: dict[str, Any]) -> None:
-        rest = {key: value for key, value in message.items() if key not in _SAID}
+        rest = unheld(message, _SAID)
         if any(beside := _beside(message)):
             rest["content"] = beside
         raw = {ORIGINAL: rest} if rest else None
@@ -140,10 +146,10 @@ class _Session:
         answer = self.log.answer(f"pi-{self.log.last}", **meta)
         content = message.get("content")
         for block in content if isinstance(content, list) else [content]:
-            if isinstance(block, dict) and block.get("type") == "toolCall":
+            named = naming_of(block, "name", "id")
+            if isinstance(block, dict) and block.get("type") == "toolCall" and named:
                 given = dumps({} if (told := block.get("arguments")) is None else told)
-                name, named = text_at(block, "name") or "", text_at(block, "id")
-                answer.calls.append(request_of(name, given, named))
+                answer.calls.append(request_of(named[0], given, named[1]))
             else:
                 answer.parts += _parts({**message, "content": [block]})
         answer.usage, answer.raw = _tokens(object_in(message, "usage")), raw
@@ -184,11 +190,9 @@ def _parts(message: dict[str, Any]) -> tuple[ContentPart, ...]:
 def _beside(message: dict[str, Any]) -> list[dict[str, Any]]:
     """Return for each block of a message the fields that its event does not hold."""
     content, signing = message.get("content"), message.get("api") == _SIGNING
-    known = _OF_BLOCK | ({"thinkingSignature"} if signing else set())
+    held = {**_OF_BLOCK, **({"thinkingSignature": str} if signing else {})}
     return [
-        {key: value for key, value in block.items() if key not in known}
-        if isinstance(block, dict)
-        else {}
+        unheld(block, held) if isinstance(block, dict) else {}
         for block in (content if isinstance(content, list) else ())
     ]
 

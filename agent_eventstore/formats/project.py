@@ -171,7 +171,7 @@ def export_project(
 
     Args:
         store: The store to read from.
-        directory: Gets ``agent_eventstore/``; it is created if it does not exist.
+        directory: Gets ``conversations/``; it is created if it does not exist.
         conversations: The conversations, in the order of the index.
         on_progress: Called after each with the report so far.
 

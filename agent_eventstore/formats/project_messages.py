@@ -18,6 +18,7 @@ have no message.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -61,6 +62,7 @@ from eventstore.events import (
 from eventstore.events.records import EventData
 from eventstore.ids import call_id
 from projections.context import content
+from projections.engine.folding import joined
 
 __all__ = [
     "FORMAT",
@@ -262,12 +264,7 @@ class _Export:
                 return content.error(data)
             case Summary():
                 message = {"role": "system", "content": text_with_heading(data)}
-                listed = [
-                    name
-                    for version, name in self._names.items()
-                    if any(each.first <= version <= each.last for each in data.versions)
-                ]
-                return {**message, "summarises": listed} if data.versions else message
+                return message | ({"summarises": self._covered(data)} if data.versions else {})
             case ToolResult():
                 return self._result(event, data)
             case AssistantMessage():
@@ -275,6 +272,15 @@ class _Export:
             case UserMessage() if not data.parts and data.sections:
                 return content.user(data)
         return message_of(data, event.version)
+
+    def _covered(self, data: Summary) -> list[str]:
+        """Return the ids of the messages that a summary stands for."""
+        known = list(self._names)  # in order
+        return [
+            self._names[version]
+            for first, last in joined((each.first, each.last) for each in data.versions)
+            for version in known[bisect_left(known, first) : bisect_right(known, last)]
+        ]
 
     def _result(self, event: RecordedEvent, data: ToolResult) -> Message:
         message = dict(message_of(data, event.version) or {})

@@ -4,7 +4,8 @@ A ``turn_start`` gives the turn and the user's message, an ``assistant`` line th
 with the tool calls of the ``action`` lines of its step, an ``action`` the executed tool call, an
 ``observation`` its result. If a ``final`` of the same step repeats the text of an assistant line,
 that text is kept out of the context, so a model does not read the answer twice. Lines are grouped
-by ``session_id``, so a file's sessions are held in memory until its end.
+by ``session_id``, so a file's sessions are held in memory until its end. If an earlier import ended
+between an assistant line and an ``action`` of its step, that action gets its own message.
 
 Lines that `export_session_jsonl` wrote have more in ``meta`` (``message``, ``version``,
 ``call_id``, ``data``), which restores the original conversation.
@@ -14,7 +15,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
@@ -26,6 +30,7 @@ from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import Draft, Transcript, anchored
 from eventstore.events import (
     AssistantMessage,
+    NewEvent,
     Retraction,
     Summary,
     SystemInstruction,
@@ -36,9 +41,10 @@ from eventstore.events import (
     VersionRange,
 )
 from eventstore.events.codec import dumps
+from eventstore.events.records import EventData, RecordedEvent
 from eventstore.events.registry import REGISTRY
 from eventstore.ids import call_id
-from eventstore.quoting import ranges
+from projections.engine.folding import joined
 
 __all__ = ["FORMAT", "read", "recognises"]
 
@@ -69,13 +75,44 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
             current = current if stated is None else str(stated)
             sessions.setdefault(current, []).append(item)
     for stated_id, records in sessions.items():
-        yield _Session(source, stated_id, records).transcript()
+        begin = partial(_Session, source, stated_id, records)
+        transcript = begin({}).transcript()
+        yield replace(transcript, grown=partial(_grown, begin, transcript.events))
+
+
+def _grown(
+    begin: Callable[[Mapping[int, int]], _Session],
+    events: tuple[NewEvent, ...],
+    stored: Sequence[RecordedEvent],
+) -> tuple[NewEvent, ...]:
+    """Return the events, in which stored messages have only the actions that they had then."""
+    cuts = _executed([event.data for event in stored])
+    whole = _executed([event.data for event in events[: len(stored)]])
+    return events if cuts == whole else begin(cuts).transcript().events
+
+
+def _executed(events: Iterable[EventData | None]) -> dict[int, int]:
+    """Return how many actions each message has, by version."""
+    return {
+        version: sum(
+            isinstance(call.raw, dict) and ORIGINAL in call.raw for call in data.tool_calls
+        )
+        for version, data in enumerate(events, start=1)
+        if isinstance(data, AssistantMessage)
+    }
 
 
 class _Session:
     """The lines of one session while they become events."""
 
-    def __init__(self, source: Source, session_id: str | None, records: list[Record]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        session_id: str | None,
+        records: list[Record],
+        cuts: Mapping[int, int],
+    ) -> None:
+        self._cuts = cuts
         self._lines: list[dict[str, Any]] = [record.value for record in records]
         self._draft = Draft(anchored(FORMAT, session_id, records), source.file, records[0].line)
         self._requested: dict[int, tuple[str, ToolCallRequest]] = {}
@@ -156,8 +193,9 @@ class _Session:
             return
         data = lines.said(line, data, final=final, counted=not (final and self._repeats(line)))
         actions = {} if final else self._actions_after(index)
-        requests = data.tool_calls or tuple(_request(action) for action in actions.values())
-        requests = self._claim(version, requests, actions)
+        cut = self._cuts.get(version, len(actions))
+        requests = data.tool_calls or tuple(map(_request, islice(actions.values(), cut)))
+        requests = self._claim(version, requests, actions, cut)
         told = about(line).get("version")
         for place in range(len(requests)):
             self._call_ids[f"{told}.{place}"] = call_id(version, place)
@@ -169,6 +207,7 @@ class _Session:
         version: int,
         requests: tuple[ToolCallRequest, ...],
         actions: Mapping[int, Mapping[str, Any]],
+        most: int = 1,
     ) -> tuple[ToolCallRequest, ...]:
         """Match actions with the requests that they execute, and store their lines there."""
         claimed = list(requests)
@@ -176,7 +215,10 @@ class _Session:
         named: dict[str, deque[str]] = {}
         for key, request in zip(free, requests, strict=True):
             named.setdefault(request.name, deque()).append(key)
+        done = 0
         for index, action in actions.items():
+            if done == most:
+                break
             _, dot, last = str(about(action).get("call_id")).rpartition(".")
             place = free.pop(last, None) if dot else None
             waiting = named.get(_tool_of(action), deque())
@@ -184,6 +226,7 @@ class _Session:
                 place = free.pop(waiting.popleft(), None)
             if place is None:
                 continue
+            done += 1
             claimed[place] = claimed[place].model_copy(update={"raw": {ORIGINAL: dict(action)}})
             self._requested[index] = (call_id(version, place), claimed[place])
         return tuple(claimed)
@@ -261,16 +304,15 @@ class _Session:
         """Return a payload that refers to versions, with the versions that the events have now."""
         if not isinstance(data, Retraction | Summary):
             return data
-        new = {
-            self._versions[old]
-            for item in data.versions
-            for old in self._told[
-                bisect_left(self._told, item.first) : bisect_right(self._told, item.last)
-            ]
-        }
+        new: list[tuple[int, int]] = []
+        for item in data.versions:
+            low, high = bisect_left(self._told, item.first), bisect_right(self._told, item.last)
+            if low < high:
+                ends = self._versions[self._told[low]], self._versions[self._told[high - 1]]
+                new.append((min(ends), max(ends)))
         if isinstance(data, Retraction) and not new:
             return lines.uninterpreted(line)
-        return data.model_copy(update={"versions": VersionRange.of(ranges(sorted(new)))})
+        return data.model_copy(update={"versions": VersionRange.of(joined(new))})
 
 
 def _tool_of(line: Mapping[str, Any]) -> str:

@@ -258,7 +258,7 @@ class Source:
 
     def _peek(self) -> Iterator[str]:
         with self.path.open("rb") as file:
-            for raw in file:
+            for raw in iter(partial(file.readline, LONGEST_LINE), b""):
                 if raw.strip():
                     yield _decode(raw, errors="replace").strip()
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ from eventstore.events import (
     UnknownEvent,
     UserMessage,
 )
-from eventstore.events.records import EventData
+from eventstore.events.records import EventData, RecordedEvent
 from eventstore.events.values import Mode, is_mode
 from eventstore.ids import call_id, derived_id
 
@@ -185,7 +185,9 @@ class Transcript:
 
     With a ``conversation_id`` it is loaded there; otherwise its origin determines the id. A
     transcript with a ``stream`` has no ``events``: its file is read each time they are requested.
-    ``parent`` is the conversation that opened this one, which need not have been imported.
+    ``grown`` returns the events again, given those that an earlier import of the file has stored,
+    if they may end within a message. ``parent`` is the conversation that opened this one, which
+    need not have been imported.
     ``left_out`` counts what did not become an event.
     """
 
@@ -199,6 +201,7 @@ class Transcript:
     conversation_id: UUID | None = None
     parent: Origin | None = None
     stream: Stream | None = None
+    grown: Callable[[Sequence[RecordedEvent]], tuple[NewEvent, ...]] | None = None
     left_out: LeftOut = field(default_factory=LeftOut)
 
 

@@ -25,6 +25,9 @@ __all__ = ["Failure", "Verdict", "by_status", "classify", "stream_error", "verdi
 Verdict = tuple[LlmErrorKind, bool]
 """The kind of an error, and whether the same request may succeed later."""
 
+_DEEPEST = 10
+"""How many errors within one another are looked into."""
+
 _LONGEST_MESSAGE = 4_000
 """Characters; a proxy may answer with a whole page."""
 
@@ -195,8 +198,10 @@ def _message(exception: BaseException) -> str:
 
 def verdict_of(body: Any) -> Verdict | None:
     """Classify an error's body, or return None if it has no known code or status."""
-    if isinstance(body, dict) and isinstance(body.get("error"), dict):
-        return verdict_of(body["error"])
+    for _ in range(_DEEPEST):
+        if not isinstance(body, dict) or not isinstance(body.get("error"), dict):
+            break
+        body = body["error"]
     if not isinstance(body, dict):
         return None
     words = [body.get(key) for key in ("code", "type", "status")]

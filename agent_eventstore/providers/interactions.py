@@ -81,8 +81,7 @@ class InteractionsParser(ChunkParser):
         if place in self._calls:
             self._answer.add_to_call(self._calls[place], as_text(delta.get("arguments")))
         elif place in self._steps:
-            self._steps[place] = self._steps[place] | told(delta, frozenset({"type"}))
-            self._answer.show(("step", place), self._steps[place])
+            self._steps[place] |= told(delta, frozenset({"type"}))
             self._answer.keep(delta)
         elif isinstance(signature := delta.get("signature"), str):
             if signature:  # some are empty

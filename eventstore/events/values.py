@@ -218,7 +218,7 @@ class Invocation(Value):
 
     Attributes:
         provider: The provider that was called, such as ``openai``.
-        specification: The API specification that was used, such as ``chat_completions``.
+        specification: The API specification that was used, such as ``openai_chat``.
         model: The model's name.
     """
 

@@ -77,10 +77,20 @@ def test_bad_record_is_reported_and_the_rest_goes_on(sqlite_url: str, broken: Pa
 def test_bad_record_in_json(sqlite_url: str, broken: Path) -> None:
     """The JSON report names file and line of what failed."""
     done = run("import", str(broken), "--json", url=sqlite_url)
-    assert 1 == done.status
+    assert (1, 1) == (done.status, done.document["failed"])
     assert [(str(broken), 2)] == [
         (each["file"], each["line"]) for each in done.document["failures"]
     ]
+
+
+def test_bad_records_beyond_a_thousand_are_counted(sqlite_url: str, tmp_path: Path) -> None:
+    """Every bad line took a line of output: the first thousand are listed, and all are counted."""
+    path = tmp_path / "bad.jsonl"
+    path.write_text("{bad\n" * 1_002, encoding="utf-8")
+    done = run("import", str(path), "--format", "session-jsonl", url=sqlite_url)
+    assert (1, 1_001) == (done.status, len(done.err.splitlines()))
+    assert done.err.endswith("\nand 2 more failures\n")
+    assert done.out.endswith("; 1,002 failures\n")
 
 
 def test_strict_import_stops(sqlite_url: str, broken: Path) -> None:

@@ -81,6 +81,28 @@ def _retracted(count: int) -> Iterator[Any]:
         yield {"type": "retraction", "session_id": "s", "meta": {"data": data}}
 
 
+def _summarised(count: int) -> Iterator[Any]:
+    """Yield a session with many summaries, each of everything before it."""
+    for number in range(count):
+        yield {
+            "type": "user_message",
+            "session_id": "s",
+            "content": "x",
+            "meta": {"version": number},
+        }
+        data = {"text": "short", "versions": [{"first": 1, "last": 2**31 - 1}]}
+        yield {"type": "summary", "session_id": "s", "meta": {"data": data}}
+
+
+def _replaced(count: int) -> Iterator[Any]:
+    """Yield a session of Gemini CLI that begins again and again, beside its program's notes."""
+    yield {"sessionId": "s", "projectHash": "p", "kind": "main"}
+    for number in range(count):
+        yield {"id": f"i{number}", "type": "info", "content": "note"}
+        yield {"id": f"m{number}", "type": "user", "content": "x"}
+        yield {"$set": {"messages": []}}
+
+
 def _steps(count: int) -> Iterator[Any]:
     calls = [{"tool_call_id": f"c{n}", "function_name": "f", "arguments": {}} for n in range(count)]
     results = [{"source_call_id": f"c{n}", "content": "r"} for n in range(count)]
@@ -114,6 +136,8 @@ def _of(role: str, name: str | None = None, **more: Any) -> dict[str, Any]:
         (_kept_by_pi, "pi"),
         (_claimed_backwards, "session-jsonl"),
         (_retracted, "session-jsonl"),
+        (_summarised, "session-jsonl"),
+        (_replaced, "gemini-cli"),
         (_steps, "atif"),
         (_called, "chatgpt"),
     ],

@@ -241,6 +241,21 @@ def test_one_that_has_grown(store: EventStore, tmp_path: Path) -> None:
     assert "And on Sunday?" == Views(store).context(cid).messages[-1]["content"]
 
 
+def test_an_answer_that_has_grown(store: EventStore, tmp_path: Path) -> None:
+    """An export between two messages of one answer was refused from then on."""
+    chat = Chat()
+    chat.say("user", "Count.")
+    chat.say("assistant", "One.")
+    _, cid = imported(store, written(tmp_path, chat.exported()))
+    for added, text in ((1, "Two."), (0, None), (1, "Three.")):
+        if text is not None:
+            chat.say("assistant", text)
+        again = load(store, read_transcripts(written(tmp_path, chat.exported())))
+        assert ([], added) == (again.failures, again.events_added)
+    said = Views(store).context(cid).messages
+    assert ["One.", "Two.", "Three."] == [each["content"] for each in said[1:]]
+
+
 def test_pictures_speech_and_what_nobody_knows(store: EventStore, tmp_path: Path) -> None:
     """Files are named, speech is told, and content of another type is kept and counted."""
     chat = Chat()

@@ -307,6 +307,30 @@ class TestBounds:
         assert "bad.jsonl:1: " in str(failure)
         assert [1] == [row.turn_count for row in Views(store).conversations()]
 
+    def test_a_session_that_is_being_written(self, store: EventStore, tmp_path: Path) -> None:
+        """An import between an assistant line and its last action was refused from then on."""
+        place = {"session_id": "s", "turn": 1, "step": 0}
+        reads = [{"tool": "read", "input": name} for name in ("a", "b")]
+        lines = [
+            {**place, "type": "turn_start", "content": "read both"},
+            {**place, "type": "assistant", "content": "I read."},
+            *({**place, "type": "action", "meta": meta} for meta in reads),
+            *({**place, "type": "observation", "content": "x", "meta": meta} for meta in reads),
+            {**place, "step": 1, "type": "final", "content": "Done."},
+        ]
+        path, added = tmp_path / "s.jsonl", []
+        for length in (2, 3, 4, 6, 7, 7):
+            report, ids = _import(store, _write_lines(path, lines[:length]))
+            assert [] == report.failures
+            added.append(report.events_added)
+        assert [4, 2, 2, 2, 1, 0] == added
+        calls = Views(store).tool_calls()
+        assert [("read", "success")] * 2 == [(row.name, row.status) for row in calls]
+        assert ["user", "assistant"] + ["assistant", "tool"] * 2 + ["assistant"] == [
+            message["role"] for message in Views(store).context(ids[0]).messages
+        ]
+        assert lines == list(export_session_jsonl(store, ids[0]))
+
     def test_a_late_record_leaves_nothing_behind(self, store: EventStore, tmp_path: Path) -> None:
         """Of a conversation of many batches nothing is appended if its last event cannot be."""
         messages = [HELLO, ANSWER] * 400 + [{**HELLO, "name": "n" * 600}]

@@ -195,3 +195,14 @@ def test_an_imported_session_has_spans(store: EventStore, tmp_path: Path) -> Non
     assert 4 == sum(span.name == "invoke_agent" for span in spans)
     assert 5 == sum(span.name.startswith("chat claude") for span in spans)
     assert len({span.span_id for span in spans}) == len(spans)
+
+
+def test_a_number_that_otlp_does_not_have_is_left_out(store: EventStore) -> None:
+    """A temperature of 400 digits raised OverflowError; a collector refuses numbers of 65 bits."""
+    with Conversation.start(store) as conversation, conversation.turn("hi") as turn:
+        given = {"temperature": 10**400, "seed": 2**63, "max_tokens": 2**63 - 1}
+        with turn.llm_call(turn.context(model="gpt-4o"), parameters=given) as call:
+            call.delta("hello")
+    [found] = [each for each in _spans(export_otlp(store, conversation.id)) if "chat" in each.name]
+    assert "9223372036854775807" == str(found.attributes["gen_ai.request.max_tokens"])
+    assert not {"gen_ai.request.temperature", "gen_ai.request.seed"} & found.attributes.keys()

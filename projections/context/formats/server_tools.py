@@ -13,47 +13,81 @@ Rules: Anthropic's guides "Server tools" (with "Mixing server tools and client t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from projections.engine.mentions import mention
 
-__all__ = ["BLOCKS", "as_input", "paired"]
+__all__ = ["FIELDS", "as_input", "paired"]
 
 Json = dict[str, Any]
 Said = tuple[str, Sequence[Json]]
 """A role, and its blocks."""
 
 _USES = frozenset({"server_tool_use", "mcp_tool_use"})
+_NONE = frozenset[str](), frozenset[str]()
 
-BLOCKS = frozenset(
-    {
-        *("text", "tool_use", "thinking", "redacted_thinking", *_USES, "mcp_tool_result"),
-        *("web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result"),
-        *("bash_code_execution_tool_result", "text_editor_code_execution_tool_result"),
-        *("tool_search_tool_result", "advisor_tool_result", "container_upload", "compaction"),
-        *("fallback", "mcp_tool_listing"),
-    }
-)
-"""The types of response blocks that a request may contain."""
+
+def _fields(required: str, optional: str = "") -> tuple[frozenset[str], frozenset[str]]:
+    return frozenset(required.split()), frozenset(("type", *required.split(), *optional.split()))
+
+
+FIELDS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
+    "text": _fields("text", "citations"),
+    "tool_use": _fields("", "id name input caller toolset_name"),
+    "thinking": _fields("thinking signature"),
+    "redacted_thinking": _fields("data"),
+    "server_tool_use": _fields("name input", "id caller"),
+    "mcp_tool_use": _fields("name input server_name", "id"),
+    "mcp_tool_result": _fields("", "tool_use_id content is_error"),
+    "web_search_tool_result": _fields("content", "tool_use_id caller"),
+    "web_fetch_tool_result": _fields("content", "tool_use_id caller"),
+    "code_execution_tool_result": _fields("content", "tool_use_id"),
+    "bash_code_execution_tool_result": _fields("content", "tool_use_id"),
+    "text_editor_code_execution_tool_result": _fields("content", "tool_use_id"),
+    "tool_search_tool_result": _fields("content", "tool_use_id"),
+    "advisor_tool_result": _fields("content", "tool_use_id"),
+    "container_upload": _fields("file_id"),
+    "compaction": _fields("", "content encrypted_content signature tool_changes"),
+    "fallback": _fields("from to", "trigger"),
+    "mcp_tool_listing": _fields("mcp_server_name tools"),
+}
+"""The types of response blocks that a request may contain: the required fields, and all fields.
+
+A call's id, name and input come from its message; uses and results without an id are `paired` with
+nothing. ``cache_control`` is decided for each request.
+"""
+
+_TEXTS = ("data", "file_id", "mcp_server_name", "name", "server_name")
 
 
 def as_input(block: Json) -> Json | None:
-    """Return a block as input, as a text if its type is not accepted, or None if it is empty."""
-    kind = block.get("type")
-    if not isinstance(kind, str) or kind not in BLOCKS:
-        said = mention(block)
-        return {"type": "text", "text": said} if said else None
+    """Return a block as input, as a text if it is not accepted, or None if it is empty.
+
+    The API rejects a request for a field that it does not know, or that it misses.
+    """
+    kind = told if isinstance(told := block.get("type"), str) else ""
     if kind in _USES and not isinstance(block.get("input"), dict):
-        return {**block, "input": {"_raw": str(block.get("input") or "")}}
+        block = {**block, "input": {"_raw": str(block.get("input") or "")}}
     if kind == "thinking" and not (block.get("signature") and _is_text(block.get("thinking"))):
         return None
-    if kind == "text":
-        if not (_is_text(text := block.get("text")) and text.strip()):
-            return None
-        if isinstance(cited := block.get("citations"), list):
-            return {**block, "citations": [_citation(each) for each in cited]}
+    if kind == "text" and not (_is_text(text := block.get("text")) and text.strip()):
+        return None
+    required, fields = FIELDS.get(kind, _NONE)
+    if not fields or not _has(block, required):
+        said = mention(block)
+        return {"type": "text", "text": said} if said else None
+    if not block.keys() <= fields:
+        block = {key: value for key, value in block.items() if key in fields}
+    if isinstance(cited := block.get("citations"), list):
+        return {**block, "citations": [_citation(each) for each in cited]}
     return block
+
+
+def _has(block: Json, required: frozenset[str]) -> bool:
+    """Whether a block has its required fields, and ids and names are texts."""
+    told = (block.get(name) for name in required if name in _TEXTS)
+    return required <= block.keys() and all(map(_is_text, told))
 
 
 def _is_text(value: Any) -> TypeGuard[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, Required, get_args, get_origin
 
 import pytest
+from anthropic.types.beta import BetaContentBlockParam
+from typing_extensions import get_type_hints, is_typeddict
 
 from eventstore.events import (
     AssistantMessage,
@@ -14,7 +16,9 @@ from eventstore.events import (
     UserMessage,
     VersionRange,
 )
+from projections.context.formats.server_tools import FIELDS
 from tests.pairing import unpaired_blocks
+from tests.sdk_types import refused_by_sdk
 from tests.unit.context.log import Log
 from tests.unit.streams import handmade_anthropic as claude
 from tests.unit.streams.recorded import fed
@@ -116,6 +120,41 @@ def test_a_pause_that_was_not_gone_on_with_has_ended(events: tuple[Payload, ...]
     """The user has said something else."""
     paused = answer(claude.text(), claude.use("web_search", {"query": "a"}), stop="pause_turn")
     assert kinds(sent(HI, paused, *events)[1]) == ["text"]
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_blocks_have_the_fields_of_the_sdks_types(kind: str) -> None:
+    """The table of what a request may contain is the SDK's."""
+    required, fields = FIELDS[kind]
+    hints = next(hints for hints in _block_types() if get_args(hints["type"])[0] == Literal[kind])
+    assert hints.keys() - {"cache_control"} == fields
+    wanted = {name for name, hint in hints.items() if get_origin(hint) is Required}
+    elsewhere = {"type", "id", "tool_use_id", *(("name", "input") if kind == "tool_use" else ())}
+    assert wanted - elsewhere == required
+
+
+def _block_types() -> list[dict[str, Any]]:
+    types = filter(is_typeddict, get_args(BetaContentBlockParam))
+    return [get_type_hints(each, include_extras=True) for each in types]
+
+
+def test_a_field_that_the_api_does_not_know_is_left_out() -> None:
+    """The SDK's own ``parsed_output``, or one of a gateway, ended the conversation."""
+    beside = {"parsed_output": None, "index": 0}
+    use = claude.use("web_search", {"query": "a"})
+    found = claude.result("web_search", [claude.FOUND])
+    blocks = [use | beside, found | beside, claude.text() | beside, claude.client_use() | beside]
+    messages = sent(HI, answer(*blocks, stop="tool_use"), RESULT)
+    assert [] == refused_by_sdk("anthropic_messages", {"messages": messages})
+    assert kinds(messages[1]) == ["server_tool_use", "web_search_tool_result", "text", "tool_use"]
+
+
+def test_a_block_that_lacks_a_field_is_told_in_words() -> None:
+    """The API would refuse every request that contains it."""
+    blocks: list[Json] = [{"type": "redacted_thinking"}, {"type": "container_upload", "file_id": 5}]
+    messages = sent(HI, answer(*blocks, claude.MCP_USE, claude.MCP_RESULT, claude.text()), HI)
+    assert [] == refused_by_sdk("anthropic_messages", {"messages": messages})
+    assert kinds(messages[1])[-3:] == ["mcp_tool_use", "mcp_tool_result", "text"]
 
 
 def test_an_mcp_servers_use_and_result_go_back_together() -> None:

@@ -255,15 +255,16 @@ def test_an_optional_field_of_openais_that_is_no_text_is_left_out(field: str) ->
 
 def test_blocks_of_anthropics_are_paired_by_their_types() -> None:
     """A call with a stray field stays with its result; a result that names no use is left out."""
-    content = [
+    content: list[dict[str, Any]] = [
         {"type": "thinking", "thinking": "hm", "signature": "s"},
         {"type": "thinking", "thinking": 5, "signature": "s"},
         {"type": "server_tool_use", "name": "web_search", "input": {}},
         {"type": "web_search_tool_result", "content": []},
         {"type": "text", "text": 5},
-        {"type": "tool_use", "id": "id", "name": "f", "input": {}, "tool_use_id": "id"},
+        {"type": "tool_use", "id": "id", "name": "f", "input": {}},
     ]
-    answer = AssistantMessage(invocation=CLAUDE, raw={"content": content}, tool_calls=(call(),))
+    raw = {"content": [*content[:5], content[5] | {"tool_use_id": "id"}]}
+    answer = AssistantMessage(invocation=CLAUDE, raw=raw, tool_calls=(call(),))
     rows = Log([HI, answer, ToolResult(call_id="2.0", content="y")]).rows()
 
     said = format_named("anthropic_messages")(rows, provider="anthropic").messages[1]["content"]

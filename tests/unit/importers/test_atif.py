@@ -133,7 +133,7 @@ def test_subagents_within_are_conversations(write: Write, tmp_path: Path) -> Non
 
 
 def test_what_has_no_place_is_kept(write: Write, tmp_path: Path) -> None:
-    """Fields besides, odd calls, and a step of anybody else: kept, and the last one is told."""
+    """Fields besides, odd calls, and a step of anybody else: kept, and the last two are told."""
     odd = {
         "step_id": 1,
         "source": "agent",
@@ -151,7 +151,7 @@ def test_what_has_no_place_is_kept(write: Write, tmp_path: Path) -> None:
     assert {"atif_step": kept} == answer.raw
     assert {"atif_step": other} == unknown.raw
     with EventStore.open(f"sqlite:///{tmp_path}/store.db") as store:
-        assert 1 == sum(load(store, [transcript]).left_out.uninterpreted.values())
+        assert 2 == sum(load(store, [transcript]).left_out.uninterpreted.values())
 
 
 def test_a_broken_step_leaves_the_trajectory_out(write: Write) -> None:

@@ -121,6 +121,55 @@ def test_lines_are_put_together(write_lines: Write, tmp_path: Path) -> None:
     store.close()
 
 
+def _sent(name: str, called: str) -> dict[str, Any]:
+    """Return the message with a tool's result, which newer versions add to the call's own."""
+    return said(name, "user", call(called)["result"])
+
+
+def test_a_list_of_messages_replaces_the_one_before(write_lines: Write, tmp_path: Path) -> None:
+    """What a new list lacks leaves the context, and an import of the grown file goes on."""
+    lines: list[Any] = [
+        {**HEAD, "kind": "main"},
+        said("m1", "user", [{"text": "what is there?"}]),
+        said("m2", "gemini", "I look.", toolCalls=[call("list")]),
+        _sent("m3", "list"),
+        said("m4", "info", "Compressing."),
+        said("m5", "gemini", "Two files."),
+    ]
+    store = EventStore.open(f"sqlite:///{tmp_path}/gemini.db")
+    report = load(store, read_transcripts(write_lines(*lines)))
+    asked = [{"functionCall": {"id": "list", "name": "list", "args": {"path": "/a"}}}]
+    kept = {"messages": [lines[1], {**lines[2], "content": asked}, said("m3", "user", "masked")]}
+    lines += [
+        {"$set": kept | {"lastUpdated": _at(6)}},
+        said("m6", "gemini", "Three files."),
+        {"$set": {"messages": [said("m7", "user", "<snapshot>"), said("m8", "gemini", asked)]}},
+        _sent("m9", "list"),
+    ]
+    again = load(store, read_transcripts(write_lines(*lines)))
+    assert ([], 1, 6) == (again.failures, again.conversations, again.events_added)
+    assert {"result that occurs twice": 1} == dict(again.left_out.passed_over)
+    view = Views(store).context(report.ids[0])
+    assert ["<snapshot>", None, "list done"] == [
+        message.get("content") for message in view.messages
+    ]
+    switches = [row.data for row in store.read(report.ids[0]) if row.type == "branch_switch"]
+    kinds = [each.kind for each in switches if isinstance(each, e.BranchSwitch)]
+    assert ["answer", "message"] == kinds
+    store.close()
+
+
+def test_a_subagents_session_names_its_parent(write_lines: Write) -> None:
+    """A subagent's file lies in the directory of the session that opened it."""
+    message = said("m1", "user", "find it")
+    inner = write_lines({**HEAD, "kind": "subagent"}, message, name="chats/s0/s1.jsonl")
+    outer = write_lines({**HEAD, "kind": "main"}, message, name="chats/session-s0.jsonl")
+    parent = only(inner).parent
+    assert parent is not None
+    assert ("gemini-cli", ("id", "s0")) == (parent.format, parent.place)
+    assert only(outer).parent is None
+
+
 def test_what_is_broken_is_told(write: Write) -> None:
     """A message that is no object, and a session of none, are reported."""
     broken = {**SESSION, "messages": ["m", *SESSION["messages"]]}

@@ -110,6 +110,17 @@ def test_a_sample_that_names_a_text_again_and_again_is_reported(write: Write) ->
     ]
 
 
+def test_a_sample_that_expands_without_bound_is_reported(tmp_path: Path) -> None:
+    """An archive of 260 KB took 256 MB, and several times that once it was decoded."""
+    bomb = json.dumps(sample(1))[:-1] + " " * 64 * 1024 * 1024 + "}"
+    transcripts, failures = found(
+        archive(tmp_path / "a.eval", samples__1=bomb, samples__2=sample(2))
+    )
+    assert 1 == len(transcripts)
+    reason = "samples/1.json has more than 67,108,864 bytes: convert the log to JSON"
+    assert [f"None: {reason}"] == failures
+
+
 def test_bad_samples_are_reported(tmp_path: Path) -> None:
     """They hide no other."""
     bad = {"samples__1": "{", "samples__2": {"id": 2}, "samples__3": sample(3)}

@@ -142,3 +142,15 @@ def test_an_exception_that_cannot_be_looked_at_is_classified() -> None:
             raise RuntimeError("not now")
 
     assert ("invalid", "Awkward") == (classify(Awkward()).kind, classify(Awkward()).message)
+
+
+def test_errors_within_errors_end_somewhere() -> None:
+    """A server's answer that nests them too deeply raised RecursionError in the classification."""
+    body: dict[str, Any] = {"code": "rate_limit_exceeded"}
+    for _ in range(10_000):
+        body = {"error": body}
+    assert "invalid" == classify(_refused(openai, 400, body)).kind
+    assert (
+        "rate_limit"
+        == classify(_refused(openai, 200, {"error": {"error": {"code": "rate_limit"}}})).kind
+    )
