@@ -44,6 +44,7 @@ CLEARED = "clear_session"
 _PAGE = 1000
 _FEW = 4
 _RESULT, _ITEMS = ToolResult.type, OpenAIItems.type
+_PLAIN = TELLING - {_RESULT, _ITEMS}
 
 
 class LiveItem(NamedTuple):
@@ -138,7 +139,9 @@ def live_events(
             version, kind, _, text, _ = event
             if text is None:
                 continue
-            if kind in TELLING:
+            if kind in _PLAIN and not changed:
+                yield event
+            elif kind in TELLING:
                 is_live = not (changed and (withdrawn.says(version) or switched.says(version)))
                 if kind == _RESULT and answered.replaces(event):
                     is_live = False
