@@ -222,6 +222,16 @@ async def test_listing(service: EventStoreSessionService) -> None:
     assert (mine.state, mine.events) == ({"k": "v", "user:u": 1}, [])
 
 
+async def test_a_fork_is_listed(store: EventStore, service: EventStoreSessionService) -> None:
+    """A fork of a session is listed with the state that it shares, before it has any of its own."""
+    await service.create_session(**ADA, session_id="s", state={"mood": "good"})
+    store.fork("app/ada/s", conversation_id="app/ada/fork")
+
+    listed = (await service.list_sessions(**ADA)).sessions
+
+    assert {("s", "good"), ("fork", "good")} == {(each.id, each.state["mood"]) for each in listed}
+
+
 async def test_deleting_erases(store: EventStore, service: EventStoreSessionService) -> None:
     """Nothing of it is read again, and shared state stays; the id may be used anew."""
     session = await service.create_session(**ADA, session_id="s", state={"user:u": 1, "k": "v"})

@@ -126,6 +126,14 @@ def test_an_empty_path_matches_every_namespace(items: EventStoreStore, end: Any)
     assert [items.list_namespaces()] == items.batch([asked])
 
 
+def test_a_fork_is_a_namespace(items: EventStoreStore, store: EventStore) -> None:
+    """A fork of a namespace has its items, before anything is put to the fork too."""
+    store.fork(STREAM, conversation_id="langgraph.store:users.eve")
+
+    assert ("users", "eve") in items.list_namespaces()
+    assert {("eve", "tea"), ("eve", "rye")} == {*keys(items.search(("users", "eve")))}
+
+
 def test_a_prefix_of_keys_is_exact(items: EventStoreStore, store: EventStore) -> None:
     """A key that differs in case does not have it, on SQLite either."""
     items.put(("Users", "ada"), "tea", {})
