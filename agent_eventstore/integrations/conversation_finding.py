@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -50,7 +51,7 @@ def forks_with(store: EventStore, event_type: str, *, begins: str = "") -> list[
     """
     with store.reading() as connection:
         streams, has_own = _owning(connection, event_type)
-        is_fork = streams.parent_version.is_not(None)
+        is_fork = streams.parent_conversation_id.is_not(None)  # has a sparse index
         return [
             key or str(fork)
             for fork, key in _named(store, connection, streams, begins, is_fork, ~has_own)
@@ -84,9 +85,9 @@ def _named(
     query = select(streams.conversation_id, streams.key).where(*conditions)
     if begins:
         query = query.where(streams.key.startswith(begins, autoescape=True))
-    query = store.owner.limit(query.order_by(streams.conversation_id), streams)
+    # Sorted here: SQLite would scan all conversations by id instead of only the forks.
+    found = sorted(connection.execute(store.owner.limit(query, streams)), key=itemgetter(0))
     # SQLite's LIKE ignores case.
-    found = connection.execute(query).all()
     return [(stream, key) for stream, key in found if (key or "").startswith(begins)]
 
 
