@@ -62,7 +62,7 @@ class EventStoreStore(BaseStore):
     def __init__(self, store: EventStore | AsyncEventStore, *, erase: bool = False) -> None:
         self.store = unredacted(store, "its items as they were")
         self.erase = erase
-        self._known: Memory[Items] = Memory(_NAMESPACES)
+        self._known: Memory[Items] = Memory(_NAMESPACES, newest=True)
         self._lock = RLock()
 
     def batch(self, ops: Iterable[Op]) -> list[Any]:
@@ -157,7 +157,7 @@ class EventStoreStore(BaseStore):
         """Return the items of a namespace, reading only new events."""
         key = _key(namespace)
         items = followed(self.store, self.store.stream(key), self._known.get(key) or Items())
-        self._known.keep(key, items)
+        self._known.keep(key, items, items.size)
         return items
 
 

@@ -36,7 +36,7 @@ class Threads:
 
     def __init__(self, store: EventStore) -> None:
         self.store = store
-        self._known: Memory[Thread] = Memory()
+        self._known: Memory[Thread] = Memory(newest=True)
         # Striped by thread id: few threads share a lock.
         self._locks = [RLock() for _ in range(_LOCKS)]
 
@@ -47,7 +47,7 @@ class Threads:
     def now(self, thread_id: str) -> Thread:
         """Return a thread's current state; the caller holds its lock."""
         thread = self._read(thread_id, self._known.get(thread_id) or Thread())
-        self._known.keep(thread_id, thread)
+        self._known.keep(thread_id, thread, thread.size)
         return thread
 
     def known(self, thread_id: str) -> Thread:
@@ -102,7 +102,9 @@ class Threads:
                         told: Any = cast(Payload, event.data).model_dump()
                         thread.fold(version, event.data.type, told, event.meta)
                     thread.chain = appended.anchor.chain
+                    thread.read += appended.size
                     thread.remember(draft.packed)
+                    self._known.keep(thread_id, thread, thread.size)
                     return
                 thread = self.now(thread_id)
 

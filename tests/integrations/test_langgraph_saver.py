@@ -16,6 +16,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from agent_eventstore import AsyncEventStore, EventStore, Views, events
+from agent_eventstore.integrations import conversation_memory
 from agent_eventstore.integrations.langgraph import EventStoreSaver
 from agent_eventstore.integrations.langgraph_events import LanggraphValues
 from eventstore import DirectoryKeys
@@ -237,6 +238,20 @@ def test_list(store: EventStore) -> None:
     assert of(first) == ids(named("t"), before=second)
     assert of(second) == ids(named("t"), limit=1)
     assert [] == ids(named("t"), limit=0)
+
+
+def test_what_is_cached_is_bounded(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its size, not only by the number of threads; the newest thread stays, however large."""
+    monkeypatch.setattr(conversation_memory, "_MOST_BYTES", 1_000)
+    saver = EventStoreSaver(store)
+    for thread_id in ("t", "u"):
+        put(saver, named(thread_id), {"messages": [HumanMessage("x" * 900, id="h1")]})
+        put(saver, named(thread_id), {"messages": SAID})
+
+    assert ["u"] == [*saver._threads._known._known]
+    assert [SAID] * 2 == [
+        found(saver, named(each)).checkpoint["channel_values"]["messages"] for each in ("t", "u")
+    ]
 
 
 def test_list_of_all_threads(store: EventStore) -> None:

@@ -17,6 +17,7 @@ from langgraph.store.base import (
 )
 
 from agent_eventstore import AsyncEventStore, EventStore
+from agent_eventstore.integrations import conversation_memory
 from agent_eventstore.integrations.conversation_finding import keys_with
 from agent_eventstore.integrations.langgraph_events import LanggraphItem
 from agent_eventstore.integrations.langgraph_store import EventStoreStore
@@ -141,6 +142,22 @@ def test_a_prefix_of_keys_is_exact(items: EventStoreStore, store: EventStore) ->
     assert {STREAM, "langgraph.store:users.bob"} == {
         *keys_with(store, LanggraphItem.type, begins="langgraph.store:users.")
     }
+
+
+def test_what_is_cached_is_bounded(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the size of the items that are left, not only by the number of namespaces."""
+    monkeypatch.setattr(conversation_memory, "_MOST_BYTES", 1_000)
+    items = EventStoreStore(store)
+    for size in (900, 10):  # the second value replaces the first
+        items.put(ADA, "k", {"said": "x" * size})
+    items.put(BOB, "k", {"said": "x" * 900})
+    for namespace in (ADA, BOB):
+        items.get(namespace, "k")
+    assert 2 == len(items._known._known)
+
+    items.put(ADA, "l", {"said": "x" * 900})
+    items.get(ADA, "l")
+    assert [STREAM] == [*items._known._known]
 
 
 def test_a_batch(items: EventStoreStore, store: EventStore) -> None:
