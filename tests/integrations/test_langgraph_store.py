@@ -21,6 +21,7 @@ from agent_eventstore.integrations import conversation_memory
 from agent_eventstore.integrations.conversation_finding import keys_with
 from agent_eventstore.integrations.langgraph_events import LanggraphItem
 from agent_eventstore.integrations.langgraph_store import EventStoreStore
+from eventstore.errors import StatementRefused
 
 ADA, BOB = ("users", "ada"), ("users", "bob")
 STREAM = "langgraph.store:users.ada"
@@ -212,6 +213,24 @@ def test_what_is_gone(store: EventStore, erase: bool) -> None:
     assert [("ada", "other")] == keys(items.search(ADA))
     assert [("ada", "other")] == keys(EventStoreStore(store).search(ADA))
     assert store.verify(STREAM).ok
+
+
+@pytest.mark.parametrize("table", ["erasures", "events"])
+def test_replacing_erases_or_fails(sqlite_url: str, table: str) -> None:
+    """Where erasing or putting fails, neither is done: no value that was replaced stays."""
+    with EventStore.open(sqlite_url) as store:
+        items = EventStoreStore(store, erase=True)
+        items.put(ADA, "k", {"said": "first"})
+        with store.writing() as connection:
+            connection.exec_driver_sql(
+                f"CREATE TRIGGER failing BEFORE INSERT ON {table} "
+                "BEGIN SELECT RAISE(ABORT, 'as if the process had died'); END"
+            )
+        with pytest.raises(StatementRefused):
+            items.put(ADA, "k", {"said": "second"})
+
+        item: Any = items.get(ADA, "k")
+        assert {"said": "first"} == item.value
 
 
 def test_an_erased_value_leaves_memory(store: EventStore) -> None:
