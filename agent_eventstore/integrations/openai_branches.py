@@ -150,7 +150,9 @@ class BranchingSession(SessionTurns):
 
     def _go(self, branch: str) -> None:
         self.branch, run = branch, self._end.run
-        self._end = SessionEnd(self.store, self._key_of(branch), self.owner, branch)
+        self._end = SessionEnd(
+            self.store, self._key_of(branch), self.owner, branch, lambda: branch in self._branches()
+        )
         self._end.run = run
 
     def _delete(self, branch: str, force: bool) -> None:

@@ -11,7 +11,7 @@ from agent_eventstore.integrations.openai_withdrawn import has_changes
 from agent_eventstore.integrations.openai_writing import ItemWriter
 from eventstore import NO_STREAM, EventStore
 from eventstore.errors import WrongExpectedVersion
-from eventstore.events import Meta, NewEvent
+from eventstore.events import Erasure, Meta, NewEvent
 from eventstore.events.codec import loads_json
 from eventstore.owners import Owned
 from eventstore.sql.read import EventText
@@ -41,15 +41,23 @@ class SessionEnd:
         key: The conversation's key, or its id.
         owner: The conversation's owner.
         branch: The session's branch that the conversation is.
+        is_listed: Returns whether the session has this branch.
 
     Attributes:
         seen: The version up to which items were read; None if none were.
         run: The metadata of the run that is being recorded, if any.
     """
 
-    def __init__(self, store: EventStore, key: str, owner: Owned, branch: str = MAIN) -> None:
+    def __init__(
+        self,
+        store: EventStore,
+        key: str,
+        owner: Owned,
+        branch: str = MAIN,
+        is_listed: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._store, self.key, self._owner = store, key, owner
-        self._branch = branch
+        self._branch, self._is_listed = branch, is_listed
         self.seen: int | None = None
         self.run: Meta | None = None
         self._writer: ItemWriter | None = None
@@ -146,13 +154,15 @@ class SessionEnd:
         """Return the newest events, newest first.
 
         Raises:
-            BranchDeleted: They record that the branch was deleted.
+            BranchDeleted: They record that the branch was deleted, or was erased with the session.
         """
         found = newest_events(self._store, self.id, limit)
         told = (loads_json(e.text) for e in found if e.type == OpenAIBranch.type and e.text)
         for each in told:
             if each["name"] == self._branch and each["deleted"]:
                 raise BranchDeleted(self._branch, cleared=each.get("cleared", False))
+        if any(each.type == Erasure.type for each in found) and not self._is_listed():
+            raise BranchDeleted(self._branch, cleared=True)
         return found
 
     def _at_end(self) -> ItemWriter:

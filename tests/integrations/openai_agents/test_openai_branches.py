@@ -226,6 +226,26 @@ def test_who_is_on_a_branch_hears_that_it_was_deleted(store: EventStore, erase: 
     assert asyncio.run(told()) == asyncio.run(session.get_items())
 
 
+@pytest.mark.parametrize("erasing", ["user", "session"])
+def test_who_is_on_a_branch_that_was_erased(store: EventStore, erasing: str) -> None:
+    """Goes on with ``main``, as after clearing: nothing is added to a branch that is not listed."""
+    session = BranchingSession(fresh_id(), store, user_id="ada")
+
+    async def told() -> tuple[list[Any], list[tuple[str, int]]]:
+        await session.add_items(turns(2))
+        await session.create_branch_from_turn(2, "b")
+        await session.add_items(turns(1))
+        if erasing == "user":
+            store.erase_user("ada", reason="asked for")
+        else:
+            store.erase(session.session_id, reason="asked for")
+        await session.add_items(turns(1))
+        found = await session.list_branches()
+        return await session.get_items(), [(e["branch_id"], e["message_count"]) for e in found]
+
+    assert (turns(1), [("main", len(turns(1)))]) == asyncio.run(told())
+
+
 @pytest.mark.parametrize("erase", [False, True])
 def test_deleting_a_branch_again(sqlite_url: str, erase: bool) -> None:
     """What was half deleted when the process died is listed, and is deleted by another call."""
