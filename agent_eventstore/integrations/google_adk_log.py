@@ -20,10 +20,8 @@ from pydantic_core import PydanticSerializationError
 from agent_eventstore.integrations.conversation_events import attempts, events_before, newest_events
 from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.google_adk_events import (
-    GoogleADKState,
-    events_of,
-)
+from agent_eventstore.integrations.google_adk_events import GoogleADKState
+from agent_eventstore.integrations.google_adk_payloads import events_of
 from agent_eventstore.integrations.google_adk_state import (
     KnownSession,
     begin_of,
