@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from logging import INFO
 from pathlib import Path
@@ -16,6 +16,7 @@ from eventstore.erasure import Erasing, ErasureReceipt, erase_in
 from eventstore.errors import EventStoreError, InvalidEvent, StoreUnavailable
 from eventstore.events import Erasure, KeptUsage
 from eventstore.events.base import Clock
+from eventstore.events.records import NewEvent
 from eventstore.ids import StreamId
 from eventstore.key_directory import destroy_retired
 from eventstore.log import get_logger
@@ -188,10 +189,59 @@ class EventEraser(EventWriter):
                 next erasure and the next opening of a store try again.
         """
         stream = self.stream(conversation_id, **owner)
+        wanted = None if versions is None else frozenset(versions)
+        asked = Erasing(reason, self.clock(), wanted, requested_by, derived, keep_usage)
+        return self._erased(stream, asked, state_directory=state_directory, vacuum=vacuum)
+
+    def _erase_for(
+        self,
+        conversation_id: StreamId,
+        append: Callable[[int], Sequence[NewEvent]],
+        *,
+        reason: str,
+        versions: Iterable[int] | None,
+        expected_version: int,
+        **owner: Unpack[Owned],
+    ) -> int:
+        """Erase payloads, and append the events that replace them, in one transaction.
+
+        ``append`` returns the events, given the version that they follow. Returns the last version.
+
+        Raises:
+            WrongExpectedVersion: The conversation is at another version.
+            EventStoreError: See `erase` and `append`.
+        """
+        last = 0
+
+        def then(connection: Connection, version: int) -> None:
+            nonlocal last
+            last = version
+            if events := append(version):
+                last = self.append(
+                    conversation_id,
+                    events,
+                    expected_version=version,
+                    connection=connection,
+                    **owner,
+                ).version
+
+        wanted = None if versions is None else frozenset(versions)
+        asked = Erasing(reason, self.clock(), wanted, version=expected_version)
+        self._erased(self.stream(conversation_id, **owner), asked, then)
+        return last
+
+    def _erased(
+        self,
+        stream: UUID,
+        asked: Erasing,
+        then: Callable[[Connection, int], None] | None = None,
+        *,
+        state_directory: str | Path | None = None,
+        vacuum: bool = False,
+    ) -> ErasureReceipt:
+        """Erase, and clean up after the commit."""
         with operation("eventstore", "erase", level=INFO, conversation_id=stream) as erased:
-            wanted = None if versions is None else frozenset(versions)
-            asked = Erasing(reason, self.clock(), wanted, requested_by, derived, keep_usage)
-            receipt = erase_in(self, stream, asked)
+            receipt = erase_in(self, stream, asked, then)
             self._leave_nothing((stream,), state_directory, vacuum)
             erased.note(version=receipt.version, events=len(receipt.versions))
         return replace(receipt, log_emptied=not self._log_to_empty)

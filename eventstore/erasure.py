@@ -7,7 +7,7 @@ them again from the erased events.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,7 +17,13 @@ from sqlalchemy import Connection, insert, select
 
 from eventstore.bill import kept, nameless
 from eventstore.erased_rows import erase_blobs, erase_events, erase_projected, tables_with_content
-from eventstore.errors import ConversationNotFound, EventsShared, InvalidEvent, KeyUnavailable
+from eventstore.errors import (
+    ConversationNotFound,
+    EventsShared,
+    InvalidEvent,
+    KeyUnavailable,
+    WrongExpectedVersion,
+)
 from eventstore.events import Erasure
 from eventstore.events.records import NewEvent
 from eventstore.events.values import Quoting
@@ -124,6 +130,7 @@ class Erasing:
         requested_by: Who requested it.
         derived: Whether to erase the copies of these versions as well.
         keep_usage: Whether to keep the usage of model calls.
+        version: The version that the conversation must have; None for any.
     """
 
     reason: str
@@ -132,6 +139,7 @@ class Erasing:
     requested_by: str | None = None
     derived: bool = True
     keep_usage: bool = True
+    version: int | None = None
 
     def check(self) -> None:
         """Refuse an erasure without a reason, or of something that is not a version.
@@ -146,19 +154,29 @@ class Erasing:
                 raise InvalidEvent(f"{each!r:.80} is not a version: versions are numbers from 1")
 
 
-def erase_in(store: Transactions, conversation_id: UUID, erasing: Erasing) -> ErasureReceipt:
+def erase_in(
+    store: Transactions,
+    conversation_id: UUID,
+    erasing: Erasing,
+    then: Callable[[Connection, int], None] | None = None,
+) -> ErasureReceipt:
     """Erase payloads in a separate transaction, as `erase` does.
 
     A read transaction surveys the conversation first. If the conversation has changed by the time
-    of the erasure, it is surveyed again; after some attempts, under the lock.
+    of the erasure, it is surveyed again; after some attempts, under the lock. ``then`` is called in
+    the transaction after the erasure, with the receipt's version, to append what replaces it.
     """
-    for _ in range(_ATTEMPTS):
-        with store.reading() as connection:
-            found = _surveyed(connection, conversation_id, erasing)
+    for attempt in range(_ATTEMPTS + 1):
+        found: Survey | None = None
+        if attempt < _ATTEMPTS:
+            with store.reading() as connection:
+                found = _surveyed(connection, conversation_id, erasing)
         with suppress(Outdated), store.writing() as connection:
-            return erase(connection, conversation_id, erasing, found)
-    with store.writing() as connection:
-        return erase(connection, conversation_id, erasing)
+            receipt = erase(connection, conversation_id, erasing, found)
+            if then is not None:
+                then(connection, receipt.version)
+            return receipt
+    raise AssertionError("a survey under the lock is not outdated")
 
 
 def _surveyed(connection: Connection, conversation_id: UUID, erasing: Erasing) -> Survey:
@@ -187,6 +205,7 @@ def erase(
 
     Raises:
         Outdated: The conversation has changed since the survey; nothing was written.
+        WrongExpectedVersion: It is not at the version that ``erasing`` requires.
         ConversationNotFound: No conversation has this id.
         InvalidEvent: No reason was given, or a version is not a number.
         EventsShared: The conversation shares one of the versions with its parent.
@@ -195,6 +214,8 @@ def erase(
     erasing.check()
     tables = metadata_for(connection.dialect.name).tables
     version, key_id = lock_stream(connection, conversation_id)
+    if erasing.version not in (None, version):
+        raise WrongExpectedVersion(conversation_id, erasing.version, version)
     _require_own(connection, conversation_id, erasing.versions)
     if key_id is not None and keys_of(connection) is None:
         raise KeyUnavailable(conversation_id, "the store was opened without keys")
@@ -223,7 +244,7 @@ def erase(
     forget(connection, conversation_id)
     erase_projected(connection, tables, conversation_id)
     for fork, (copies, quoting) in forks.items():
-        of_fork = replace(erasing, versions=frozenset(copies))
+        of_fork = replace(erasing, versions=frozenset(copies), version=None)
         lock_stream(connection, fork)
         held = _surveyed(connection, fork, of_fork)
         # Quotations of the parent's text were searched for before the text was erased.

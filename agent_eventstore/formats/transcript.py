@@ -118,6 +118,11 @@ class Calls:
         found.answered = True
         return found.call_id
 
+    def unanswered(self) -> list[str]:
+        """Return our own ids of the newest answer's calls that have no result, in order."""
+        calls = (call for latest in self._latest.values() for call in latest)
+        return list(dict.fromkeys(call.call_id for call in calls if not call.answered))
+
     def has(self, provider_id: str | None) -> bool:
         """Whether there was a call with this provider's id."""
         return provider_id is not None and _key(provider_id, None) in self._last

@@ -13,7 +13,7 @@ from agent_eventstore.formats.extras import whole
 from agent_eventstore.formats.ui_messages import export_ui_messages
 from agent_eventstore.integrations.ai_sdk_chunks import UIMessageStream
 from eventstore import EventStore
-from eventstore.events import ToolResult, TurnEnd, TurnStart
+from eventstore.events import ToolResult, TurnStart
 from eventstore.events.codec import dumps
 from eventstore.ids import StreamId
 from projections import AsyncViews, Views
@@ -118,18 +118,26 @@ def _begun(
 ) -> tuple[UIMessageStream, int] | None:
     """Return the stream of a turn, by default of the one in progress, and the version before it."""
     stream = views.store.get(conversation_id).conversation_id
-    if turn is not None and turn < 1:
+    begun = _open_turn(views, stream) if turn is None else _start_of(views.store, stream, turn)
+    if begun is None:
         return None
-    for event in views.store.read(stream, backward=True):
+    number, version = begun
+    return UIMessageStream(stream, number, partial(_result, views.store, stream)), version - 1
+
+
+def _open_turn(views: Views, stream: UUID) -> tuple[int, int] | None:
+    """Return the number of the turn in progress and the version of its start."""
+    found = views.open_work(stream).turn
+    return None if found is None or found.turn is None else (found.turn, found.version)
+
+
+def _start_of(store: EventStore, stream: UUID, turn: int) -> tuple[int, int] | None:
+    """Return the number of a turn and the version of its start."""
+    for event in store.read(stream, backward=True) if turn > 0 else ():
         number = event.meta.turn
-        if isinstance(event.data, TurnStart) and number is not None:
-            if turn in (None, number):
-                result = partial(_result, views.store, stream)
-                return UIMessageStream(stream, number, result), event.version - 1
-            if number < turn:  # turns are numbered in the order of their starts
-                return None
-        if isinstance(event.data, TurnEnd) and turn is None:
-            return None
+        if isinstance(event.data, TurnStart) and number is not None and number <= turn:
+            # Turns are numbered in the order of their starts.
+            return (number, event.version) if number == turn else None
     return None
 
 

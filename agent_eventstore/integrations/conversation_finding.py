@@ -4,44 +4,91 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
+from operator import itemgetter
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Text, cast, select
+from sqlalchemy import ColumnElement, Connection, Text, cast, select
 
 from eventstore import EventStore
 from eventstore.ids import uuid_in
+from eventstore.sql.backend import Statement
 from eventstore.sql.decoding import SPECIAL
+from eventstore.sql.lineage import lineage
 from eventstore.sql.read import EventText, read_texts
 from eventstore.sql.schema import metadata_for
 
-__all__ = ["ends_with", "events_with", "keys_with", "place_of"]
+__all__ = ["ends_with", "events_with", "forks_with", "keys_with", "place_of"]
 
 _PAGE = 1_000  # rows held in memory at once
 
+_HAS = Statement(
+    """
+    SELECT 1 FROM events
+    WHERE conversation_id = :conversation_id AND version <= :version AND type = :type LIMIT 1
+    """
+)
+
 
 def keys_with(store: EventStore, event_type: str, *, begins: str = "") -> Iterator[str]:
-    """Iterate over the key, or else the id, of every conversation with an event of a type.
+    """Yield the key, or else the id, of every conversation with an event of a type.
 
-    With ``begins``, only conversations whose key has this prefix.
+    With ``begins``, only conversations whose key has this prefix. Forks without such an event of
+    their own come last.
     """
     with store.reading() as connection:
-        tables = metadata_for(connection.dialect.name).tables
-        events, streams = tables["events"].c, tables["conversations"].c
-        query = (
-            select(streams.conversation_id, streams.key)
-            .where(
-                select(events.version)
-                .where(events.conversation_id == streams.conversation_id)
-                .where(events.type == event_type)
-                .exists()
+        streams, has_own = _owning(connection, event_type)
+        found = _named(store, connection, streams, begins, has_own)
+    yield from (key or str(stream) for stream, key in found)
+    yield from forks_with(store, event_type, begins=begins)
+
+
+def forks_with(store: EventStore, event_type: str, *, begins: str = "") -> list[str]:
+    """Return the key, or else the id, of each fork that only shares events of a type.
+
+    With ``begins``, only forks whose key has this prefix. Runs a few queries for each fork without
+    such an event of its own.
+    """
+    with store.reading() as connection:
+        streams, has_own = _owning(connection, event_type)
+        is_fork = streams.parent_conversation_id.is_not(None)  # has a sparse index
+        return [
+            key or str(fork)
+            for fork, key in _named(store, connection, streams, begins, is_fork, ~has_own)
+            if any(
+                _HAS.rows(connection, **shared._asdict(), type=event_type)
+                for shared in lineage(connection, fork)
             )
-            .order_by(streams.conversation_id)
-        )
-        if begins:
-            query = query.where(streams.key.startswith(begins, autoescape=True))
-        found = connection.execute(store.owner.limit(query, streams)).all()
+        ]
+
+
+def _owning(connection: Connection, event_type: str) -> tuple[Any, ColumnElement[bool]]:
+    """Return the columns of conversations, and the condition that one has an event of a type."""
+    tables = metadata_for(connection.dialect.name).tables
+    events, streams = tables["events"].c, tables["conversations"].c
+    typed = (
+        select(events.version)
+        .where(events.conversation_id == streams.conversation_id)
+        .where(events.type == event_type)
+    )
+    return streams, typed.exists()
+
+
+def _named(
+    store: EventStore,
+    connection: Connection,
+    streams: Any,
+    begins: str,
+    *conditions: ColumnElement[bool],
+) -> list[tuple[UUID, str | None]]:
+    """Return the id and key of the owner's conversations that fulfil conditions, by id."""
+    query = select(streams.conversation_id, streams.key).where(*conditions)
+    if begins:
+        query = query.where(streams.key.startswith(begins, autoescape=True))
+    # Sorted here: SQLite would scan all conversations by id instead of only the forks.
+    found = sorted(connection.execute(store.owner.limit(query, streams)), key=itemgetter(0))
     # SQLite's LIKE ignores case.
-    return (key or str(stream) for stream, key in found if (key or "").startswith(begins))
+    return [(stream, key) for stream, key in found if (key or "").startswith(begins)]
 
 
 def ends_with(

@@ -75,10 +75,14 @@ class Objects:
 
 
 class Memory(Generic[T]):
-    """A cache of the ``most`` most recently kept conversations, of at most 32 MiB."""
+    """A cache of the ``most`` most recently kept conversations, of at most 32 MiB.
 
-    def __init__(self, most: int = 64) -> None:
-        self._most = most
+    With ``newest``, the newest entry stays even if it is larger: for states that each call needs as
+    a whole, so that not every call has to read it again.
+    """
+
+    def __init__(self, most: int = 64, *, newest: bool = False) -> None:
+        self._most, self._least = most, int(newest)
         self._known: dict[UUID | str, tuple[T, int]] = {}
         self._read_once: dict[UUID, None] = {}
         self._lock = Lock()
@@ -89,7 +93,7 @@ class Memory(Generic[T]):
         found = self._known.get(stream)
         return None if found is None else found[0]
 
-    def keep(self, stream: UUID | str, known: T, size: int | None = 0) -> None:
+    def keep(self, stream: UUID | str, known: T, size: int | None) -> None:
         """Cache a conversation's state as the newest entry, and evict the oldest ones.
 
         Args:
@@ -102,8 +106,12 @@ class Memory(Generic[T]):
             size = before if size is None else size
             self._size += size - before
             self._known[stream] = known, size
-            while self._size > _MOST_BYTES or len(self._known) > self._most:
+            while len(self._known) > self._least and self._is_full:
                 self._size -= self._known.pop(next(iter(self._known)))[1]
+
+    @property
+    def _is_full(self) -> bool:
+        return self._size > _MOST_BYTES or len(self._known) > self._most
 
     def asked_again(self, stream: UUID) -> bool:
         """Return whether a conversation was read before; the first call returns False.

@@ -26,6 +26,7 @@ __all__ = ["Places"]
 
 _CALLS = re.compile(r'"tool_calls":\s*\[\s*\{')
 _IN_STEP = (AssistantMessage, LlmError, ToolResult)
+_SPOKEN = (UserMessage.type, AssistantMessage.type, LlmError.type)
 
 
 class Places:
@@ -35,12 +36,14 @@ class Places:
         version: The version of the last event.
         within: The turn that all events belong to, if it has already begun.
         calls: The tool calls so far, used to find the call that a result answers.
+        answered_by: The name on the newest answer, until the next message or error.
     """
 
     def __init__(self) -> None:
         self.version, self.turn, self.step = 0, 0, -1
         self.within: int | None = None
         self.calls = Calls()
+        self.answered_by: str | None = None
         self._place: tuple[int | None, int | None, bool] = None, None, True
         self._meta = Meta()
 
@@ -56,6 +59,9 @@ class Places:
                 if step is not None or event.type == UserMessage.type:
                     places.step = -1 if step is None else step
                     break
+        last = next((event for event in newest if event.type in _SPOKEN), None)
+        if last is not None and last.type == AssistantMessage.type and last.text is not None:
+            places.answered_by = loads_json(last.text).get("name")
         for event in reversed(newest):
             if event.type == AssistantMessage.type and event.text is not None:
                 calls: tuple[ToolCallRequest, ...] = ()
@@ -85,10 +91,12 @@ class Places:
         """
         self.version += 1
         if isinstance(data, UserMessage):
+            self.answered_by = None
             if begins or not self.turn:
                 self.turn, self.step = self.within or self.turn + 1, -1
         elif isinstance(data, AssistantMessage | LlmError):
             self.step += 1
+            self.answered_by = data.name if isinstance(data, AssistantMessage) else None
         if isinstance(data, AssistantMessage):
             self.calls.note(self.version, data.tool_calls)
         step = self.step if isinstance(data, _IN_STEP) and self.step >= 0 else None

@@ -21,8 +21,12 @@ from google.adk.sessions.base_session_service import (
     ListSessionsResponse,
 )
 
-from agent_eventstore.integrations.conversation_events import newest_events, store_of
-from agent_eventstore.integrations.conversation_finding import ends_with
+from agent_eventstore.integrations.conversation_events import (
+    events_before,
+    newest_events,
+    store_of,
+)
+from agent_eventstore.integrations.conversation_finding import ends_with, forks_with
 from agent_eventstore.integrations.google_adk_events import GoogleADKState
 from agent_eventstore.integrations.google_adk_log import Named, SessionLog
 from agent_eventstore.integrations.google_adk_reading import SessionEvents
@@ -159,6 +163,10 @@ class EventStoreSessionService(BaseSessionService):
         begins = key_of(app_name, *([] if user_id is None else [user_id])) + "/"
         ends = ends_with(self.store, GoogleADKState.type, begins=begins)
         known = [(key, known_in(events)) for key, events in ends]
+        known += [
+            (key, known_in(events_before(self.store, self.store.stream(key))))
+            for key in forks_with(self.store, GoogleADKState.type, begins=begins)
+        ]
         shared = cache(partial(shared_by, self.store))
         found = [
             self._session((app_name, user, own), each, [], shared)

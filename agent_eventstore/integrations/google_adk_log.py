@@ -20,10 +20,8 @@ from pydantic_core import PydanticSerializationError
 from agent_eventstore.integrations.conversation_events import attempts, events_before, newest_events
 from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.google_adk_events import (
-    GoogleADKState,
-    events_of,
-)
+from agent_eventstore.integrations.google_adk_events import GoogleADKState
+from agent_eventstore.integrations.google_adk_payloads import events_of
 from agent_eventstore.integrations.google_adk_state import (
     KnownSession,
     begin_of,
@@ -42,7 +40,7 @@ from eventstore.events import (
     Retraction,
     VersionRange,
 )
-from eventstore.events.codec import loads_json
+from eventstore.events.codec import dumps, loads_json
 from eventstore.sql.read import EventText
 
 try:
@@ -92,11 +90,11 @@ class SessionLog:
                 raise AlreadyExistsError(f"Session with id {named[2]} already exists.")
             places = Places.after(newest)
             begun = places.begin()
-            known = KnownSession(places, own, time.get_time())
+            known = KnownSession(places, own, time.get_time(), size=len(dumps(own)))
             snapshot = places.put(GoogleADKState(state=own, updated=known.updated))
             with attempt:
                 self._write(named, places, [*begun, snapshot], app, user)
-                self._sessions.keep(key_of(*named), known)
+                self._sessions.keep(key_of(*named), known, known.size)
                 return known
         raise AssertionError("the last attempt raises")
 
@@ -135,7 +133,7 @@ class SessionLog:
                 if isinstance(events[-1].data, AssistantMessage):
                     self.answering.pop(place_in(told), None)
                 known.take(told)
-                self._sessions.keep(key_of(*named), known)
+                self._sessions.keep(key_of(*named), known, known.size)
                 session.last_update_time, session._storage_update_marker = (
                     known.updated,
                     known.marker,
@@ -149,6 +147,7 @@ class SessionLog:
             snapshot = GoogleADKState(state=known.state, updated=known.updated)
             events.append(known.places.put(snapshot))
             known.events = known.changed = 0
+            known.size = len(dumps(known.state))
         if before := (told.get("actions") or {}).get("rewind_before_invocation_id"):
             if first := begin_of(before, self._backward(key_of(*named))):
                 gone = VersionRange(first=first, last=known.places.version)
@@ -179,7 +178,7 @@ class SessionLog:
         """Return a session's current state from the log; None if it does not exist."""
         known = known_in(self._backward(key_of(*named), _TAIL))
         if known is not None:
-            self._sessions.keep(key_of(*named), known)
+            self._sessions.keep(key_of(*named), known, known.size)
         return known
 
     def _backward(self, key: str, first: int | None = None) -> Iterator[EventText]:

@@ -54,6 +54,8 @@ class KnownSession:
     last: str = ""
     events: int = 0
     changed: int = 0
+    size: int = 0
+    """The approximate size of the state's JSON, in characters."""
 
     @property
     def marker(self) -> str:
@@ -66,7 +68,8 @@ class KnownSession:
         self.events += 1
         if delta := deltas_of(event)[2]:
             self.state.update(delta)
-            self.changed += len(dumps(delta))
+            self.changed += (size := len(dumps(delta)))
+            self.size += size
 
     @property
     def is_due(self) -> bool:
@@ -123,7 +126,8 @@ def known_in(backward: Iterable[EventText]) -> KnownSession | None:
             behind.append(told)
         elif event.type == GoogleADKState.type and event.text is not None:
             snapshot = loads_json(event.text)
-            known = KnownSession(Places.after(newest), snapshot["state"], snapshot["updated"])
+            places, size = Places.after(newest), len(event.text)
+            known = KnownSession(places, snapshot["state"], snapshot["updated"], size=size)
             for each in reversed(behind):
                 known.take(each)
             return known

@@ -23,10 +23,12 @@ from agent_eventstore.integrations.langgraph_events import PackedValue, TaskWrit
 __all__ = ["Codec", "packed_of"]
 
 _MESSAGES = "langchain_core.messages."
-_PLAIN: dict[tuple[str, str], Any] = {
-    (cls.__module__, cls.__name__): cls
+_PLAIN: dict[tuple[str, str], tuple[Any, frozenset[str]]] = {
+    (cls.__module__, cls.__name__): (cls, frozenset(cls.model_fields))
     for cls in (AIMessage, HumanMessage, SystemMessage, ToolMessage)
 }
+_UNKNOWN = None, frozenset[str]()
+_set = object.__setattr__  # pydantic's own refuses these names
 _MODEL = 5  # the serialiser's msgpack extension type for pydantic models
 _HEADS = {0xC7: 3, 0xC8: 4, 0xC9: 6}  # bytes before an extension's data; the last is its type
 _NIL = b"\xc0"
@@ -107,18 +109,15 @@ def _model_in(typed: Typed) -> bytes:
 
 def _message(module: str, name: str, fields: dict[str, Any], _: str) -> Any:
     """Return a message with these fields; None if it must be validated."""
-    cls = _PLAIN.get((module, name))
-    if cls is None or fields.keys() != cls.model_fields.keys():
+    cls, known = _PLAIN.get((module, name), _UNKNOWN)
+    if cls is None or fields.keys() != known:
         return None
     message = cls.__new__(cls)
-    message.__setstate__(
-        {
-            "__dict__": fields,
-            "__pydantic_extra__": {},
-            "__pydantic_fields_set__": {*fields},
-            "__pydantic_private__": None,
-        }
-    )
+    # As pydantic's own `__setstate__`, in half its time.
+    _set(message, "__dict__", fields)
+    _set(message, "__pydantic_extra__", {})
+    _set(message, "__pydantic_fields_set__", {*fields})
+    _set(message, "__pydantic_private__", None)
     return message
 
 

@@ -35,15 +35,18 @@ class Items:
     def __init__(self) -> None:
         self.version, self.chain = 0, b""
         self.held: dict[str, Held] = {}
+        self.size = 0  # of the items' JSON, in characters
 
     def fold(self, event: RecordedEvent) -> None:
         """Fold the next event."""
         self.version, self.chain, data = event.version, event.chain, event.data
         if isinstance(data, LanggraphItem):
             before, at = self.held.pop(data.key, None), event.recorded_at
+            self.size -= 0 if before is None else len(before.text)
             if data.value is not None:
                 created = at if before is None else before.created_at
                 text = dumps_json(data.value)
+                self.size += len(text)
                 self.held[data.key] = Held(event.version, text, created, at)
 
 

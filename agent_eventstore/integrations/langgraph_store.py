@@ -36,7 +36,7 @@ from agent_eventstore.integrations.langgraph_items import (
 )
 from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
-from eventstore.events import ConversationStart
+from eventstore.events import ConversationStart, Payload
 
 __all__ = ["EventStoreStore"]
 
@@ -62,7 +62,7 @@ class EventStoreStore(BaseStore):
     def __init__(self, store: EventStore | AsyncEventStore, *, erase: bool = False) -> None:
         self.store = unredacted(store, "its items as they were")
         self.erase = erase
-        self._known: Memory[Items] = Memory(_NAMESPACES)
+        self._known: Memory[Items] = Memory(_NAMESPACES, newest=True)
         self._lock = RLock()
 
     def batch(self, ops: Iterable[Op]) -> list[Any]:
@@ -137,15 +137,23 @@ class EventStoreStore(BaseStore):
             events = [LanggraphItem(key=each.key, value=each.value) for each in changed]
             gone = {held[op.key].version for op in changed if op.key in held}
             with attempt:
-                self.store.append(
-                    _key(namespace),
-                    [NewEvent(each) for each in (*begun, *events)],
-                    expected_version=items.version or NO_STREAM,
-                )
-                if self.erase and gone:
-                    self.store.erase(_key(namespace), reason="replaced or deleted", versions=gone)
-                    self._known.take(_key(namespace))
+                self._write(_key(namespace), [*begun, *events], gone, items.version)
                 return
+
+    def _write(self, key: str, events: list[Payload], gone: set[int], version: int) -> None:
+        """Append events, and erase what they replace if it is to be erased, in one transaction."""
+        new = [NewEvent(each) for each in events]
+        if not self.erase or not gone:
+            self.store.append(key, new, expected_version=version or NO_STREAM)
+            return
+        self.store._erase_for(
+            key,
+            lambda _: new,
+            reason="replaced or deleted",
+            versions=gone,
+            expected_version=version,
+        )
+        self._known.take(key)
 
     def _namespaces(self, prefix: Namespace = ()) -> Iterator[Namespace]:
         for key in keys_with(self.store, LanggraphItem.type, begins=_key(prefix)):
@@ -157,7 +165,7 @@ class EventStoreStore(BaseStore):
         """Return the items of a namespace, reading only new events."""
         key = _key(namespace)
         items = followed(self.store, self.store.stream(key), self._known.get(key) or Items())
-        self._known.keep(key, items)
+        self._known.keep(key, items, items.size)
         return items
 
 

@@ -80,6 +80,8 @@ class Thread:
     marks: Marks = field(default_factory=Marks)
     latest: dict[tuple[str, str], int] = field(default_factory=dict)
     """The place of the channel's last saved list, by namespace and channel."""
+    read: int = 0
+    """The size of the events' JSON, in characters: about that of what is kept of it."""
     packed: dict[int, bytes] = field(default_factory=dict)
     """The packed content (`packed_of`) of the last few lists that were put here, by place."""
     _calls: dict[str, str] = field(default_factory=dict)
@@ -94,6 +96,7 @@ class Thread:
                 placed = meta
             if text is None:
                 continue
+            self.read += len(text)
             if (kept := kept_at_end(text)) is None:
                 self._fold(version, kind, loads_json(text))
                 continue
@@ -170,6 +173,11 @@ class Thread:
             if told.get("replaces") or key not in held:
                 typed = typed_of(write["value"])
                 held[key] = Written(version, path, write["channel"], typed)
+
+    @property
+    def size(self) -> int:
+        """The approximate size of the thread in memory, in bytes."""
+        return self.read + sum(map(len, self.packed.values()))
 
     @property
     def has_content(self) -> bool:

@@ -14,7 +14,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import get_checkpoint_id
 
 from agent_eventstore.integrations.conversation_events import Head, attempts, events_after, news_of
-from agent_eventstore.integrations.conversation_finding import events_with
+from agent_eventstore.integrations.conversation_finding import events_with, forks_with
 from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_draft import Draft
@@ -24,6 +24,7 @@ from agent_eventstore.integrations.langgraph_thread import Saved, Thread
 from eventstore import NO_STREAM, EventStore, NewEvent
 from eventstore.events import Payload
 from eventstore.sql.decoding import SPECIAL
+from eventstore.sql.lineage import fork_point
 
 __all__ = ["Threads"]
 
@@ -35,7 +36,7 @@ class Threads:
 
     def __init__(self, store: EventStore) -> None:
         self.store = store
-        self._known: Memory[Thread] = Memory()
+        self._known: Memory[Thread] = Memory(newest=True)
         # Striped by thread id: few threads share a lock.
         self._locks = [RLock() for _ in range(_LOCKS)]
 
@@ -46,7 +47,7 @@ class Threads:
     def now(self, thread_id: str) -> Thread:
         """Return a thread's current state; the caller holds its lock."""
         thread = self._read(thread_id, self._known.get(thread_id) or Thread())
-        self._known.keep(thread_id, thread)
+        self._known.keep(thread_id, thread, thread.size)
         return thread
 
     def known(self, thread_id: str) -> Thread:
@@ -64,10 +65,10 @@ class Threads:
             yield thread, thread_id, namespace, get_checkpoint_id(config) or max(held, default="")
 
     def every(self) -> Iterator[tuple[str, Thread]]:
-        """Yield the id and state of each thread with checkpoints, from one query; read-only.
+        """Yield the id and state of each thread with checkpoints; read-only.
 
-        Forks, and threads with events that are not plain text, such as sealed ones, are read one by
-        one, last: the query holds a connection.
+        One query reads them all, but for forks, and threads with events that are not plain text,
+        such as sealed ones: these are read one by one, last, as the query holds a connection.
         """
         apart: list[str] = []
         for thread_id, is_fork, texts in events_with(self.store, LanggraphCheckpoint.type):
@@ -77,7 +78,7 @@ class Threads:
             thread = Thread()
             thread.take(texts)
             yield thread_id, thread
-        for thread_id in apart:
+        for thread_id in (*apart, *forks_with(self.store, LanggraphCheckpoint.type)):
             yield thread_id, self._read(thread_id, Thread())
 
     def append(
@@ -101,7 +102,9 @@ class Threads:
                         told: Any = cast(Payload, event.data).model_dump()
                         thread.fold(version, event.data.type, told, event.meta)
                     thread.chain = appended.anchor.chain
+                    thread.read += appended.size
                     thread.remember(draft.packed)
+                    self._known.keep(thread_id, thread, thread.size)
                     return
                 thread = self.now(thread_id)
 
@@ -165,8 +168,12 @@ class Threads:
             self._erase(thread_id, gone - thread.messages, "it was pruned")
 
     def _erase(self, thread_id: str, versions: set[int], reason: str) -> None:
-        if versions:
-            self.store.erase(thread_id, reason=reason, versions=versions, derived=False)
+        """Erase events of a thread; those that a fork shares are erased in their own thread."""
+        with self.store._on_driver() as connection:
+            parent = fork_point(connection, self.store.stream(thread_id))
+        own = {each for each in versions if parent is None or each > parent.version}
+        if own:
+            self.store.erase(thread_id, reason=reason, versions=own, derived=False)
             self._known.take(thread_id)
 
     def _read(self, thread_id: str, thread: Thread) -> Thread:

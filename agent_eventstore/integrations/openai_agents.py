@@ -16,18 +16,13 @@ from agents.memory import session as sdk
 from agents.memory.session_settings import coerce_session_settings
 
 from agent_eventstore.integrations.conversation_events import events_after, newest_events, store_of
-from agent_eventstore.integrations.openai_cache import forget, newest_items
-from agent_eventstore.integrations.openai_history import (
-    CLEARED,
-    LiveItem,
-    live_items,
-    replace_newest,
-    replacing,
-    versions_of,
-)
+from agent_eventstore.integrations.openai_cache import newest_items
+from agent_eventstore.integrations.openai_end import SessionEnd
+from agent_eventstore.integrations.openai_history import live_items
+from agent_eventstore.integrations.openai_replacing import pop_newest, replace_all, replace_newest
 from agent_eventstore.integrations.openai_settling import Settling
 from agent_eventstore.integrations.openai_usage import RunUsage
-from agent_eventstore.integrations.openai_writing import ItemWriter, SessionEnd
+from agent_eventstore.integrations.openai_writing import ItemWriter
 from agent_eventstore.journal_aio import in_thread
 from eventstore import AsyncEventStore, EventStore, NewEvent
 from eventstore.events import Meta
@@ -174,26 +169,7 @@ class EventStoreSession:
         settling.note(self._end.append(settled, compare=True))
 
     def _pop(self) -> Any:
-        popped: list[LiveItem] = []
-
-        def withdrawing(writer: ItemWriter) -> list[NewEvent]:
-            popped[:] = live_items(self.store, self.id, 1)
-            return replacing(self.store, self.id, writer, popped, (), "pop_item")
-
-        self._end.append(withdrawing)
-        if popped and self.erase:
-            versions = versions_of(popped)
-            self.store.erase(self.id, reason="pop_item", versions=versions, **self.owner)
-            forget(self.store, self.id)
-        return popped[0].item if popped else None
+        return pop_newest(self.store, self._end, erase=self.erase)
 
     def _replace_all(self, items: Sequence[Any]) -> None:
-        def replaced(writer: ItemWriter) -> list[NewEvent]:
-            live = live_items(self.store, self.id)
-            return replacing(self.store, self.id, writer, live, items, CLEARED)
-
-        if self.erase and newest_events(self.store, self.id, 1):
-            self.store.erase(self.id, reason="clear_session", **self.owner)
-            forget(self.store, self.id)
-            self._end.move()
-        self._end.append(replaced)
+        replace_all(self.store, self._end, items, erase=self.erase)

@@ -14,10 +14,10 @@ from uuid import UUID
 
 from agent_eventstore.branching import fork_point
 from agent_eventstore.integrations.openai_cache import newest_items
+from agent_eventstore.integrations.openai_end import BranchDeleted, SessionEnd
 from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch
 from agent_eventstore.integrations.openai_history import live_items
 from agent_eventstore.integrations.openai_turns import SessionTurns, numbered, turns_of
-from agent_eventstore.integrations.openai_writing import BranchDeleted, SessionEnd
 from eventstore.errors import WrongExpectedVersion
 
 __all__ = ["BranchingSession"]
@@ -150,7 +150,9 @@ class BranchingSession(SessionTurns):
 
     def _go(self, branch: str) -> None:
         self.branch, run = branch, self._end.run
-        self._end = SessionEnd(self.store, self._key_of(branch), self.owner, branch)
+        self._end = SessionEnd(
+            self.store, self._key_of(branch), self.owner, branch, lambda: branch in self._branches()
+        )
         self._end.run = run
 
     def _delete(self, branch: str, force: bool) -> None:
@@ -169,11 +171,15 @@ class BranchingSession(SessionTurns):
 
     def _drop(self, branch: str, *, cleared: bool = False) -> None:
         deleted = OpenAIBranch(name=branch, deleted=True, cleared=cleared)
-        self.store.append(self.session_id, deleted, **self.owner)
+        # Recorded on the branch first, where objects that are on it will read it: if the process
+        # dies in between, the branch is still listed, and can be deleted again.
         if self.erase:
-            self.store.erase(self._key_of(branch), reason="delete_branch", **self.owner)
-        # Recorded on the branch too, where objects that are on it will read it.
-        self.store.append(self._key_of(branch), deleted, **self.owner)
+            end = SessionEnd(self.store, self._key_of(branch), self.owner, branch)
+            with suppress(BranchDeleted):
+                end.erase(lambda: None, lambda writer: [writer.place(deleted)], "delete_branch")
+        else:
+            self.store.append(self._key_of(branch), deleted, **self.owner)
+        self.store.append(self.session_id, deleted, **self.owner)
 
     def _clear(self) -> None:
         self._go(MAIN)

@@ -116,7 +116,8 @@ class _Known:
                 texts.pop(version, None)
             if text := json_of(event):
                 texts[event.version] = text
-                _note(placeholders, event)
+                if event.type == _RESULT:
+                    _note(placeholders, event)
         return _Known(head, texts, self.complete, placeholders)
 
 
@@ -147,13 +148,14 @@ def _read_by(
             break
         if text := json_in(event):
             texts[event[0]] = text
-            _note(placeholders, event)
+            if event[1] == _RESULT:
+                _note(placeholders, event)
     known = _Known(head, dict(reversed(texts.items())), complete, placeholders)
     return known, known.newest(limit)
 
 
 def _note(placeholders: dict[str, int], event: EventText) -> None:
-    if event.type == _RESULT and is_placeholder(event):
+    if is_placeholder(event):
         placeholders[answered_by(event)] = event.version
 
 

@@ -6,25 +6,19 @@ reader never has to look further back than the oldest item that it needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice, takewhile
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from agent_eventstore.integrations.conversation_events import newest_events
 from agent_eventstore.integrations.openai_events import OpenAIItems
-from agent_eventstore.integrations.openai_items import (
-    TELLING,
-    items_in,
-    told_by,
-)
+from agent_eventstore.integrations.openai_items import TELLING, items_in, told_by
 from agent_eventstore.integrations.openai_withdrawn import WITHDRAWING, Answered, Withdrawn
-from agent_eventstore.integrations.openai_writing import ItemWriter, SessionEnd
-from eventstore import EventStore, NewEvent
-from eventstore.events import Retraction, ToolResult, VersionRange
+from eventstore import EventStore
+from eventstore.events import ToolResult, VersionRange
 from eventstore.events.codec import loads_json
-from eventstore.sql.read import END, EventText, read_texts
-from projections.engine.folding import joined
+from eventstore.sql.read import END, EventText
 
 __all__ = [
     "CLEARED",
@@ -32,10 +26,6 @@ __all__ = [
     "first_page",
     "live_events",
     "live_items",
-    "outdated",
-    "replace_newest",
-    "replacing",
-    "versions_of",
 ]
 
 CLEARED = "clear_session"
@@ -44,6 +34,7 @@ CLEARED = "clear_session"
 _PAGE = 1000
 _FEW = 4
 _RESULT, _ITEMS = ToolResult.type, OpenAIItems.type
+_PLAIN = TELLING - {_RESULT, _ITEMS}
 
 
 class LiveItem(NamedTuple):
@@ -66,52 +57,6 @@ def live_items(store: EventStore, stream: UUID, limit: int | None = None) -> lis
         for place, item in reversed(list(enumerate(items_in(event))))
     )
     return list(found if limit is None else islice(found, limit))[::-1]
-
-
-def replacing(
-    store: EventStore,
-    stream: UUID,
-    writer: ItemWriter,
-    gone: Sequence[LiveItem],
-    items: Sequence[Any],
-    reason: str,
-    *,
-    also: Sequence[LiveItem] = (),
-) -> list[NewEvent]:
-    """Return the events that withdraw the newest live items and append others.
-
-    If some items of an event stay, they are written again. ``also`` are older items to withdraw
-    with them; they must be whole events.
-    """
-    events: list[NewEvent] = []
-    if gone:
-        first, withdrawn = gone[0], _ranges_of([*also, *gone])
-        events.append(writer.place(Retraction(versions=withdrawn, reason=reason)))
-        if first.place:
-            with store._on_driver() as connection:
-                [event] = read_texts(connection, stream, after=first.version - 1, limit=1)
-            events += writer.events(items_in(event)[: first.place])
-    return events + writer.events(items)
-
-
-def outdated(live: Sequence[LiveItem], prune: Callable[[Any], bool]) -> list[LiveItem]:
-    """Return the oldest items that may be pruned, as long as they are whole events."""
-    expired = list(takewhile(lambda each: prune(each.item), live))
-    left = {each.version for each in live[len(expired) :]}
-    return [each for each in expired if each.version not in left]
-
-
-def versions_of(items: Sequence[LiveItem]) -> set[int]:
-    """Return the versions of items and of the recorded events that they replace."""
-    ranges = _ranges_of(items)
-    return {version for each in ranges for version in range(each.first, each.last + 1)}
-
-
-def _ranges_of(items: Sequence[LiveItem]) -> tuple[VersionRange, ...]:
-    """Return the versions of items and of the events that they replace, for a retraction."""
-    own = [(item.version, item.version) for item in items]
-    told = [(each.first, each.last) for item in items for each in item.told]
-    return VersionRange.of(joined(own + told))
 
 
 def live_events(
@@ -138,7 +83,9 @@ def live_events(
             version, kind, _, text, _ = event
             if text is None:
                 continue
-            if kind in TELLING:
+            if kind in _PLAIN and not changed:
+                yield event
+            elif kind in TELLING:
                 is_live = not (changed and (withdrawn.says(version) or switched.says(version)))
                 if kind == _RESULT and answered.replaces(event):
                     is_live = False
@@ -164,34 +111,3 @@ def live_events(
 def first_page(limit: int | None) -> int:
     """Return the number of events in the first page, for a number of items."""
     return _PAGE if limit is None else min(limit + _FEW, _PAGE)
-
-
-def replace_newest(
-    store: EventStore,
-    end: SessionEnd,
-    wanted: Sequence[LiveItem],
-    output: Sequence[Any],
-    prune: Callable[[Any], bool] | None,
-) -> bool:
-    """Replace the newest items, in one transaction; return False if they have changed.
-
-    Args:
-        store: The store.
-        end: The session's end.
-        wanted: The newest items, as they were read.
-        output: The items that replace them.
-        prune: Whether an older item is to be withdrawn too; called for the oldest ones.
-    """
-    found = True
-
-    def replaced(writer: ItemWriter) -> list[NewEvent]:
-        nonlocal found
-        live = live_items(store, end.id, None if prune else len(wanted))
-        found = live[-len(wanted) :] == list(wanted)
-        if not found:
-            return []
-        expired = () if prune is None else outdated(live[: -len(wanted)], prune)
-        return replacing(store, end.id, writer, wanted, output, "compaction", also=expired)
-
-    end.append(replaced)
-    return found

@@ -73,8 +73,8 @@ def cut_of(event: EventText) -> str:
     parsed form, which is as long. If a nested ``"raw"`` exists too, the result closes more brackets
     than it opens: a list of such results is then not valid JSON, and the caller must use `json_of`.
     """
-    _, kind, _, text, _ = event
-    before, behind, begins, ends = _OUTPUT_IN if kind == _ANSWER else _ITEM_IN
+    text = event[3]
+    before, behind, begins, ends = _OUTPUT_IN if event[1] == _ANSWER else _ITEM_IN
     if text is not None and text.endswith(behind) and (begin := text.rfind(before)) >= 0:
         return text[begin + begins : ends]
     return dumps_json(items_in(event))[1:-1]

@@ -16,7 +16,15 @@ from agent_eventstore.providers.base import plain
 from eventstore.events import Payload
 from eventstore.events.base import utc_now
 
-__all__ = ["CURRENT", "RecordedModel", "RecordedProvider", "Run", "asked_for", "current_run"]
+__all__ = [
+    "CURRENT",
+    "RecordedModel",
+    "RecordedProvider",
+    "Run",
+    "asked_for",
+    "call_of",
+    "current_run",
+]
 
 
 class Run(Protocol):
@@ -170,3 +178,8 @@ def asked_for(arguments: dict[str, Any]) -> dict[str, Any]:
         for tool in arguments.get("tools") or ()
     )
     return {"specification": "openai_responses", "parameters": kept, "tools": tools}
+
+
+def call_of(context: Any, tool: Any) -> str:
+    """Return the id of the call that a tool's hook is about, or else the tool's name."""
+    return str(getattr(context, "tool_call_id", None) or getattr(tool, "name", ""))

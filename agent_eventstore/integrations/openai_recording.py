@@ -25,6 +25,7 @@ from agent_eventstore.integrations.openai_models import (
     RecordedModel,
     RecordedProvider,
     asked_for,
+    call_of,
     current_run,
 )
 from agent_eventstore.integrations.openai_usage import bill_of
@@ -179,14 +180,14 @@ class RecordedRun(RunHooks[Any]):
 
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
         """Record that a tool is about to run, before it does."""
-        given = _call_of(context, tool)
+        given = call_of(context, tool)
         asked = self._asked.pop(given, None)
         if asked is not None and not self.over:
             self._running[given] = await self.turn.tool(asked).__aenter__()
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
         """Record a tool's result."""
-        given = _call_of(context, tool)
+        given = call_of(context, tool)
         running = self._running.pop(given, None)
         if running is not None:
             await running.result(result if isinstance(result, str) else plain(result))
@@ -197,8 +198,3 @@ class RecordedRun(RunHooks[Any]):
         if not self.over:
             told = OpenAIHandoff(from_agent=from_agent.name, to_agent=to_agent.name)
             await self.conversation.append(told)
-
-
-def _call_of(context: Any, tool: Any) -> str:
-    """Return the id of a call, or else the tool's name."""
-    return str(getattr(context, "tool_call_id", None) or getattr(tool, "name", ""))

@@ -61,6 +61,7 @@ class Answered:
     def __init__(self, store: EventStore, stream: UUID) -> None:
         self._store, self._stream = store, stream
         self._calls = set[str]()
+        self._results: list[EventText] = []  # whose calls are looked up once they are needed
         self._skipped: list[tuple[int, int]] = []
 
     def skip(self, first: int, before: int) -> None:
@@ -70,15 +71,19 @@ class Answered:
 
     def replaces(self, event: EventText) -> bool:
         """Whether the next tool result is a placeholder of recovery's that has a real one."""
-        call = answered_by(event)
-        if is_placeholder(event):
-            for first, before in self._skipped:
-                skipped = events_after(self._store, self._stream, first - 1, before=before)
-                results = (each for each in skipped if each.type == ToolResult.type and each.text)
-                self._calls.update(map(answered_by, results))
-            self._skipped.clear()
-            if call in self._calls:
-                return True
+        self._results.append(event)
+        if not is_placeholder(event):
+            return False
+        *later, call = map(answered_by, self._results)
+        self._calls.update(later)
+        self._results.clear()
+        for first, before in self._skipped:
+            skipped = events_after(self._store, self._stream, first - 1, before=before)
+            results = (each for each in skipped if each.type == ToolResult.type and each.text)
+            self._calls.update(map(answered_by, results))
+        self._skipped.clear()
+        if call in self._calls:
+            return True
         self._calls.add(call)
         return False
 

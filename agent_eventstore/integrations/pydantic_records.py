@@ -34,6 +34,7 @@ from agent_eventstore.integrations.pydantic_history import Histories, MessageNot
 from agent_eventstore.integrations.pydantic_kept import RECORD, record_event, record_in
 from agent_eventstore.integrations.pydantic_messages import PydanticAIRecord
 from eventstore import NO_STREAM, EventStore
+from eventstore.events.codec import dumps_json
 
 __all__ = ["Records"]
 
@@ -79,7 +80,7 @@ class Records:
             told = record_in(events_before(self._store, stream, first=4), conversation_id)
         record = None if told is None else RECORD.validate_python(told)
         if record is not None and record.head_id is not None:
-            self._histories.streams.keep(record.head_id, stream)
+            self._histories.streams.keep(record.head_id, stream, 0)
         return record, head
 
     def saved(self, conversation_id: str, revision: str) -> ConversationRecord | None:
@@ -162,7 +163,8 @@ class Records:
         told = record_event(record)
         events.append(places.put(told))
         done = self._store.append(key, events, expected_version=expected or NO_STREAM)
-        self._written.keep(key, _Known(done.anchor.chain, told.record, places))
+        written = _Known(done.anchor.chain, told.record, places)
+        self._written.keep(key, written, len(dumps_json(told.record)))
         if call_id:
             self.answering.pop(key, None)
 

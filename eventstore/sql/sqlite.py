@@ -56,9 +56,11 @@ _HEAD = """
     UPDATE conversations SET version = ?, chain = ?, last_active_at = ?
     WHERE conversation_id = ? AND version = ? AND chain = ? AND writer_epoch = ?
     """
+# FAIL, here and in the trigger: with ABORT, SQLite copies each page that a statement with a trigger
+# changes, so that it can undo this statement alone; a refused row has changed none.
 _EVENTS = """
-    INSERT INTO events (conversation_id, version, event_id, type, schema_version, recorded_at,
-        data, meta, salt, data_digest, chain)
+    INSERT OR FAIL INTO events (conversation_id, version, event_id, type, schema_version,
+        recorded_at, data, meta, salt, data_digest, chain)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     """
 _STANDING = """

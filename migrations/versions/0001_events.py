@@ -183,7 +183,8 @@ CREATE INDEX ix_conversations_user ON conversations (user_id, conversation_id)
 # An update is allowed only if it sets data and salt to NULL, alters nothing else, and
 # `erased_versions` names the event's version. A delete is allowed only with a receipt in `purges`;
 # nothing can change a receipt. REPLACE would delete rows without firing a delete trigger, so a
-# separate trigger refuses to insert over existing rows.
+# separate trigger refuses to insert over existing rows; with FAIL, which saves copies of pages
+# that ABORT needs.
 SQLITE_TRIGGERS = (
     """
 CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events
@@ -215,7 +216,7 @@ WHEN EXISTS (
         SELECT 1 FROM events
         WHERE conversation_id = NEW.conversation_id AND event_id = NEW.event_id)
     OR NEW.position > 0 AND EXISTS (SELECT 1 FROM events WHERE position = NEW.position)
-BEGIN SELECT RAISE(ABORT, 'events are immutable: REPLACE refused'); END
+BEGIN SELECT RAISE(FAIL, 'events are immutable: REPLACE refused'); END
 """,
     """
 CREATE TRIGGER purges_refuse_update BEFORE UPDATE ON purges

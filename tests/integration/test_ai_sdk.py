@@ -21,7 +21,9 @@ from pydantic_ai.ui.vercel_ai.response_types import BaseChunk, DoneChunk
 
 from agent_eventstore import AsyncViews, Conversation, Turn
 from agent_eventstore.integrations.ai_sdk import astream_turn, export_ui_messages, stream_turn
-from eventstore import AsyncEventStore, EventStore
+from eventstore import AsyncEventStore, EventStore, NewEvent
+from eventstore.events import Meta, TurnEnd, TurnStart, UserMessage
+from eventstore.ids import new_id
 from projections import Views
 from tests.docs.document import blocks
 from tests.growth.steps import steps_of
@@ -180,6 +182,31 @@ def test_a_turn_that_does_not_exist(store: EventStore) -> None:
 
     for asked in (0, 1_000):
         assert steps(40, asked) < 2 * steps(10, asked)
+
+
+def test_messages_without_turns(store: EventStore) -> None:
+    """No turn is in progress, which is known without reading the whole conversation."""
+    views = Views(store)
+
+    def steps(messages: int) -> int:
+        stream = new_id()
+        store.append(stream, [UserMessage.text("hi")] * messages)
+        assert stream_turn(views, stream) is None
+        return steps_of(lambda: stream_turn(views, stream))
+
+    assert steps(400) < 2 * steps(10)
+
+
+def test_a_replaced_turn_ends_late(store: EventStore) -> None:
+    """The turn that has replaced it is in progress, although the other one's end came later."""
+    start, end = TurnStart(input="hi"), TurnEnd(status="aborted", reason="replaced")
+    stream = new_id()
+    turns = [(start, 1), (start, 2), (end, 1)]
+    store.append(stream, [NewEvent(data, meta=Meta(turn=turn)) for data, turn in turns])
+
+    found = [stream_turn(Views(store), stream, turn, timeout_s=0.001) for turn in (None, 2)]
+    newest, second = (_chunks(each) for each in found if each is not None)
+    assert newest == second
 
 
 def test_a_reload_begins_again_and_goes_on(store: EventStore) -> None:

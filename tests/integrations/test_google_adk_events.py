@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.google_adk_events import event_in, events_of
+from agent_eventstore.integrations.google_adk_events import event_in
+from agent_eventstore.integrations.google_adk_payloads import events_of
 from eventstore.events.codec import encode, loads_json
 from eventstore.sql.read import EventText
 
@@ -109,3 +110,13 @@ def test_any_event(event: Any) -> None:
 
     again = Event.model_validate(event_in(text))
     assert again.model_dump_json() == event.model_dump_json()
+
+
+def test_an_error_of_another_agent() -> None:
+    """Ends nobody else's tools: without a call of its own, an error is the model's."""
+    places = Places()
+    call = {"function_call": {"id": "c1", "name": "look", "args": {}}}
+    events_of({"author": "a", "content": {"parts": [call]}}, places)
+
+    [error] = events_of({"author": "b", "error_code": "429", "error_message": "too many"}, places)
+    assert "llm_error" == error.data.type

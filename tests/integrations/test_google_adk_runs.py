@@ -142,6 +142,45 @@ async def test_a_tool_that_is_confirmed(store: EventStore, confirmed: bool, stat
     assert ("booked in Rome" in told) is confirmed
 
 
+def sink(city: str) -> dict[str, str]:
+    """Fail."""
+    raise ValueError(f"no {city}")
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.anyio
+async def test_a_tool_that_raises(store: EventStore, restarted: bool) -> None:
+    """It is the tool that has failed, not the model; also where another process records it."""
+    sessions = EventStoreSessionService(store)
+
+    async def before(**_: Any) -> None:
+        if restarted:
+            sessions._log.forget(("app", "ada", "s"))
+
+    asked = [call_of("sink", "c1", city="Rome"), types.Part(text="Hello.")]
+    agent = LlmAgent(
+        name="clerk",
+        model=Scripted(model="m", parts=asked),
+        tools=[sink],
+        before_tool_callback=before,
+    )
+    await sessions.create_session(app_name="app", **ADA)
+    runner = Runner(app_name="app", agent=agent, session_service=sessions)
+    with pytest.raises(ValueError, match="no Rome"):
+        await ask(runner, "Go.")
+    await ask(runner, "And now?")
+
+    views = Views(store)
+    [row] = views.tool_calls(conversation_id="app/ada/s")
+    assert ("sink", "failed", "no Rome") == (row.name, row.status, row.error)
+    items = [(item.kind, item.status) for item in views.timeline("app/ada/s")]
+    assert ("tool", "failed") in items
+    assert "error" not in {kind for kind, _ in items}
+    again = await EventStoreSessionService(store).get_session(app_name="app", **ADA)
+    assert again is not None
+    assert [None, None, "ValueError", None, None] == [each.error_code for each in again.events]
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.anyio
 async def test_a_tool_that_runs_for_long(store: EventStore) -> None:

@@ -16,6 +16,7 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 
 from agent_eventstore import EventStore, Views
+from agent_eventstore.integrations import conversation_memory
 from agent_eventstore.integrations.google_adk import EventStoreSessionService
 from agent_eventstore.integrations.google_adk_events import GoogleADKState
 
@@ -220,6 +221,32 @@ async def test_listing(service: EventStoreSessionService) -> None:
     assert [(each.app_name, each.id) for each in listed] == [("App", "3")]
     [mine] = (await service.list_sessions(**ADA)).sessions
     assert (mine.state, mine.events) == ({"k": "v", "user:u": 1}, [])
+
+
+async def test_a_fork_is_listed(store: EventStore, service: EventStoreSessionService) -> None:
+    """A fork of a session is listed with the state that it shares, before it has any of its own."""
+    await service.create_session(**ADA, session_id="s", state={"mood": "good"})
+    store.fork("app/ada/s", conversation_id="app/ada/fork")
+
+    listed = (await service.list_sessions(**ADA)).sessions
+
+    assert {("s", "good"), ("fork", "good")} == {(each.id, each.state["mood"]) for each in listed}
+
+
+async def test_what_is_cached_is_bounded(
+    service: EventStoreSessionService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the size of the states, not only by the number of sessions."""
+    monkeypatch.setattr(conversation_memory, "_MOST_BYTES", 1_000)
+    small = await service.create_session(**ADA, session_id="small")
+    large = await service.create_session(**ADA, session_id="large", state={"a": "x" * 600})
+    for session in (large, small):
+        await service.append_event(session, changing(b="x" * 300))
+    assert 1_000 > service._log._sessions._size > 300
+
+    await service.append_event(large, changing(c="x" * 300))
+    assert not {"app/ada/large"}.intersection(service._log._sessions._known)
+    assert {"a", "b", "c"} == {*(await read(service, "large")).state}
 
 
 async def test_deleting_erases(store: EventStore, service: EventStoreSessionService) -> None:

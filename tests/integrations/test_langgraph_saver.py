@@ -7,6 +7,7 @@ import inspect
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
@@ -15,6 +16,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from agent_eventstore import AsyncEventStore, EventStore, Views, events
+from agent_eventstore.integrations import conversation_memory
 from agent_eventstore.integrations.langgraph import EventStoreSaver
 from agent_eventstore.integrations.langgraph_events import LanggraphValues
 from eventstore import DirectoryKeys
@@ -238,6 +240,20 @@ def test_list(store: EventStore) -> None:
     assert [] == ids(named("t"), limit=0)
 
 
+def test_what_is_cached_is_bounded(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its size, not only by the number of threads; the newest thread stays, however large."""
+    monkeypatch.setattr(conversation_memory, "_MOST_BYTES", 1_000)
+    saver = EventStoreSaver(store)
+    for thread_id in ("t", "u"):
+        put(saver, named(thread_id), {"messages": [HumanMessage("x" * 900, id="h1")]})
+        put(saver, named(thread_id), {"messages": SAID})
+
+    assert ["u"] == [*saver._threads._known._known]
+    assert [SAID] * 2 == [
+        found(saver, named(each)).checkpoint["channel_values"]["messages"] for each in ("t", "u")
+    ]
+
+
 def test_list_of_all_threads(store: EventStore) -> None:
     """All threads are listed as each by itself is: forks too, and those that nobody has read."""
     saver = EventStoreSaver(store)
@@ -253,6 +269,39 @@ def test_list_of_all_threads(store: EventStore) -> None:
     ids = [one.checkpoint["id"] for one in listed]
     assert sorted(ids, reverse=True) == ids
     assert {str(one): one for one in alone} == {str(one): one for one in listed}
+
+
+def test_list_of_forks(store: EventStore) -> None:
+    """A fork that nothing was put to yet has the checkpoints that it shares; others have none."""
+    saver = EventStoreSaver(store)
+    put(saver, named("t"), {"messages": SAID})
+    store.append("u", events.UserMessage.text("hello"))
+    for source, key in (("t", "fork"), ("fork", "fork of it"), ("u", "another")):
+        store.fork(source, conversation_id=key)
+    store.fork("t", before=2, conversation_id="nothing shared")
+
+    listed = {one.config["configurable"]["thread_id"] for one in saver.list(None)}
+
+    assert {"t", "fork", "fork of it"} == listed
+
+
+def test_runs_and_old_checkpoints_of_forks(store: EventStore) -> None:
+    """A run is deleted in forks of forks too; a pruned fork keeps what it shares."""
+    saver = EventStoreSaver(store)
+    # The fork of the fork is read first: threads are read in the order of their ids.
+    root, fork, of_fork = "t", str(UUID(int=1)), str(UUID(int=0))
+    for source, thread_id in ((None, root), (root, fork), (fork, of_fork)):
+        if source is not None:
+            store.fork(source, conversation_id=thread_id)
+        put(saver, named(thread_id), {"messages": SAID}, run_id=thread_id)
+
+    def runs(thread_id: str) -> set[str]:
+        return {one.metadata["run_id"] for one in saver.list(named(thread_id))}
+
+    saver.prune([of_fork])
+    assert {root, fork, of_fork} == runs(of_fork)
+    saver.delete_for_runs([fork])
+    assert [{root}, {root}, {root, of_fork}] == [*map(runs, (root, fork, of_fork))]
 
 
 def test_list_of_sealed_threads(database_url: str, tmp_path: Path) -> None:

@@ -17,9 +17,11 @@ from langgraph.store.base import (
 )
 
 from agent_eventstore import AsyncEventStore, EventStore
+from agent_eventstore.integrations import conversation_memory
 from agent_eventstore.integrations.conversation_finding import keys_with
 from agent_eventstore.integrations.langgraph_events import LanggraphItem
 from agent_eventstore.integrations.langgraph_store import EventStoreStore
+from eventstore.errors import StatementRefused
 
 ADA, BOB = ("users", "ada"), ("users", "bob")
 STREAM = "langgraph.store:users.ada"
@@ -126,6 +128,14 @@ def test_an_empty_path_matches_every_namespace(items: EventStoreStore, end: Any)
     assert [items.list_namespaces()] == items.batch([asked])
 
 
+def test_a_fork_is_a_namespace(items: EventStoreStore, store: EventStore) -> None:
+    """A fork of a namespace has its items, before anything is put to the fork too."""
+    store.fork(STREAM, conversation_id="langgraph.store:users.eve")
+
+    assert ("users", "eve") in items.list_namespaces()
+    assert {("eve", "tea"), ("eve", "rye")} == {*keys(items.search(("users", "eve")))}
+
+
 def test_a_prefix_of_keys_is_exact(items: EventStoreStore, store: EventStore) -> None:
     """A key that differs in case does not have it, on SQLite either."""
     items.put(("Users", "ada"), "tea", {})
@@ -133,6 +143,22 @@ def test_a_prefix_of_keys_is_exact(items: EventStoreStore, store: EventStore) ->
     assert {STREAM, "langgraph.store:users.bob"} == {
         *keys_with(store, LanggraphItem.type, begins="langgraph.store:users.")
     }
+
+
+def test_what_is_cached_is_bounded(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the size of the items that are left, not only by the number of namespaces."""
+    monkeypatch.setattr(conversation_memory, "_MOST_BYTES", 1_000)
+    items = EventStoreStore(store)
+    for size in (900, 10):  # the second value replaces the first
+        items.put(ADA, "k", {"said": "x" * size})
+    items.put(BOB, "k", {"said": "x" * 900})
+    for namespace in (ADA, BOB):
+        items.get(namespace, "k")
+    assert 2 == len(items._known._known)
+
+    items.put(ADA, "l", {"said": "x" * 900})
+    items.get(ADA, "l")
+    assert [STREAM] == [*items._known._known]
 
 
 def test_a_batch(items: EventStoreStore, store: EventStore) -> None:
@@ -187,6 +213,24 @@ def test_what_is_gone(store: EventStore, erase: bool) -> None:
     assert [("ada", "other")] == keys(items.search(ADA))
     assert [("ada", "other")] == keys(EventStoreStore(store).search(ADA))
     assert store.verify(STREAM).ok
+
+
+@pytest.mark.parametrize("table", ["erasures", "events"])
+def test_replacing_erases_or_fails(sqlite_url: str, table: str) -> None:
+    """Where erasing or putting fails, neither is done: no value that was replaced stays."""
+    with EventStore.open(sqlite_url) as store:
+        items = EventStoreStore(store, erase=True)
+        items.put(ADA, "k", {"said": "first"})
+        with store.writing() as connection:
+            connection.exec_driver_sql(
+                f"CREATE TRIGGER failing BEFORE INSERT ON {table} "
+                "BEGIN SELECT RAISE(ABORT, 'as if the process had died'); END"
+            )
+        with pytest.raises(StatementRefused):
+            items.put(ADA, "k", {"said": "second"})
+
+        item: Any = items.get(ADA, "k")
+        assert {"said": "first"} == item.value
 
 
 def test_an_erased_value_leaves_memory(store: EventStore) -> None:

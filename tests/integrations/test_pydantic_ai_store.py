@@ -29,6 +29,7 @@ from pydantic_ai.usage import UsageLimits
 
 from agent_eventstore import Conversation as Recorded
 from agent_eventstore import EventStore, Views
+from agent_eventstore.integrations import conversation_memory
 from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
 
 pytestmark = pytest.mark.anyio
@@ -326,6 +327,18 @@ async def test_conversations_in_order_of_saving(conversations: EventStoreConvers
     assert [each.conversation_id for each in listed] == wanted
     assert len(await conversations.list_conversations(limit=2)) == 2
     assert await conversations.list_conversations(limit=0) == []
+
+
+async def test_what_is_cached_is_bounded(
+    conversations: EventStoreConversations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that is larger than the cache is not kept; saves go on without it."""
+    monkeypatch.setattr(conversation_memory, "_MOST_BYTES", 100)
+    first = await talk(conversations)
+    second = await talk(conversations, first)
+
+    assert not conversations._records._written._known
+    assert second.messages[: len(first.messages)] == first.messages != second.messages
 
 
 async def test_deleting_erases(store: EventStore, conversations: EventStoreConversations) -> None:

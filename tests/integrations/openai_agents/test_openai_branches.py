@@ -16,6 +16,7 @@ from agents.usage import Usage
 
 from agent_eventstore.integrations.openai_branches import BranchingSession
 from eventstore import EventStore
+from eventstore.errors import StatementRefused
 from tests.integrations.openai_agents.openai_samples import fresh_id, turns
 
 USAGE = Usage(requests=1, input_tokens=10, output_tokens=5, total_tokens=15)
@@ -223,6 +224,56 @@ def test_who_is_on_a_branch_hears_that_it_was_deleted(store: EventStore, erase: 
         return await other.get_items()
 
     assert asyncio.run(told()) == asyncio.run(session.get_items())
+
+
+@pytest.mark.parametrize("erasing", ["user", "session"])
+def test_who_is_on_a_branch_that_was_erased(store: EventStore, erasing: str) -> None:
+    """Goes on with ``main``, as after clearing: nothing is added to a branch that is not listed."""
+    session = BranchingSession(fresh_id(), store, user_id="ada")
+
+    async def told() -> tuple[list[Any], list[tuple[str, int]]]:
+        await session.add_items(turns(2))
+        await session.create_branch_from_turn(2, "b")
+        await session.add_items(turns(1))
+        if erasing == "user":
+            store.erase_user("ada", reason="asked for")
+        else:
+            store.erase(session.session_id, reason="asked for")
+        await session.add_items(turns(1))
+        found = await session.list_branches()
+        return await session.get_items(), [(e["branch_id"], e["message_count"]) for e in found]
+
+    assert (turns(1), [("main", len(turns(1)))]) == asyncio.run(told())
+
+
+@pytest.mark.parametrize("erase", [False, True])
+def test_deleting_a_branch_again(sqlite_url: str, erase: bool) -> None:
+    """What was half deleted when the process died is listed, and is deleted by another call."""
+
+    async def deleted(store: EventStore) -> None:
+        session = BranchingSession("s", store, erase=erase)
+        await session.add_items(turns(2))
+        await session.create_branch_from_turn(2, "b")
+        await session.add_items([{"role": "user", "content": "a secret"}])
+        await session.switch_to_branch("main")
+        with store.writing() as connection:
+            connection.exec_driver_sql(
+                "CREATE TRIGGER failing BEFORE INSERT ON events "
+                f"WHEN NEW.conversation_id = '{store.stream('s')}' "
+                "BEGIN SELECT RAISE(ABORT, 'as if the process had died'); END"
+            )
+        with pytest.raises(StatementRefused):
+            await session.delete_branch("b")
+        with store.writing() as connection:
+            connection.exec_driver_sql("DROP TRIGGER failing")
+        assert ["main", "b"] == [each["branch_id"] for each in await session.list_branches()]
+        assert erase != ("a secret" in repr([each.data for each in store.read("s#b")]))
+
+        await session.delete_branch("b")
+        assert ["main"] == [each["branch_id"] for each in await session.list_branches()]
+
+    with EventStore.open(sqlite_url) as opened:
+        asyncio.run(deleted(opened))
 
 
 def test_usage_of_a_turn_without_an_answer(store: EventStore) -> None:

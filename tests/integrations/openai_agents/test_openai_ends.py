@@ -302,3 +302,29 @@ def test_popping_erases_what_the_run_recorded(store: EventStore, streamed: bool)
     assert [(True, False)] * 3 == found
     assert [{"role": "user", "content": "Hello."}] == asyncio.run(session.get_items())
     assert 20 == tokens_of(session)[1]
+
+
+@pytest.mark.parametrize("erase", [False, True])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_popping_a_part_of_an_answer(store: EventStore, recorded: bool, erase: bool) -> None:
+    """The rest of the answer is written again, but is no other call of a model; views show it."""
+    session = EventStoreSession(fresh_id(), store, erase=erase)
+    answer = [assistant_message("I look at both."), *(called("weather", c, city=c) for c in "ab")]
+    agent = Agent(name="A", model=scripted(answer, "It is sunny."), tools=[weather])
+    if recorded:
+        asyncio.run(held(agent, session))
+    else:
+        asyncio.run(Runner.run(agent, "Hello.", session=session))
+    items, used = asyncio.run(session.get_items()), tokens_of(session)
+
+    while items[-1].get("call_id") != "a":
+        assert items.pop() == asyncio.run(session.pop_item())
+    while items[-1].get("type") != "function_call":
+        assert items.pop() == asyncio.run(session.pop_item())
+    assert items.pop() == asyncio.run(session.pop_item())
+    assert items == asyncio.run(session.get_items())
+
+    assert (2, 20) == used == tokens_of(session)
+    request = Views(store).context(session.id, max_tokens=8_000, model="gpt-4o")
+    assert "I look at both." in str(request.messages)
+    assert store.verify(session.id).ok

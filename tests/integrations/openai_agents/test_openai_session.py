@@ -12,7 +12,7 @@ from agents.memory import Session
 
 from agent_eventstore.integrations.openai_agents import EventStoreSession
 from eventstore import EventStore, events
-from eventstore.errors import InvalidEvent, OwnerMismatch, WrongExpectedVersion
+from eventstore.errors import InvalidEvent, OwnerMismatch, StatementRefused, WrongExpectedVersion
 from tests.integrations.openai_agents.openai_samples import TURN, fresh_id, said, turns
 
 
@@ -184,6 +184,29 @@ class TestPop:
             if isinstance(event.data, events.UserMessage)
         ]
         assert "a secret" not in str(texts)
+
+
+@pytest.mark.parametrize("table", ["erasures", "events"])
+@pytest.mark.parametrize("clear", [False, True])
+def test_erasing_is_all_or_nothing(sqlite_url: str, table: str, clear: bool) -> None:
+    """Where erasing or withdrawing fails, neither is done: no item is lost, no text is left."""
+    with EventStore.open(sqlite_url) as store:
+        session = EventStoreSession("s", store, erase=True)
+        run(session.add_items([said("hello"), said("a secret")]))
+        with store.writing() as connection:
+            connection.exec_driver_sql(
+                f"CREATE TRIGGER failing BEFORE INSERT ON {table} "
+                "BEGIN SELECT RAISE(ABORT, 'as if the process had died'); END"
+            )
+        with pytest.raises(StatementRefused):
+            run(session._atomic_replace_items(TURN) if clear else session.pop_item())
+        with store.writing() as connection:
+            connection.exec_driver_sql("DROP TRIGGER failing")
+
+        assert [said("hello"), said("a secret")] == run(session.get_items())
+        run(session._atomic_replace_items(TURN) if clear else session.pop_item())
+        assert (TURN if clear else [said("hello")]) == run(session.get_items())
+        assert "a secret" not in repr([event.data for event in store.read("s")])
 
 
 class TestClear:

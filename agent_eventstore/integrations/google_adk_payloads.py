@@ -1,0 +1,161 @@
+"""Convert events of Google's ADK to events of the log.
+
+An ADK event may become several: a user message, an answer with its calls, tool results, an error.
+The last one holds the ADK event itself in ``raw``, as ADK's model serialises it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from agent_eventstore.formats.openai_wire import request_of
+from agent_eventstore.inputs import content_of
+from agent_eventstore.integrations.conversation_places import Places
+from agent_eventstore.integrations.google_adk_events import KEY, GoogleADKEvent
+from eventstore.events import (
+    AssistantMessage,
+    ContentPart,
+    FilePart,
+    ImagePart,
+    Invocation,
+    JsonObject,
+    LlmError,
+    NewEvent,
+    OtherPart,
+    Payload,
+    ReasoningPart,
+    TextPart,
+    TokenUsage,
+    ToolResult,
+    UserMessage,
+)
+from eventstore.events.bounds import fitted
+from eventstore.events.values import ToolStatus
+
+__all__ = ["events_of"]
+
+_CONSENTS = ("requested_tool_confirmations", "requested_auth_configs")
+_REJECTED = {"error": "This tool call is rejected."}
+
+
+def events_of(event: JsonObject, places: Places, llm_call_id: str | None = None) -> list[NewEvent]:
+    """Return the log events of an ADK event, given as JSON; the last one holds it in ``raw``."""
+    payloads = [fitted(data, lambda _: None) for data in _payloads(event, places)]
+    if llm_call_id is not None and payloads and isinstance(payloads[0], AssistantMessage):
+        payloads[0] = payloads[0].model_copy(update={"llm_call_id": llm_call_id})
+    raw = {KEY: event}
+    if not payloads:
+        return [places.put(GoogleADKEvent(raw=raw))]
+    events = [places.put(data) for data in payloads[:-1]]
+    return [*events, places.put(payloads[-1].model_copy(update={"raw": raw}))]
+
+
+def _payloads(event: JsonObject, places: Places) -> Iterator[Payload]:
+    content = event.get("content") or {}
+    parts = [each for each in content.get("parts") or () if isinstance(each, dict)]
+    said = tuple(each for part in parts for each in _parts(part))
+    if event.get("author") == "user":
+        if said:
+            yield UserMessage(parts=said)
+    elif event.get("error_code") and not parts:
+        yield from _failed(event, places)
+    elif said or any("function_call" in part for part in parts):
+        yield _answer(event, said, parts)
+    actions = event.get("actions") or {}
+    waiting = {call_id for name in _CONSENTS for call_id in actions.get(name) or ()}
+    for part in parts:
+        if isinstance(result := part.get("function_response"), dict):
+            own_id = result.get("id")
+            if event.get("author") == "user" and places.calls.is_answered(own_id):
+                # An update from a long-running tool after it had returned.
+                told = json.dumps(result.get("response"), ensure_ascii=False)
+                yield UserMessage.text(f"{result.get('name')}: {told}")
+            else:
+                yield _result(result, places, waits=own_id in waiting)
+
+
+def _failed(event: JsonObject, places: Places) -> Iterator[Payload]:
+    """Yield the results of the tools that an error has ended; if none ran, the model's error."""
+    told = str(event.get("error_message") or event["error_code"])
+    running = places.calls.unanswered() if places.answered_by == event.get("author") else []
+    for call_id in running:
+        places.calls.settle(call_id)
+        yield ToolResult(call_id=call_id, status="failed", content=told, error=told)
+    if not running:
+        yield LlmError(kind="provider", message=told, retryable=False, attempt=1)
+
+
+def _answer(event: JsonObject, said: tuple[ContentPart, ...], parts: list[Any]) -> AssistantMessage:
+    asked = [each["function_call"] for each in parts if isinstance(each.get("function_call"), dict)]
+    calls = tuple(
+        request_of(
+            each.get("name") or "",
+            json.dumps(each.get("args") or {}, ensure_ascii=False),
+            each.get("id"),
+        )
+        for each in asked
+    )
+    return AssistantMessage(
+        parts=said,
+        tool_calls=calls,
+        tools_elsewhere=bool(calls),
+        final=not calls,
+        name=event.get("author"),
+        usage=_usage(event.get("usage_metadata")),
+        finish_reason=event.get("finish_reason"),
+        invocation=Invocation(model=event.get("model_version")),
+    )
+
+
+def _usage(told: JsonObject | None) -> TokenUsage | None:
+    if not told:
+        return None
+    thought = told.get("thoughts_token_count")
+    return TokenUsage(
+        prompt_tokens=told.get("prompt_token_count") or 0,
+        completion_tokens=(told.get("candidates_token_count") or 0) + (thought or 0),
+        total_tokens=told.get("total_token_count"),
+        cached_prompt_tokens=told.get("cached_content_token_count"),
+        reasoning_tokens=thought,
+    )
+
+
+def _result(told: JsonObject, places: Places, *, waits: bool) -> ToolResult:
+    """Return a tool result; if the tool ``waits`` for consent, the real one replaces it later."""
+    response = told.get("response") or {}
+    failed = "error" in response and not waits
+    only = response.get("result") if set(response) == {"result"} else response
+    call_id = places.calls.answer(told.get("id"), told.get("name"))
+    if waits:
+        places.calls.settle(call_id, answered=False)
+    denied: ToolStatus = "denied" if response == _REJECTED else "failed"
+    return ToolResult(
+        call_id=call_id,
+        status="not_started" if waits else denied if failed else "success",
+        name=told.get("name"),
+        content=content_of(only),
+        error=str(response["error"]) if failed else None,
+        provider_id=told.get("id"),
+    )
+
+
+def _parts(part: JsonObject) -> Iterator[ContentPart]:
+    match part:
+        case {"function_call": _} | {"function_response": _}:
+            return
+        case {"text": str(words), "thought": True}:
+            yield ReasoningPart(text=words, signature=part.get("thought_signature"))
+        case {"text": str(words)}:
+            yield TextPart(text=words)
+        case {"inline_data": {"data": str(data), "mime_type": str(media)}}:
+            plain = base64.b64encode(base64.urlsafe_b64decode(data)).decode()
+            url = f"data:{media};base64,{plain}"
+            image = media.startswith("image/")
+            yield (ImagePart if image else FilePart)(url=url, media_type=media)
+        case {"file_data": {"file_uri": str(url)}}:
+            yield FilePart(url=url, media_type=part["file_data"].get("mime_type"))
+        case _:
+            yield OtherPart(raw={"kinds": sorted(part)})
