@@ -39,6 +39,7 @@ from eventstore.sql.sqlite import begin as begin_sqlite
 from eventstore.sql.urls import is_in_memory, parse
 
 __all__ = [
+    "BUSY_TIMEOUT_MS",
     "SYNCHRONOUS",
     "Synchronous",
     "begin_as_asked",
@@ -53,6 +54,8 @@ __all__ = [
 _LARGEST_LOG = 4 * 2**20  # bytes; about as much as SQLite writes between two checkpoints
 SYNCHRONOUS = "eventstore_synchronous"
 """The engine's execution option with its sync level on SQLite."""
+BUSY_TIMEOUT_MS = "eventstore_busy_timeout_ms"
+"""The engine's execution option with how long it waits for SQLite's lock."""
 
 Synchronous = Literal["FULL", "NORMAL", "EXTRA", "OFF"]
 
@@ -202,7 +205,7 @@ def _sqlite_engine(
             pool_size=1 if in_memory else pool_size,
             max_overflow=0 if in_memory else pool_size,
             hide_parameters=True,
-            execution_options={SYNCHRONOUS: synchronous},
+            execution_options={SYNCHRONOUS: synchronous, BUSY_TIMEOUT_MS: busy_timeout_ms},
             connect_args={
                 "isolation_level": None,
                 "check_same_thread": False,
