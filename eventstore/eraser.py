@@ -181,7 +181,7 @@ class EventEraser(EventWriter):
         Raises:
             ConversationNotFound: No conversation has this id.
             OwnerMismatch: The conversation belongs to another tenant or user.
-            InvalidEvent: No reason was given, or a version is not a number.
+            InvalidEvent: No reason was given, or one of ``versions`` does not exist.
             OSError: A file of an erased output cannot be deleted; everything else is done.
             KeyUnavailable: The conversation is sealed and the store was opened without keys;
                 nothing was erased. Or everything is done, but the key could not be destroyed: the

@@ -188,13 +188,14 @@ def erase(
     Raises:
         Outdated: The conversation has changed since the survey; nothing was written.
         ConversationNotFound: No conversation has this id.
-        InvalidEvent: No reason was given, or a version is not a number.
+        InvalidEvent: No reason was given, or a version does not exist.
         EventsShared: The conversation shares one of the versions with its parent.
         KeyUnavailable: The conversation is sealed, and the store has no keys.
     """
     erasing.check()
     tables = metadata_for(connection.dialect.name).tables
     version, key_id = lock_stream(connection, conversation_id)
+    _require_versions(conversation_id, version, erasing.versions or ())
     _require_own(connection, conversation_id, erasing.versions)
     if key_id is not None and keys_of(connection) is None:
         raise KeyUnavailable(conversation_id, "the store was opened without keys")
@@ -291,6 +292,13 @@ def _receive(
         receipt.quoted_by,
         kept_calls=len(found.bill),
     )
+
+
+def _require_versions(conversation_id: UUID, newest: int, versions: Collection[int]) -> None:
+    for each in (min(versions, default=1), max(versions, default=newest)):
+        if not 1 <= each <= newest:
+            newest_is = f"the newest of {conversation_id} is {newest}"
+            raise InvalidEvent(f"there is no event {each}: {newest_is}; nothing was erased")
 
 
 def _require_own(
