@@ -23,7 +23,7 @@ from eventstore.events.records import NewEvent
 from eventstore.events.values import Quoting
 from eventstore.ids import new_id
 from eventstore.key_directory import retire
-from eventstore.quoting import Outdated, Survey, copies_in, survey, told
+from eventstore.quoting import told
 from eventstore.sql.append import append
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, keys_of
 from eventstore.sql.lineage import descendants, fork_point
@@ -33,6 +33,7 @@ from eventstore.sql.schema import metadata_for
 from eventstore.sql.streams import forget
 from eventstore.sql.traces import clear_statistics
 from eventstore.sql.transactions import Transactions
+from eventstore.surveying import Outdated, Survey, copies_in, survey
 
 __all__ = [
     "ERASURES",
