@@ -143,3 +143,16 @@ def test_an_event_that_cannot_be_read_is_named(
 
     assert (1,) == receipt.versions
     assert {"quotation": [3], "unreadable": [2]} == told(receipt.quoted_by)
+
+
+def test_a_damaged_reference_to_a_blob(fresh: EventStore, plain: PlainClient, cid: UUID) -> None:
+    """A validation error of another package ended the erasure of any other message."""
+    fresh.append(cid, [e.UserMessage.text(ASKED), e.ToolResult(call_id="1.0", content="x" * 9)])
+    fresh.append(cid, e.AssistantMessage.of("large " * 10_000))
+    plain.disarm()
+    plain.execute("""UPDATE events SET data = '{"$blob": 5}' WHERE version = 2""")
+
+    receipt = fresh.erase(cid, reason="asked for", versions=[1])
+
+    assert {"unreadable": [2]} == told(receipt.quoted_by)
+    assert 0 == receipt.blob_count
