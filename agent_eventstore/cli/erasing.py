@@ -141,7 +141,8 @@ def erase(
     else:
         _tell(receipt)
     if missed := set(versions or ()).difference(receipt.versions):
-        note(f"already erased: {_listed(ranges(sorted(missed)))}", "yellow")
+        why = "already erased, or a receipt or kept usage"
+        note(f"not erased: {_listed(ranges(sorted(missed)))} ({why})", "yellow")
 
 
 def _erase_user(

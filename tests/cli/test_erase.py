@@ -152,7 +152,7 @@ def test_what_was_erased_before_is_said(own: str) -> None:
     done = run("erase", cid, "--version", "4-7", *WHY, url=own)
     assert 0 == done.status
     assert "erased 1 event of" in done.out
-    assert "already erased: 4-5, 7\n" == done.err
+    assert "not erased: 4-5, 7 (already erased, or a receipt or kept usage)\n" == done.err
 
 
 @pytest.mark.parametrize(
