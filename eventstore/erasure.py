@@ -71,7 +71,7 @@ class ErasureReceipt:
         blob_bytes: Their total size in bytes.
         version: The version of the receipt itself.
         derived: Those of ``versions`` that were not requested, but held the same text.
-        quoted_by: Versions that still hold such text.
+        quoted_by: Versions that still hold such text, or cannot be read.
         log_emptied: False if a reader keeps erased pages in SQLite's file or write-ahead log.
         kept_calls: How many model calls lost text and are still billed.
         forks: The forks that lost the events they shared.
@@ -191,6 +191,7 @@ def erase(
         ConversationNotFound: No conversation has this id.
         InvalidEvent: No reason was given, or a version does not exist.
         EventsShared: The conversation shares one of the versions with its parent.
+        EventDamaged: One of the versions cannot be read, so that its copies cannot be found.
         KeyUnavailable: The conversation is sealed, and the store has no keys.
     """
     erasing.check()
