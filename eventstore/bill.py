@@ -68,7 +68,7 @@ def readable(connection: Connection, conversation_id: UUID) -> Iterator[Recorded
         try:
             page = read_page(connection, conversation_id, after=after, limit=_PAGE)
         except _UNREADABLE as error:
-            said = "an event cannot be read: its usage is not kept"
+            said = "an event cannot be read: the erasure goes on without it"
             _log.warning(said, conversation_id=conversation_id, error=str(error))
             yield from _one_by_one(connection, conversation_id, after)
             after += _PAGE

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from uuid import UUID
 
 from sqlalchemy import Connection, column, delete, insert, select, table, update
@@ -105,16 +106,17 @@ def _names(
 
 
 def _digests(kind: str, schema_version: int, data: str) -> list[str]:
-    data, _ = unwrapped(data)
-    stub = stub_of(data)
-    if stub is not None:
-        return [stub.digest]
-    if kind != ToolResult.type:
-        return []
-    payload = decode(kind, schema_version, data)
-    if isinstance(payload, ToolResult):
-        return [payload.blob.digest] if payload.blob else []
-    # A schema version that this code does not know: keep everything that it may refer to.
+    with suppress(RecursionError, ValueError):  # raised for a damaged payload
+        text, _ = unwrapped(data)
+        stub = stub_of(text)
+        if stub is not None:
+            return [stub.digest]
+        if kind != ToolResult.type:
+            return []
+        payload = decode(kind, schema_version, text)
+        if isinstance(payload, ToolResult):
+            return [payload.blob.digest] if payload.blob else []
+    # Damaged, or a schema version that this code does not know: keep all that it may refer to.
     return _DIGEST.findall(data)
 
 

@@ -172,8 +172,8 @@ class EventEraser(EventWriter):
         With ``versions``, copies of the same text are erased as well: a turn's input, the pieces of
         an answer, the arguments of a call, and the requests and summaries that contain them. The
         receipt lists these versions (``derived``), and the versions that still repeat a text of at
-        least 20 characters (``quoted_by``). With ``derived`` false only the requested versions are
-        erased, and ``quoted_by`` lists copies and repetitions alike.
+        least 20 characters, or cannot be read (``quoted_by``). With ``derived`` false only the
+        requested versions are erased, and ``quoted_by`` lists copies and repetitions alike.
 
         Files of tool outputs are deleted from ``state_directory`` and from the directories that
         conversations of this process write to; another erasure tries again. ``vacuum`` calls
@@ -182,7 +182,8 @@ class EventEraser(EventWriter):
         Raises:
             ConversationNotFound: No conversation has this id.
             OwnerMismatch: The conversation belongs to another tenant or user.
-            InvalidEvent: No reason was given, or a version is not a number.
+            InvalidEvent: No reason was given, or one of ``versions`` does not exist.
+            EventDamaged: One of ``versions`` cannot be read, so that its copies cannot be found.
             OSError: A file of an erased output cannot be deleted; everything else is done.
             KeyUnavailable: The conversation is sealed and the store was opened without keys;
                 nothing was erased. Or everything is done, but the key could not be destroyed: the

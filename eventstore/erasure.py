@@ -29,7 +29,7 @@ from eventstore.events.records import NewEvent
 from eventstore.events.values import Quoting
 from eventstore.ids import new_id
 from eventstore.key_directory import retire
-from eventstore.quoting import Outdated, Survey, copies_in, survey, told
+from eventstore.quoting import told
 from eventstore.sql.append import append
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, keys_of
 from eventstore.sql.lineage import descendants, fork_point
@@ -39,6 +39,7 @@ from eventstore.sql.schema import metadata_for
 from eventstore.sql.streams import forget
 from eventstore.sql.traces import clear_statistics
 from eventstore.sql.transactions import Transactions
+from eventstore.surveying import Outdated, Survey, copies_in, survey
 
 __all__ = [
     "ERASURES",
@@ -76,7 +77,7 @@ class ErasureReceipt:
         blob_bytes: Their total size in bytes.
         version: The version of the receipt itself.
         derived: Those of ``versions`` that were not requested, but held the same text.
-        quoted_by: Versions that still hold such text.
+        quoted_by: Versions that still hold such text, or cannot be read.
         log_emptied: False if a reader keeps erased pages in SQLite's file or write-ahead log.
         kept_calls: How many model calls lost text and are still billed.
         forks: The forks that lost the events they shared.
@@ -207,8 +208,9 @@ def erase(
         Outdated: The conversation has changed since the survey; nothing was written.
         WrongExpectedVersion: It is not at the version that ``erasing`` requires.
         ConversationNotFound: No conversation has this id.
-        InvalidEvent: No reason was given, or a version is not a number.
+        InvalidEvent: No reason was given, or a version does not exist.
         EventsShared: The conversation shares one of the versions with its parent.
+        EventDamaged: One of the versions cannot be read, so that its copies cannot be found.
         KeyUnavailable: The conversation is sealed, and the store has no keys.
     """
     erasing.check()
@@ -216,6 +218,7 @@ def erase(
     version, key_id = lock_stream(connection, conversation_id)
     if erasing.version not in (None, version):
         raise WrongExpectedVersion(conversation_id, erasing.version, version)
+    _require_versions(conversation_id, version, erasing.versions or ())
     _require_own(connection, conversation_id, erasing.versions)
     if key_id is not None and keys_of(connection) is None:
         raise KeyUnavailable(conversation_id, "the store was opened without keys")
@@ -312,6 +315,13 @@ def _receive(
         receipt.quoted_by,
         kept_calls=len(found.bill),
     )
+
+
+def _require_versions(conversation_id: UUID, newest: int, versions: Collection[int]) -> None:
+    for each in (min(versions, default=1), max(versions, default=newest)):
+        if not 1 <= each <= newest:
+            newest_is = f"the newest of {conversation_id} is {newest}"
+            raise InvalidEvent(f"there is no event {each}: {newest_is}; nothing was erased")
 
 
 def _require_own(

@@ -1,14 +1,13 @@
 """Group commit: concurrent appends of many tasks become durable in one transaction.
 
-No append in a group waits for the lock of another one's stream. On PostgreSQL another session may
-have locked the row of a single conversation: appends to that conversation are held and retried
-together with new ones, for as long as the store waits for a lock.
+No append in a group waits for a lock on behalf of the others. On PostgreSQL another session may
+have locked the row of a single conversation, on SQLite the whole file: the appends that the lock
+concerns are held and retried together with new ones, for as long as the store waits for a lock.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 import time
 from collections import deque
@@ -47,7 +46,7 @@ class _Waiting:
     future: asyncio.Future[Appended]
     wait: bool
     made: Append | None = None
-    until: float | None = None
+    until: float = 0.0
 
     @property
     def request(self) -> Append:
@@ -59,7 +58,7 @@ class _Waiting:
 class GroupCommit:
     """Collects appends while a transaction is running, and commits them together in the next."""
 
-    def __init__(self, append_group: AppendGroup, patience_s: float | None) -> None:
+    def __init__(self, append_group: AppendGroup, patience_s: float) -> None:
         self._append_group = append_group
         self._patience_s = patience_s
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="eventstore-group")
@@ -118,31 +117,26 @@ class GroupCommit:
             except Exception as error:
                 failed.append((each, error))
             else:
+                each.until = time.monotonic() + self._patience_s
                 well.append(each)
         _tell(failed)
         return well
 
     def _append(self, group: Sequence[_Waiting]) -> list[_Waiting]:
-        """Append, report the outcomes, and return the appends to retry."""
-        # SQLite's lock covers the whole file: there all wait, once.
-        wait = self._patience_s is None and any(each.wait for each in group)
-        outcomes = self._append_group([each.request for each in group], wait=wait)
+        """Append without waiting for locks, report the outcomes, return the appends to retry."""
+        outcomes = self._append_group([each.request for each in group], wait=False)
         held, told = list[_Waiting](), list[tuple[_Waiting, Appended | Exception]]()
         for each, outcome in zip(group, outcomes, strict=True):
-            if isinstance(outcome, DatabaseBusy) and self._may_try_again(each, outcome):
+            if isinstance(outcome, DatabaseBusy) and _may_try_again(each, outcome):
                 held.append(each)
             else:
                 told.append((each, outcome))
         _tell(told)
         return held
 
-    def _may_try_again(self, each: _Waiting, error: DatabaseBusy) -> bool:
-        if self._patience_s is None or not each.wait or lacks_connection(error):
-            return False
-        now = time.monotonic()
-        if each.until is None:
-            each.until = now + (self._patience_s or math.inf)
-        return now < each.until
+
+def _may_try_again(each: _Waiting, error: DatabaseBusy) -> bool:
+    return each.wait and not lacks_connection(error) and time.monotonic() < each.until
 
 
 def _parted(

@@ -13,6 +13,7 @@ import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,7 +67,7 @@ class DirectoryKeys:
     def create(self, conversation_id: UUID, key_id: str) -> bytes:
         """Return a new key, once its file is durable."""
         key = os.urandom(KEY_BYTES)
-        self._write(self._path(conversation_id, key_id, _KEY), self._wrapped(key))
+        self._write(self._path(conversation_id, key_id, _KEY), lambda: self._wrapped(key))
         return key
 
     def get(self, conversation_id: UUID, key_id: str) -> bytes | None:
@@ -92,9 +93,10 @@ class DirectoryKeys:
             OSError: A file cannot be written or deleted; the key's file may still exist.
         """
         path = self._path(conversation_id, key_id, _KEY)
-        self._write(self._path(conversation_id, key_id, _GONE), "")
-        # A process that was killed while it wrote the file has left a copy.
-        for each in (path, *path.parent.glob(_new(path) + "*")):
+        self._write(self._path(conversation_id, key_id, _GONE), str)
+        # Copies first: a process that rewraps the key, or was killed while it did, has one, and
+        # once its copy is gone it cannot replace the file any more.
+        for each in (*path.parent.glob(_new(path) + "*"), path):
             try:
                 with each.open("r+b") as file:
                     file.write(bytes(each.stat().st_size))
@@ -118,15 +120,19 @@ class DirectoryKeys:
         done = 0
         for path in self._files():
             try:
-                text = path.read_text("ascii")
-                if text.split(" ", 1)[0] != own:
-                    self._write(path, self._wrapped(self._unwrapped(text)))
-                    if path.with_suffix(_GONE).exists():
-                        path.unlink()
+                if path.read_text("ascii").split(" ", 1)[0] != own:
+                    self._write(path, partial(self._rewrapped, path))
                     done += 1
             except FileNotFoundError:  # destroyed concurrently
                 continue
         return done
+
+    def _rewrapped(self, path: Path) -> str:
+        text = path.read_text("ascii")
+        # The new file exists by now: `destroy` either finds it, or has already left its marker.
+        if path.with_suffix(_GONE).exists():
+            raise FileNotFoundError(path)
+        return self._wrapped(self._unwrapped(text))
 
     def _files(self) -> Iterator[Path]:
         for path in sorted(self.directory.glob("??/*" + _KEY)):
@@ -140,15 +146,15 @@ class DirectoryKeys:
         name = str(conversation_id)
         return self.directory / name[-2:] / f"{name}.{key_id}{suffix}"
 
-    def _write(self, path: Path, text: str) -> None:
-        """Create a complete, durable file of mode 0600, or none."""
+    def _write(self, path: Path, text: Callable[[], str]) -> None:
+        """Create a complete, durable file of mode 0600, or none; ``text`` is called in between."""
         if not path.parent.is_dir():
             path.parent.mkdir(mode=0o700, exist_ok=True)
             _sync(self.directory)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=_new(path))  # of mode 0600
         try:
             with os.fdopen(handle, "w", encoding="ascii") as file:
-                file.write(text)
+                file.write(text())
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).replace(path)

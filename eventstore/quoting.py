@@ -4,9 +4,8 @@ Copies that the recorder makes are known by their position: a turn's input, the 
 the arguments of a call, the requests and summaries that contain a message. Other events that repeat
 a text verbatim are found by searching, and the caller decides about them.
 
-Every text of the conversation is read and compared. On SQLite that would block all writers, so it
-happens in a read transaction; the erasing transaction only checks that the conversation has not
-changed since.
+Events are read one after another, and no texts are held except those that are searched for and what
+users have entered.
 """
 
 from __future__ import annotations
@@ -14,20 +13,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
-from typing import Any
-from uuid import UUID
+from hashlib import blake2b
+from itertools import groupby, product
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, select
-
-from eventstore.bill import bills, readable
 from eventstore.events import (
     AssistantChunk,
     AssistantMessage,
-    BilledCall,
     Erasure,
-    KeptUsage,
     LlmError,
     LlmRequest,
     Notebook,
@@ -44,18 +37,11 @@ from eventstore.events import (
 from eventstore.events.codec import dumps, encode
 from eventstore.events.records import EventData, RecordedEvent
 from eventstore.events.values import Quoting, VersionRange
-from eventstore.sql.lineage import fork_point
-from eventstore.sql.read import read_page
-from eventstore.sql.schema import metadata_for
 
 __all__ = [
-    "Outdated",
-    "Survey",
-    "copies_in",
     "copies_of",
     "quotations_of",
     "ranges",
-    "survey",
     "told",
 ]
 
@@ -64,24 +50,44 @@ _LEAST = 20  # characters; a text this long is not repeated by chance
 _FEW = 8
 
 
-def copies_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> dict[int, str]:
+class _Outline(NamedTuple):
+    """What can tell that an event copies another one: all of it except its texts.
+
+    ``inputs`` are the texts of a turn's input and of the user's messages, which are compared.
+    """
+
+    kind: type
+    keys: tuple[tuple[str, object], ...]
+    stands_for: tuple[VersionRange, ...]
+    inputs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, event: RecordedEvent) -> _Outline:
+        """Return an event's outline."""
+        data = event.data
+        stands_for = data.versions if isinstance(data, Summary | LlmRequest) else ()
+        inputs = _texts(data) if isinstance(data, UserMessage | TurnStart) else ()
+        return cls(type(data), tuple(_keys(event)), stands_for, tuple(filter(None, inputs)))
+
+
+def copies_of(events: Iterable[RecordedEvent], chosen: Collection[int]) -> dict[int, str]:
     """Return the versions that copy the chosen ones or their copies, each with its kind."""
-    kept = {event.version: event for event in events if event.data is not None}
+    kept = {event.version: _Outline.of(event) for event in events if event.data is not None}
     near: dict[tuple[str, object], dict[type, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for event in kept.values():
-        for key in _keys(event):
-            near[key][type(event.data)].append(event.version)
+    for version, outline in kept.items():
+        for key in outline.keys:
+            near[key][outline.kind].append(version)
     found: dict[int, str] = {}
     asked: set[tuple[tuple[str, object], type]] = set()
     waiting = [version for version in chosen if version in kept]
     seen = set(waiting)
     while waiting:
         for source in [kept[version] for version in waiting]:
-            for key in _keys(source):
+            for key in source.keys:
                 # An event that copies a source by position also copies the next of its kind there.
-                if key[0] != "input" and (key, type(source.data)) in asked:
+                if key[0] != "input" and (key, source.kind) in asked:
                     continue
-                asked.add((key, type(source.data)))
+                asked.add((key, source.kind))
                 for version in _others(near[key], key[0], source):
                     if version not in seen and _copies(key, source, kept[version]):
                         found.setdefault(version, key[0])
@@ -93,8 +99,11 @@ def copies_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> dict[
     return found
 
 
-def quotations_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> dict[int, str]:
-    """Return the other versions that repeat a text of the chosen ones verbatim."""
+def quotations_of(events: Iterable[RecordedEvent], chosen: Collection[int]) -> dict[int, str]:
+    """Return the other versions that repeat a text of the chosen ones verbatim.
+
+    Iterates over the events twice.
+    """
     chosen = frozenset(chosen)
     starts: dict[str, set[str]] = defaultdict(set)
     for event in events:
@@ -156,34 +165,36 @@ def _keys(event: RecordedEvent) -> Iterator[tuple[str, object]]:
             yield "answer", data.llm_call_id
     if isinstance(data, AssistantMessage):
         yield "call", str(event.version)
-        yield from (("task", text) for text in _texts(data) if text)
+        yield from (("task", _digest(text)) for text in _texts(data) if text)
     elif isinstance(data, ToolCall):
         yield "call", data.call_id.partition(".")[0]
     elif isinstance(data, TaskEnd):
-        yield "task", data.last_assistant_message
+        yield "task", _digest(data.last_assistant_message or "")
 
 
-def _others(near: Mapping[type, Sequence[int]], what: str, source: RecordedEvent) -> Iterator[int]:
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _others(near: Mapping[type, Sequence[int]], what: str, source: _Outline) -> Iterator[int]:
     """Yield the versions that may copy a source: only an answer is copied by its own kind."""
     for kind, versions in near.items():
-        if what == "answer" or kind is not type(source.data):
+        if what == "answer" or kind is not source.kind:
             yield from versions
 
 
-def _copies(key: tuple[str, object], source: RecordedEvent, event: RecordedEvent) -> bool:
+def _copies(key: tuple[str, object], source: _Outline, event: _Outline) -> bool:
     """Whether an event with the same key holds the text of the source."""
     if key[0] == "answer":  # The answer behind a summary copies it, but not the other way round.
-        return not isinstance(event.data, Summary)
+        return not issubclass(event.kind, Summary)
     if key[0] != "input":
         return True
-    start, said = sorted((source.data, event.data), key=lambda data: isinstance(data, UserMessage))
-    if not isinstance(start, TurnStart) or not isinstance(said, UserMessage) or not start.input:
-        return False
-    return any(text in start.input or start.input in text for text in _texts(said) if text)
+    # Of different kinds: a turn's input and a message.
+    return any(one in other or other in one for one, other in product(source.inputs, event.inputs))
 
 
 def _covering(
-    kept: Mapping[int, RecordedEvent],
+    kept: Mapping[int, _Outline],
     kind: type[Summary | LlmRequest],
     versions: Collection[int],
     what: str,
@@ -194,11 +205,11 @@ def _covering(
     """
     ordered, found = sorted(versions), dict[int, str]()
     for version, event in kept.items():
-        if not isinstance(event.data, kind) or version in versions:
+        if not issubclass(event.kind, kind) or version in versions:
             continue
         if any(
             bisect_left(ordered, each.first) < bisect_right(ordered, each.last)
-            for each in event.data.versions
+            for each in event.stands_for
         ):
             found[version] = what
             if kind is Summary:
@@ -241,125 +252,3 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _strings(each)
-
-
-class Outdated(Exception):
-    """The conversation has gained events or was erased since the survey: survey it again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What to erase of a conversation, as of a version.
-
-    Attributes:
-        version: The conversation's version.
-        erasures: Its `eventstore.erasure.erasure_count`.
-        chosen: The requested versions that have a payload, in order.
-        copies: The versions erased with them, each with its kind.
-        quoting: The versions that hold the same text and stay, each with its kind.
-        bill: The model calls that lose text and whose usage is kept.
-    """
-
-    version: int
-    erasures: int
-    chosen: tuple[int, ...]
-    copies: Mapping[int, str] = field(default_factory=dict)
-    quoting: Mapping[int, str] = field(default_factory=dict)
-    bill: tuple[BilledCall, ...] = ()
-
-
-def survey(
-    connection: Connection,
-    conversation_id: UUID,
-    versions: Collection[int] | None,
-    *,
-    erasures: int,
-    derived: bool,
-    keep_usage: bool,
-) -> Survey:
-    """Search a conversation for events that hold the text of these versions.
-
-    Only reads, in the caller's transaction.
-
-    Args:
-        connection: In a transaction.
-        conversation_id: The conversation; if it does not exist, nothing is found.
-        versions: The versions to erase; None for all.
-        erasures: The conversation's `erasure_count`, read earlier in this transaction.
-        derived: Whether to erase copies as well.
-        keep_usage: Whether to keep the usage of model calls.
-
-    Raises:
-        KeyUnavailable: The conversation is sealed, and its key is not available.
-    """
-    streams = metadata_for(connection.dialect.name).tables["conversations"]
-    # Read the version first, so that events appended in between are noticed later.
-    version = connection.execute(
-        select(streams.c.version).where(streams.c.conversation_id == conversation_id)
-    ).scalar()
-    stays = (Erasure.type, KeptUsage.type) if keep_usage else (Erasure.type,)
-    present = _chosen(connection, conversation_id, versions, stays)
-    copies: dict[int, str] = {}
-    quoting: dict[int, str] = {}
-    if versions is not None:
-        copies, quoting = _quoting(connection, conversation_id, present, derived)
-    if copies and (parent := fork_point(connection, conversation_id)) is not None:
-        # Shared events belong to the parent; a fork cannot erase them.
-        theirs = {each: what for each, what in copies.items() if each <= parent.version}
-        copies = {each: what for each, what in copies.items() if each not in theirs}
-        quoting = quoting | theirs
-    going = {*present, *copies} if keep_usage else set()
-    bill = bills(readable(connection, conversation_id), going) if going else ()
-    return Survey(version or 0, erasures, present, copies, quoting, bill)
-
-
-def copies_in(
-    connection: Connection, fork: UUID, shared: Collection[int], *, derived: bool
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Return a fork's own copies and quotations of these versions, which it shares."""
-    point = fork_point(connection, fork)
-    least = point.version if point else 0
-    copies, quoting = _quoting(connection, fork, shared, derived)
-    return (
-        {version: what for version, what in copies.items() if version > least},
-        {version: what for version, what in quoting.items() if version > least},
-    )
-
-
-def _chosen(
-    connection: Connection,
-    conversation_id: UUID,
-    versions: Collection[int] | None,
-    stays: Collection[str],
-) -> tuple[int, ...]:
-    """Return the versions with a payload that will be erased, in order."""
-    events = metadata_for(connection.dialect.name).tables["events"]
-    query = (
-        select(events.c.version)
-        .where(
-            events.c.conversation_id == conversation_id,
-            events.c.data.is_not(None),
-            events.c.type.not_in(stays),
-        )
-        .order_by(events.c.version)
-    )
-    present = connection.execute(query).scalars()
-    return tuple(version for version in present if versions is None or version in versions)
-
-
-def _quoting(
-    connection: Connection, conversation_id: UUID, asked: Collection[int], derived: bool
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Return the versions to erase with these, and those that will still hold their text."""
-    if not asked:
-        return {}, {}
-    events: list[RecordedEvent] = []
-    while page := read_page(connection, conversation_id, after=events[-1].version if events else 0):
-        events += page
-    copies = copies_of(events, asked)
-    quotations = quotations_of(events, {*asked, *copies} if derived else asked)
-    if not derived:
-        return {}, quotations | copies
-    requests = {version: what for version, what in quotations.items() if what == "request"}
-    left = {version: what for version, what in quotations.items() if version not in requests}
-    return copies | requests, left

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack, get_args
@@ -53,7 +54,7 @@ class StoreOptions(TypedDict, total=False):
         busy_timeout_ms: How long a SQLite writer waits for another one, in milliseconds.
         blob_threshold: Payloads of more JSON bytes than this are stored as compressed blobs.
         max_event_bytes: Payloads of more JSON bytes than this, blobs included, are refused.
-        clock: Returns ``recorded_at``; nothing is ordered by it.
+        clock: Returns ``recorded_at``, an aware datetime; nothing is ordered by it.
         keys: Seal payloads, metadata and blobs with one key per conversation; erasing the
             conversation destroys its key. For example `DirectoryKeys`.
         redact: Called with each text and JSON value of a payload before it is encoded; returns the
@@ -112,14 +113,14 @@ class EventStore(EventEraser):
         self.blob_threshold = blob_threshold
         self.max_event_bytes = max_event_bytes
         self.read_only = read_only
-        self.clock = clock
+        self.clock = clock if clock is utc_now else partial(_time_of, clock)
         self.redact = redact
         self.memory_bytes = memory_bytes
         self.state_directories: set[Path] = set()
         """The directories in which this process writes output files; erasing deletes from them."""
         self._log_to_empty = False
         self._secured: bool | None = None
-        self._appending = Appending(self.url, self._at_hand, clock)
+        self._appending = Appending(self.url, self._at_hand, self.clock)
         self._owners = Owners(self)
         telemetry.discover()
 
@@ -286,3 +287,15 @@ class EventStore(EventEraser):
         if self._log_to_empty:
             self._log_to_empty = not empty_log(self)
         super().close()
+
+
+def _time_of(clock: Clock) -> datetime:
+    """Return the time of a product's clock, in UTC, if both databases can store and return it."""
+    moment = clock()
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise InvalidEvent(f"clock returned {moment!r:.80}, not an aware datetime", field="clock")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        said = f"clock returned {moment}: in UTC that is before the year 1 or after 9999"
+        raise InvalidEvent(said, field="clock") from error

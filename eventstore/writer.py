@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import cast
 from uuid import UUID
 
 from sqlalchemy import Connection
 
 from eventstore import telemetry
 from eventstore.events.lifecycle import ConversationFork
-from eventstore.events.records import NO_META, EventData, Meta, NewEvent
+from eventstore.events.records import EventData, Meta, NewEvent
 from eventstore.gauges import Attributes
 from eventstore.ids import StreamId, derived_id, new_id
 from eventstore.owners import named
@@ -154,25 +155,31 @@ class EventWriter(EventReader):
         named_as = new_id() if conversation_id is None else conversation_id
         whose = self.whose(tenant_id, user_id)
         # Before SQLite's lock is taken: encoding and redaction may take long.
-        further = self._prepared(events, meta) if events else ()
+        further, most = self._prepared(events, meta) if events else (), self.max_event_bytes
+        unplaced = ConversationFork(
+            parent_conversation_id=str(parent), parent_version=1, title=title
+        )
+        [checked] = prepare([unplaced], meta, most, most, self.redact)
         begun = self._at_hand.transaction(write=True)
         with translated(self.url), begun as connection:
             point = locate(connection, parent, before, whose.tenant_id, whose.user_id)
-            stream, _ = named(named_as, point.tenant_id)
-            forked = ConversationFork(
-                parent_conversation_id=str(parent), parent_version=point.version, title=title
+            user = point.user_id if new_user_id is None else new_user_id
+            owner = self.whose(point.tenant_id, user)
+            stream, stream_key = named(named_as, owner.tenant_id)
+            forked = cast(ConversationFork, checked.data).model_copy(
+                update={"parent_version": point.version}
             )
-            first = NewEvent(forked, derived_id(stream, "fork", point.version), meta or NO_META)
-            request = self._request(
-                named_as,
-                [first],
+            first = NewEvent(forked, derived_id(stream, "fork", point.version), checked.meta)
+            request = Append(
+                stream,
+                prepare([first], None, self.blob_threshold, most) + further,
                 point.version,
-                meta,
-                point.tenant_id,
-                point.user_id if new_user_id is None else new_user_id,
-                (parent, point.version),
-                None,
-                further=further,
+                owner.tenant_id,
+                owner.user_id,
+                parent=(parent, point.version),
+                keys=self.keys,
+                exact_tenant=owner.exact,
+                stream_key=stream_key,
             )
             return fork(connection, point, request, self.clock())
 
@@ -187,9 +194,8 @@ class EventWriter(EventReader):
         parent: tuple[UUID, int] | None,
         writer_epoch: int | None,
         anchor: Anchor | None = None,
-        further: tuple[Prepared, ...] = (),
     ) -> Append:
-        """Return an append, encoded and ready to run, with ``further`` events at its end.
+        """Return an append, encoded and ready to run.
 
         Raises:
             InvalidEvent: As `append` does.
@@ -198,7 +204,7 @@ class EventWriter(EventReader):
         stream, stream_key = named(conversation_id, owner.tenant_id)
         request = Append(
             stream,
-            self._prepared(events, meta) + further,
+            self._prepared(events, meta),
             expected_version,
             owner.tenant_id,
             owner.user_id,

@@ -291,9 +291,12 @@ class ContextReading:
         )
         mode = active.mode if self.mode == "active" else self.mode
         run = mode == "run" if self.run is None else self.run
-        if not run or mode not in ("run", None):
+        if not run:
             return _Asked(mode, active)
-        return runs and _Asked(mode, active, run, self._told_of_run(runs, run))
+        if runs is None:
+            return None
+        told = self._told_of_run(runs, run)  # Refuses an unknown run, whatever the mode.
+        return _Asked(mode, active, run, told) if mode in ("run", None) else _Asked(mode, active)
 
     def _told_of_run(self, copy: Copy, run: bool | str) -> tuple[Injection, ...]:
         state = read_run_state(*copy, self.conversation_id)

@@ -173,8 +173,8 @@ class Views(ViewsAcross):
         Raises:
             ConversationNotFound: No conversation has this id or key.
             TypeError: An option is unknown, or has the wrong type.
-            ValueError: The conversation has not reached the version ``at``, or the mode, run or
-                format is unknown.
+            ValueError: The conversation has not reached the version ``at`` or has no such run, the
+                format is unknown, or the mode is not a name of one.
             BudgetInfeasible: The mandatory messages exceed a limit.
             EncodingNotBundled: The model's tokenizer is not bundled.
             InvalidPrompt: A text of the system part cannot be used.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,10 @@ from agent_eventstore.cli.options import (
     json_option,
 )
 from agent_eventstore.cli.program import Failed
-from eventstore import ErasureReceipt
+from eventstore import ErasureReceipt, EventStore, PurgeReceipt
+from eventstore.errors import ConversationNotFound, InvalidEvent
 from eventstore.events.values import Quoting
+from eventstore.owners import named
 from eventstore.quoting import ranges
 
 __all__ = ["ask", "erase", "no_file_left", "purge"]
@@ -141,7 +143,8 @@ def erase(
     else:
         _tell(receipt)
     if missed := set(versions or ()).difference(receipt.versions):
-        note(f"already erased: {_listed(ranges(sorted(missed)))}", "yellow")
+        why = "already erased, or a receipt or kept usage"
+        note(f"not erased: {_listed(ranges(sorted(missed)))} ({why})", "yellow")
 
 
 def _erase_user(
@@ -247,25 +250,40 @@ def purge(
 
     Headers, hashes, owner, title, usage and earlier receipts are deleted too. A row of `purges`
     remains, with the conversation's id, time, reason, and number of events. Use `erase` to keep the
-    order of events and the usage.
+    order of events and the usage. Run a command that was killed again: it finishes what is left to
+    do, and prints the receipt.
     """
-    with target.open_to_write() as store:
-        stream = find_conversation(store, conversation)
-        if not yes:
-            events = plural(store.get(stream).version, "event")
-            ask(f"Delete {stream} with its {events} permanently, leaving nothing?")
-        with no_file_left():
-            receipt = store.purge(
-                stream,
-                reason=reason,
-                forks=forks,
-                requested_by=requested_by,
-                state_directory=state_directory,
-                vacuum=vacuum,
-            )
+    asked: dict[str, Any] = {
+        "reason": reason,
+        "forks": forks,
+        "requested_by": requested_by,
+        "state_directory": state_directory,
+        "vacuum": vacuum,
+    }
+    with target.open_to_write() as store, no_file_left():
+        try:
+            stream = find_conversation(store, conversation)
+        except Failed:
+            if (found := _purged_again(store, conversation, asked)) is None:
+                raise
+            receipt = found
+        else:
+            if not yes:
+                events = plural(store.get(stream).version, "event")
+                ask(f"Delete {stream} with its {events} permanently, leaving nothing?")
+            receipt = store.purge(stream, **asked)
     if as_json:
         print_document(receipt)
         return
     with_forks = f" and {plural(len(receipt.forks), 'fork')}" if receipt.forks else ""
     done = f"{plural(receipt.event_count, 'event')} of {receipt.conversation_id}{with_forks}"
     say(f"purged {done}; the receipt is {receipt.purge_id}")
+
+
+def _purged_again(store: EventStore, name: str, asked: dict[str, Any]) -> PurgeReceipt | None:
+    """Finish the purge of a conversation that no longer exists; None if it was never purged."""
+    tenant, _, key = name.partition("/")
+    for each, of_tenant in ((name, None), (key, tenant)):
+        with suppress(ConversationNotFound, InvalidEvent):
+            return store.purge(named(each, of_tenant)[0], **asked)
+    return None

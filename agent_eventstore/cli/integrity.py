@@ -20,6 +20,7 @@ from agent_eventstore.cli import render
 from agent_eventstore.cli.console import note, plural, print_document, progress_bar, say, stdout
 from agent_eventstore.cli.options import (
     InputFile,
+    OutputPath,
     Target,
     common,
     find_conversation,
@@ -42,8 +43,8 @@ T = TypeVar("T")
     "--out",
     "output",
     metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="A new file for the checkpoint; by default stdout.",
+    type=OutputPath(),
+    help="A new file for the checkpoint; by default stdout (-).",
 )
 @click.option(
     "--key", "key_file", metavar="FILE", type=InputFile(), help="Sign it with this private key."

@@ -34,6 +34,7 @@ __all__ = [
     "URL_VARIABLE",
     "InputFile",
     "Number",
+    "OutputPath",
     "Seconds",
     "ServerUrl",
     "Target",
@@ -133,6 +134,17 @@ class InputFile(click.Path):
         if not path.is_file() and not path.is_dir():
             self.fail(f"{path} is not a regular file: save its content to one", param, ctx)
         return path
+
+
+class OutputPath(click.Path):
+    """A path to write to; ``-`` is None, and means stdout."""
+
+    def __init__(self) -> None:
+        super().__init__(writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        return None if value == "-" else super().convert(value, param, ctx)
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ from agent_eventstore.cli.console import (
 )
 from agent_eventstore.cli.options import (
     InputFile,
+    OutputPath,
     Target,
     common,
     find_conversation,
@@ -223,8 +224,8 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
     "-o",
     "--output",
     metavar="PATH",
-    type=click.Path(writable=True, path_type=Path),
-    help="The output file, by default stdout; for a project a directory.",
+    type=OutputPath(),
+    help="The output file, by default stdout (-); for a project a directory.",
 )
 @click.option(
     "--content/--no-content",

@@ -255,7 +255,12 @@ class Members:
         Args:
             conversation_id: One of the conversations.
             limit: Maximum number of messages, the latest ones.
+
+        Raises:
+            ValueError: The limit is negative.
         """
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit is {limit}: give a number of messages")
         shown = {
             item.message_version
             for item in self._views.timeline(conversation_id)
@@ -266,7 +271,7 @@ class Members:
             for event in self._views.store.read(conversation_id)
             if event.version in shown and (entry := _entry(event.data)) is not None
         ]
-        return entries if limit is None else entries[-limit:]
+        return entries if limit is None else entries[max(0, len(entries) - limit) :]
 
     def _ids(self) -> list[UUID]:
         targets = (uuid_in(task.target_conversation_id or "") for task in self._queue.all())

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DatabaseError
 
 from eventstore.checks import Check, Checker, name_of
+from eventstore.sql.engines import IMMUTABLE
 from eventstore.store import EventStore
 
 __all__ = ["CHECKS", "COLUMNS", "TRIGGERS", "wrong_triggers"]
@@ -78,7 +79,8 @@ def journal(store: EventStore) -> Check:
     with store.reading() as connection:
         mode = _pragma(connection, "journal_mode")
         path = Path(_path(connection) + "-wal")
-    if store.engine.url.query.get("immutable"):  # Then SQLite looks for no log, and says "delete".
+    if store.engine.get_execution_options().get(IMMUTABLE):
+        # Then SQLite looks for no log, and says that the mode is "delete".
         said = "unknown: the directory is not writable, so the file is read without a log"
         return Check("journal", "ok", said, details={"journal_mode": None, "wal_bytes": 0})
     size = path.stat().st_size if path.exists() else 0

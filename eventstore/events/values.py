@@ -389,7 +389,7 @@ class Quoting(Value):
     """Versions that repeat the text of other events, by kind.
 
     ``input``, ``answer``, ``call``, ``task``, ``summary`` and ``request`` are the recorder's own
-    copies; a ``quotation`` repeats a text.
+    copies; a ``quotation`` repeats a text, and ``unreadable`` events may repeat one.
 
     Attributes:
         what: Their kind.

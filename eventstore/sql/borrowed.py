@@ -19,6 +19,7 @@ from sqlalchemy.pool import NullPool, PoolProxiedConnection, SingletonThreadPool
 from eventstore.errors import InvalidUrl
 from eventstore.log import masked
 from eventstore.sql.engines import (
+    BUSY_TIMEOUT_MS,
     SYNCHRONOUS,
     Synchronous,
     begin_as_asked,
@@ -83,7 +84,8 @@ def borrow(
     dialect.do_close = dialect.do_terminate = loan.give_back  # type: ignore[assignment,method-assign]
     engine = Engine(NullPool(loan.take, dialect=dialect), dialect, url, hide_parameters=True)
     if product.dialect.name == "sqlite":
-        engine.update_execution_options(**{SYNCHRONOUS: synchronous})
+        options = {SYNCHRONOUS: synchronous, BUSY_TIMEOUT_MS: busy_timeout_ms}
+        engine.update_execution_options(**options)
         event.listen(engine, "begin", begin_as_asked)
     else:
         event.listen(engine, "begin", begin_with_settings)

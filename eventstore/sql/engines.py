@@ -39,6 +39,8 @@ from eventstore.sql.sqlite import begin as begin_sqlite
 from eventstore.sql.urls import is_in_memory, parse
 
 __all__ = [
+    "BUSY_TIMEOUT_MS",
+    "IMMUTABLE",
     "SYNCHRONOUS",
     "Synchronous",
     "begin_as_asked",
@@ -53,6 +55,11 @@ __all__ = [
 _LARGEST_LOG = 4 * 2**20  # bytes; about as much as SQLite writes between two checkpoints
 SYNCHRONOUS = "eventstore_synchronous"
 """The engine's execution option with its sync level on SQLite."""
+BUSY_TIMEOUT_MS = "eventstore_busy_timeout_ms"
+"""The engine's execution option with how long it waits for SQLite's lock."""
+IMMUTABLE = "eventstore_immutable"
+"""The engine's execution option whether SQLite takes the file for one that nobody changes."""
+_IMMUTABLE = "&immutable=1"
 
 Synchronous = Literal["FULL", "NORMAL", "EXTRA", "OFF"]
 
@@ -192,8 +199,7 @@ def _sqlite_engine(
     url: URL, synchronous: str, busy_timeout_ms: int, read_only: bool, pool_size: int
 ) -> Engine:
     in_memory = is_in_memory(url)
-    if not in_memory:
-        url = _sqlite_file(url, read_only)
+    to_read = "" if in_memory else _checked_file(url, read_only)
     try:
         engine = create_engine(
             url,
@@ -202,7 +208,11 @@ def _sqlite_engine(
             pool_size=1 if in_memory else pool_size,
             max_overflow=0 if in_memory else pool_size,
             hide_parameters=True,
-            execution_options={SYNCHRONOUS: synchronous},
+            execution_options={
+                SYNCHRONOUS: synchronous,
+                BUSY_TIMEOUT_MS: busy_timeout_ms,
+                IMMUTABLE: to_read.endswith(_IMMUTABLE),
+            },
             connect_args={
                 "isolation_level": None,
                 "check_same_thread": False,
@@ -215,6 +225,12 @@ def _sqlite_engine(
     if not in_memory and not read_only:
         # Only once: a file that is lost later must not be recreated silently.
         event.listen(engine, "do_connect", partial(_make_private, url), once=True)
+
+    if to_read:
+
+        @event.listens_for(engine, "do_connect")
+        def only_read(_: Any, __: Any, arguments: list[Any], options: dict[str, Any]) -> None:
+            arguments[0], options["uri"] = to_read, True
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, record: Any) -> None:
@@ -272,10 +288,15 @@ def _make_private(url: URL, *_: Any) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
-def _sqlite_file(url: URL, read_only: bool) -> URL:
+def _checked_file(url: URL, read_only: bool) -> str:
+    """Return SQLite's own URI for a file that is only read, otherwise an empty text.
+
+    Raises:
+        NotWritable: There is no such file to read, or no place for it.
+    """
     path = Path(url.database or "")
     if str(path).startswith("file:"):
-        return url
+        return ""
     try:
         # Unlike `is_dir` and `exists`, this raises for names that no file can have.
         found = path.parent.stat() and path.stat()
@@ -292,10 +313,10 @@ def _sqlite_file(url: URL, read_only: bool) -> URL:
     if read_only:
         if found is None:
             raise NotWritable(masked(url), "the file does not exist")
-        options = {"mode": "ro", "uri": "true"}
+        # Absolute, as SQLAlchemy makes other paths: later connections must open the same file.
+        uri = f"file:{quote(str(path.absolute()))}?mode=ro"
         if not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
             # Otherwise SQLite would create an empty log and a file for its locks.
-            options["immutable"] = "1"
-        # Absolute, as SQLAlchemy makes other paths: later connections must open the same file.
-        return url.set(database=f"file:{quote(str(path.absolute()))}", query=options)
-    return url
+            return uri + _IMMUTABLE
+        return uri
+    return ""

@@ -150,8 +150,10 @@ class Append:
 
     def owns(self, tenant_id: str | None, user_id: str | None) -> bool:
         """Whether a stream of this tenant and user has the owner that the append asks for."""
-        any_tenant = self.tenant_id is None and not self.exact_tenant
-        return (any_tenant or tenant_id == self.tenant_id) and self.user_id in (None, user_id)
+        same_tenant = tenant_id == self.tenant_id or (
+            self.tenant_id is None and not self.exact_tenant
+        )
+        return same_tenant and (self.user_id is None or self.user_id == user_id)
 
     @property
     def has_blobs(self) -> bool:

@@ -10,6 +10,7 @@ undo a SQLite commit that does not wait for the disk. Both are refused.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -25,8 +26,8 @@ from eventstore.errors import ErrorType, Trace, UnsafeTransaction
 from eventstore.log import masked
 from eventstore.sql.append import append
 from eventstore.sql.at_hand import AtHand
-from eventstore.sql.backend import Asked, DriverConnection, backend_named, cursor
-from eventstore.sql.engines import SYNCHRONOUS, begin_write, snapshot_of
+from eventstore.sql.backend import Asked, DriverConnection, cursor
+from eventstore.sql.engines import BUSY_TIMEOUT_MS, SYNCHRONOUS, begin_write, snapshot_of
 from eventstore.sql.failures import translated
 from eventstore.sql.pools import close_pool
 from eventstore.sql.requests import Append, Appended
@@ -62,9 +63,11 @@ class Transactions:
         self.engine = engine
         self.url = masked(engine.url)
         self.session = Session.of(engine.url)
-        waits = not backend_named(engine.dialect.name).locks_all
-        self.patience_s = self.session.patience_ms / 1000 if waits else None
-        """How long to wait for a conversation's lock on PostgreSQL; 0 means no limit."""
+        busy_timeout_ms = engine.get_execution_options().get(BUSY_TIMEOUT_MS)
+        self.patience_s: float = (
+            (self.session.patience_ms or math.inf) if busy_timeout_ms is None else busy_timeout_ms
+        ) / 1000
+        """How long to wait for a conversation's lock on PostgreSQL, and for SQLite's lock."""
         self._home: tuple[str, str] | None = None
         # At most half of the pool, so that the other half is always available.
         size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0

@@ -33,8 +33,8 @@ class ContextOptions(TypedDict, total=False):
             conversation's.
         tools: The tool declarations to send, which count towards the budget. The view's ``tools``
             are those that the conversation's tool policy permits.
-        run: The id of the run to describe instead of the active one, or False for none. Without a
-            mode, True describes the active run all the same.
+        run: The id of the run to describe instead of the active one, or False for none; runs are
+            described in ``run`` mode only. Without a mode, True describes the active run.
         settings: Limits and choices.
         strategy: The strategy to use instead of the one that the settings name.
         format: ``openai_chat``, ``openai_responses``, ``anthropic_messages`` or ``neutral``.

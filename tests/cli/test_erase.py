@@ -152,7 +152,7 @@ def test_what_was_erased_before_is_said(own: str) -> None:
     done = run("erase", cid, "--version", "4-7", *WHY, url=own)
     assert 0 == done.status
     assert "erased 1 event of" in done.out
-    assert "already erased: 4-5, 7\n" == done.err
+    assert "not erased: 4-5, 7 (already erased, or a receipt or kept usage)\n" == done.err
 
 
 @pytest.mark.parametrize(
@@ -217,6 +217,22 @@ def test_purge_leaves_a_receipt_alone(own_anywhere: str) -> None:
     assert (cid, 9, []) == (done["conversation_id"], done["event_count"], done["forks"])
     assert 2 == run("timeline", cid, url=own_anywhere).status
     assert 0 == run("verify", url=own_anywhere).status
+
+
+def test_a_purge_is_repeated(own: str) -> None:
+    """One killed after its commit left keys and files, and could not find the conversation."""
+    with EventStore.open(own) as store:
+        store.append("chat/7", e.UserMessage.text(ASKED), tenant_id="acme")
+        cid = str(store.stream("chat/7", tenant_id="acme"))
+        receipt = store.purge("chat/7", reason="asked to", tenant_id="acme").purge_id
+    for name in (cid, "acme/chat/7"):
+        done = run("purge", name, *WHY, url=own)
+        assert (0, f"purged 1 event of {cid}; the receipt is {receipt}\n") == (
+            done.status,
+            done.out,
+        )
+    for name in (str(new_id()), "chat/7", cid[:8], "", "/"):
+        assert "there is no conversation" in run("purge", name, *WHY, url=own).err
 
 
 def test_purge_names_the_forks(own: str) -> None:

@@ -130,6 +130,16 @@ def test_export_to_a_file(own: str, tmp_path: Path) -> None:
     assert WEATHER == json.loads(path.read_text(encoding="utf-8"))
 
 
+def test_a_dash_is_stdout(own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The export was a file of that name."""
+    monkeypatch.chdir(tmp_path)
+    cid = conversation_with(own, "How is the weather")
+    assert WEATHER == json.loads(run("export", cid, "--format", "openai", "-o", "-", url=own).out)
+    assert "name it with -o" in run("export", cid, "--format", "project", "-o", "-", url=own).err
+    assert "store_id" in run("checkpoint", "--out", "-", url=own).out
+    assert not (tmp_path / "-").exists()
+
+
 def test_session_jsonl_can_be_imported_again(own: str, tmp_path: Path) -> None:
     """What is exported as session JSONL is a transcript that the import reads."""
     cid, path = conversation_with(own, "How is the weather"), tmp_path / "session.jsonl"

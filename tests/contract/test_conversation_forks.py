@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from eventstore import EventStore, new_id
+from eventstore import EventStore, Meta, new_id
 from eventstore.errors import (
     BlobNotFound,
     ConversationNotFound,
@@ -352,18 +352,24 @@ def test_what_a_fork_starts_with_is_redacted_before_the_lock_is_taken(
     sqlite_url: str, cid: UUID
 ) -> None:
     """A redactor may be slow, and nobody else could write to the file meanwhile."""
+    seen: list[Any] = []
     with EventStore.open(sqlite_url, busy_timeout_ms=0) as other:
 
         def redact(_: Any, value: Any) -> Any:
-            if value == "slow":
+            seen.append(value)
+            if value in ("slow", "title", {"note": "meta"}):
                 other.append(new_id(), say("meanwhile"))
-            return value
+            return "redacted" if value == "title" else value
 
         with EventStore.open(sqlite_url, redact=redact) as store:
             store.append(cid, say("1"))
-            fork = store.fork(cid, events=say("slow")).conversation_id
+            meta = Meta(extra={"note": "meta"})
+            done = store.fork(cid, events=say("slow"), title="title", meta=meta)
 
-        assert ["1", "conversation_fork", "slow"] == told(store, fork)
+        assert ["1", "conversation_fork", "slow"] == told(store, done.conversation_id)
+        [first, _] = done.events
+        assert (1, "redacted", meta) == (first.data.parent_version, first.data.title, first.meta)  # type: ignore[union-attr]
+        assert 1 == seen.count("title")
 
 
 def test_shared_events_are_read_without_the_forks_own_blobs(

@@ -196,10 +196,10 @@ def test_the_receipt_is_an_event(store: EventStore, cid: UUID) -> None:
 
 
 def test_some_versions_only(store: EventStore, cid: UUID) -> None:
-    """The other events keep their payload; versions that do not exist are not in the receipt."""
+    """The other events keep their payload."""
     store.append(cid, say("1", "2", "3", "4"))
 
-    receipt = store.erase(cid, reason="test", versions=[4, 2, 77])
+    receipt = store.erase(cid, reason="test", versions=[4, 2])
 
     assert (2, 4) == receipt.versions
     kept = [event for event in store.read(cid, before=5) if not event.erased]
@@ -325,12 +325,12 @@ def test_vacuum(fresh: EventStore, plain: PlainClient, cid: UUID) -> None:
     assert fresh.verify(cid).ok
 
 
-@pytest.mark.parametrize("versions", [["1"], [1, "2"], [True]])
+@pytest.mark.parametrize("versions", [["1"], [1, "2"], [True], [1, 4], [0, 1], [-1], [2**70]])
 def test_what_is_no_version_is_refused(store: EventStore, cid: UUID, versions: list[Any]) -> None:
-    """Nothing was erased, and the receipt said no more than that it had no versions."""
+    """It was left out of the receipt, which otherwise looked as if all had been erased."""
     store.append(cid, say("one", "two", "three"))
 
-    with pytest.raises(InvalidEvent, match="version"):
+    with pytest.raises(InvalidEvent, match=r"is not a version|there is no event"):
         store.erase(cid, reason="x", versions=versions)
 
     assert ["one", "two", "three"] == texts(store.read(cid))

@@ -9,6 +9,7 @@ import pytest
 
 from eventstore import EventStore, Meta, NewEvent
 from eventstore import events as e
+from eventstore.errors import EventDamaged
 from eventstore.events.records import EventData
 from eventstore.events.values import VersionRange
 from tests.contract.plain import PlainClient
@@ -126,3 +127,32 @@ def test_an_answer_of_many_pieces(store: EventStore, cid: UUID) -> None:
 def _except(version: int) -> tuple[VersionRange, ...]:
     places = ((1, version - 1), (version + 1, 300), (601, 601))
     return tuple(VersionRange(first=first, last=last) for first, last in places)
+
+
+def test_an_event_that_cannot_be_read_is_named(
+    fresh: EventStore, plain: PlainClient, cid: UUID
+) -> None:
+    """Nothing of the conversation could be erased because of it; its own copies are unknown."""
+    fresh.append(cid, [e.UserMessage.text(ASKED), e.AssistantMessage.of("large " * 10_000)])
+    fresh.append(cid, e.AssistantMessage.of(f"You said: {ASKED}"))
+    plain.execute("DELETE FROM blobs")
+
+    with pytest.raises(EventDamaged, match="event 2 of"):
+        fresh.erase(cid, reason="asked for", versions=[1, 2])
+    receipt = fresh.erase(cid, reason="asked for", versions=[1])
+
+    assert (1,) == receipt.versions
+    assert {"quotation": [3], "unreadable": [2]} == told(receipt.quoted_by)
+
+
+def test_a_damaged_reference_to_a_blob(fresh: EventStore, plain: PlainClient, cid: UUID) -> None:
+    """A validation error of another package ended the erasure of any other message."""
+    fresh.append(cid, [e.UserMessage.text(ASKED), e.ToolResult(call_id="1.0", content="x" * 9)])
+    fresh.append(cid, e.AssistantMessage.of("large " * 10_000))
+    plain.disarm()
+    plain.execute("""UPDATE events SET data = '{"$blob": 5}' WHERE version = 2""")
+
+    receipt = fresh.erase(cid, reason="asked for", versions=[1])
+
+    assert {"unreadable": [2]} == told(receipt.quoted_by)
+    assert 0 == receipt.blob_count

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from eventstore import EventStore, new_id
+from eventstore.errors import InvalidEvent
 from projections import Views
 from projections.upkeep import rebuild
+from tests.contract.facade import say
 from tests.projections.support import converse, expected, stored, turn
 from tests.settling import settled
 
@@ -86,3 +89,37 @@ def test_last_activity_is_the_latest(store: EventStore, told: UUID) -> None:
 
     assert events[0].recorded_at == row.last_activity_at
     assert events[-1].recorded_at == store.get(told).last_active_at
+
+
+_WEST, _EAST = timezone(timedelta(hours=-3)), timezone(timedelta(hours=3))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        datetime(2026, 3, 1),  # noqa: DTZ001 - that is what is refused
+        datetime(9999, 12, 31, 23, tzinfo=_WEST),
+        datetime(1, 1, 1, 2, tzinfo=_EAST),
+        None,
+    ],
+)
+def test_a_time_that_cannot_be_read_again(database_url: str, told: Any) -> None:
+    """PostgreSQL stored the year 10000, and then no reader could read the feed or verify it."""
+    cid = new_id()
+    with EventStore.open(database_url, clock=lambda: told) as store:
+        for version in (0, 0):
+            with pytest.raises(InvalidEvent, match="clock returned") as caught:
+                store.append(cid, say("hello"), expected_version=version)
+            assert "clock" == caught.value.field
+        assert [] == list(settled(store).read_all())
+
+
+@pytest.mark.parametrize(
+    "moment", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]
+)
+def test_the_first_and_the_last_time(database_url: str, moment: datetime) -> None:
+    """What is stored is what is read."""
+    with EventStore.open(database_url, clock=lambda: moment) as store:
+        done = store.append(new_id(), say("hello"))
+        assert [moment] == [event.recorded_at for event in settled(store).read_all()]
+        assert store.verify(done.conversation_id).ok

@@ -83,3 +83,21 @@ def test_tasks_that_append_together_wait_once(sqlite_url: str) -> None:
         # The first task's append may have begun before the others had theirs ready.
         assert made <= 2
         assert [] == [text for each in ids for text in texts(other.read(each))]
+
+
+def test_a_task_that_does_not_wait_beside_one_that_does(sqlite_url: str) -> None:
+    """It waited as long as the group that it was in, or that had begun before it."""
+    first, second = new_id(), new_id()
+
+    async def main(other: EventStore) -> None:
+        async with await AsyncEventStore.open(sqlite_url, busy_timeout_ms=4_000) as store:
+            with other.writing():
+                waiting = asyncio.create_task(store.append(first, say("1")))
+                with pytest.raises(DatabaseBusy):
+                    await store.append(second, say("1"), wait=False)
+                assert not waiting.done()
+            assert 1 == (await waiting).version
+            assert 1 == (await store.append(second, say("1"), wait=False)).version
+
+    with EventStore.open(sqlite_url) as other:
+        asyncio.run(main(other))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url
@@ -102,3 +104,15 @@ def test_unwritable_directory() -> None:
         os.chmod(place, 0o755)  # noqa: S103
 
     assert [said, True] == found
+
+
+def test_the_url_of_a_store_that_only_reads(tmp_path: Path) -> None:
+    """Errors and logs showed SQLite's own URI instead of the URL that was given."""
+    url = f"sqlite:///{tmp_path}/of 100%3F#.db"
+    with EventStore.open(url) as store:
+        store.append(cid := new_id(), say("hello"))
+    with EventStore.open(url, read_only=True) as reader:
+        assert store.url == reader.url
+        assert ["hello"] == texts(reader.read(cid))
+        with pytest.raises(NotWritable, match=re.escape(store.url)):
+            reader.append(cid, say("more"))

@@ -354,6 +354,12 @@ class TestResuming:
         with pytest.raises(ValueError, match="has no run 'nobody'"):
             conversation.resume_run("nobody")
 
+    @pytest.mark.parametrize("mode", ["active", "chat", "run", None])
+    def test_a_request_names_an_unknown_run(self, conversation: Conversation, mode: str) -> None:
+        """Outside of the mode that describes runs the name was not looked at."""
+        with pytest.raises(ValueError, match="has no run 'nobody'"):
+            conversation.views.context(conversation.id, mode=mode, run="nobody")
+
     def test_a_visit_after_the_crash_is_a_second_one(self, common: EventStore) -> None:
         """The log tells that the node was begun again, under the brief that it had."""
         conversation = crashed(common, 12)

@@ -155,10 +155,10 @@ def test_a_catch_up_waits_for_an_erasure(postgres_url: str, cid: UUID) -> None:
         assert compare(store).ok
 
 
-@pytest.mark.parametrize("versions", [None, range(1, 50)])
+@pytest.mark.parametrize("each", [False, True])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_process_forgets_what_another_erased(
-    store: EventStore, cid: UUID, again: bool, versions: range | None
+    store: EventStore, cid: UUID, again: bool, each: bool
 ) -> None:
     """What a living process has in memory of a conversation is not shown any more."""
     views = Views(store)
@@ -167,6 +167,7 @@ def test_a_process_forgets_what_another_erased(
     assert MARKER in repr(read_all_views(views, cid))
     assert MARKER in repr(views.context(cid, max_tokens=2_000).messages)
     with EventStore.open(store.engine.url) as other:
+        versions = range(1, other.get(cid).version + 1) if each else None
         other.erase(cid, reason="asked for", versions=versions)
         if again:
             other.append(cid, [e.UserMessage.text("again")])

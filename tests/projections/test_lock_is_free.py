@@ -13,9 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from eventstore import EventStore, erasure, new_id, quoting
+from eventstore import EventStore, erasure, new_id, quoting, surveying
 from eventstore import events as e
-from eventstore import quoting as surveying
 from eventstore.erasure import erasure_lock
 from projections import Views, upkeep, worker
 from projections import context_reading as reading

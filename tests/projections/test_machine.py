@@ -16,7 +16,7 @@ from agent_eventstore.branching import edited, regenerated, rewound, switched
 from agent_eventstore.errors import BranchRefused
 from eventstore import EventStore, RecordedEvent, new_id
 from eventstore import events as e
-from eventstore.errors import EventsShared
+from eventstore.errors import EventsShared, InvalidEvent
 from eventstore.events import BranchSwitch, Meta, NewEvent, Payload, UserMessage
 from projections import ProjectionSet, Views, worker
 from projections.engine import catch_up as engine_module
@@ -197,7 +197,7 @@ class ReadSide(RuleBasedStateMachine):
     def erase(self, place: int, versions: set[int] | None) -> None:
         """Erase a conversation, or some payloads of it."""
         if (cid := self.cids[place]) in self.versions:
-            with suppress(EventsShared):
+            with suppress(EventsShared, InvalidEvent):  # some are not there
                 self.store.erase(cid, reason="asked for", versions=versions)
             # Its forks have receipts too, and for all of them the past has changed.
             self.versions = {each: self.store.get(each).version for each in self.versions}

@@ -275,7 +275,7 @@ def _nothing(store: EventStore, cid: UUID) -> None:
 
 
 def _erase(store: EventStore, cid: UUID) -> None:
-    store.erase(cid, reason="asked to", versions=range(2, 400))
+    store.erase(cid, reason="asked to", versions=range(2, store.get(cid).version + 1))
 
 
 def _save(store: EventStore, cid: UUID) -> None:

@@ -115,6 +115,10 @@ class Machine(RuleBasedStateMachine):
             with pytest.raises(ConversationNotFound):
                 chosen.erase(cid, reason="asked for", versions=versions)
             return
+        if max(versions or {0}) > stream.version:
+            with pytest.raises(InvalidEvent):
+                chosen.erase(cid, reason="asked for", versions=versions)
+            return
         receipt = chosen.erase(cid, reason="asked for", versions=versions)
         gone, digests = self.model.erase(cid, versions)
         assert (gone, len(digests)) == (receipt.versions, receipt.blob_count)

@@ -84,6 +84,10 @@ def test_the_history_holds_messages_only(store: EventStore) -> None:
         scheduler.run_task("And?")
         entries = scheduler.history(scheduler.root)
         last = scheduler.history(scheduler.root, 1)
+        assert [] == scheduler.history(scheduler.root, 0)
+        assert entries == scheduler.history(scheduler.root, 9)
+        with pytest.raises(ValueError, match="limit is -1"):
+            scheduler.history(scheduler.root, -1)
 
     image = {"type": "image", "image_url": URL}
     assert [

@@ -112,13 +112,37 @@ def test_a_copy_of_a_killed_process_is_destroyed_with_the_key(
         killed.setattr(Path, "unlink", _kill)
         for path in files(tmp_path):
             with pytest.raises(KeyboardInterrupt):
-                keys._write(path, path.read_text())
+                keys._write(path, path.read_text)
     assert 4 == len(files(tmp_path))
 
     keys.destroy(CID, KEY_ID)
 
     assert not any(text in file.read_bytes() for file in files(tmp_path))
     assert other.get(CID, "f" * 16) is not None
+
+
+def test_a_key_destroyed_while_it_is_rewrapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before it looked for the marker, the process left a destroyed key in a file."""
+
+    class Slow(DirectoryKeys):
+        def _wrapped(self, key: bytes) -> str:
+            text = super()._wrapped(key)
+            DirectoryKeys(tmp_path, OLD).destroy(CID, KEY_ID)
+            return text
+
+    DirectoryKeys(tmp_path, OLD).create(CID, KEY_ID)
+    assert 0 == Slow(tmp_path, [NEW, OLD]).rewrap()
+    assert [".gone"] == [path.suffix for path in files(tmp_path)]
+
+    DirectoryKeys(tmp_path, OLD).create(CID, "f" * 16)
+    with monkeypatch.context() as killed:
+        killed.setattr(Path, "replace", _kill)
+        with pytest.raises(KeyboardInterrupt):
+            DirectoryKeys(tmp_path, [NEW, OLD]).rewrap()
+    DirectoryKeys(tmp_path, OLD).destroy(CID, "f" * 16)
+    assert {0} == {path.stat().st_size for path in files(tmp_path)}
 
 
 def _kill(*_: object, **__: object) -> None:
