@@ -34,8 +34,8 @@ help: ## Show this list
 # Each file is installed by its hash, so that it cannot be replaced on the way from its publisher. The list is complete:
 # with --no-deps pip resolves nothing, so no release that appears tomorrow can change or break what is installed.
 $(READY): pyproject.toml requirements.txt
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
-	  echo "Python 3.11, 3.12 or 3.13 is required, and '$(PYTHON)' is another version; try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Python 3.11 or later is required, and '$(PYTHON)' is an older version; try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@echo "Creating $(VENV), which takes about a minute ..."
 	@$(PYTHON) -m venv --clear $(VENV) || { \
 	  echo "The venv module is incomplete; on Debian: apt install python3-venv" >&2; exit 1; }
