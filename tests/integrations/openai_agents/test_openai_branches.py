@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -336,7 +337,9 @@ def test_who_is_on_a_branch_when_another_object_clears_the_session(
 
     def own() -> Any:
         database = tmp_path / "own.db"
-        return AdvancedSQLiteSession(session_id=named, db_path=database, create_tables=True)
+        made = AdvancedSQLiteSession(session_id=named, db_path=database, create_tables=True)
+        opened.callback(made.close)
+        return made
 
     async def told(made: Callable[[], Any], first: str) -> Any:
         session, other = made(), made()
@@ -353,7 +356,8 @@ def test_who_is_on_a_branch_when_another_object_clears_the_session(
         return said, said and listed, await session.get_items(branch_id=branch)
 
     for first in ("add_items", "pop_item", "get_items", "get_tool_usage", "list_branches"):
-        theirs = asyncio.run(told(own, first))
+        with ExitStack() as opened:
+            theirs = asyncio.run(told(own, first))
         assert theirs == asyncio.run(told(ours, first)), first
 
 
