@@ -15,8 +15,8 @@ from eventstore import events as e
 from eventstore.events import Meta
 from projections.catalogue import PROJECTIONS
 from projections.context import covering
-from projections.engine import folding
 from projections.engine.folds import RowBuffer
+from projections.models import directory
 from tests.growth.steps import assert_linear
 from tests.projections.support import turn
 from tests.unit.projections.history import Entry, history
@@ -135,7 +135,7 @@ KINDS: dict[str, Entries] = {
 def test_a_fold_costs_what_the_log_is_long(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A retraction of n ranges took the square of n; so did a run of n nodes."""
     monkeypatch.setattr(covering, "MOST_SUMMARIES", 8)
-    monkeypatch.setattr(folding, "WITHDRAWN_LIMIT", 8)
+    monkeypatch.setattr(directory, "_RECENT", 2)
     for projection in PROJECTIONS:
 
         def work(count: int, projection: Any = projection) -> Callable[[], None]:
