@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from operator import attrgetter
@@ -24,7 +24,7 @@ from eventstore.processes import in_child
 from eventstore.sql.backend import AnyConnection
 from eventstore.sql.read import chain_at
 from projections.context.plan_cache import Folded, PlanMemo, Recent
-from projections.context.rows import ContextRow
+from projections.context.rows import ContextRow, letters
 from projections.context.source import RENDERED_FIRST, ContextHead, SqlRowSource, head_of, pending
 from projections.context.state import Active
 from projections.engine import heads
@@ -350,16 +350,7 @@ def _held(head: heads.Head) -> int:
     """Return about how many bytes of memory a head's state and its unsaved rows take."""
     rows = () if head.unsaved is None else head.unsaved.rows.values()
     entries = sum(len(each) for each in head.state.values() if isinstance(each, dict | list))
-    return _ENTRY * entries + sum(_UNSAVED + 2 * _letters(row.get("message")) for row in rows)
-
-
-def _letters(value: Any) -> int:
-    """Return the total length of all texts in a JSON value, in characters."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        value = value.values()
-    return sum(map(_letters, value)) if isinstance(value, Iterable) else 0
+    return _ENTRY * entries + sum(_UNSAVED + 2 * letters(row.get("message")) for row in rows)
 
 
 _bytes, _tokens = attrgetter("bytes"), attrgetter("tokens")

@@ -12,13 +12,13 @@ rows and sends the JSON of some; of the others it only needs the size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from sys import getsizeof
 from typing import Any, Literal, Self
 
 from eventstore.errors import RowDamaged
-from eventstore.sql.backend import text_in, text_out
+from eventstore.sql.backend import text_out
 from eventstore.sql.types import json_in, json_out
 from projections.context.counting import ENCODING, CountedMessages
 from projections.context.prompts import QuotedMessages, message_of
@@ -36,6 +36,7 @@ __all__ = [
     "Kind",
     "StoredRow",
     "counted",
+    "letters",
     "unsaved_rows",
 ]
 
@@ -252,7 +253,7 @@ class StoredRow(ContextRow):
 
     def with_(self, **changes: Any) -> StoredRow:
         """Return the row with different values in some columns; decodes nothing."""
-        row = StoredRow(self._raw)
+        row = type(self)(self._raw)
         _set(row, "fresh", self.fresh)
         for name, value in changes.items():
             _set(row, name, value)
@@ -281,6 +282,51 @@ class StoredRow(ContextRow):
         return value
 
 
+class FoldedRow(StoredRow):
+    """A `ContextRow` that this process has folded and not saved: its values are Python's."""
+
+    __slots__ = ()
+
+    def __init__(self, raw: Sequence[Any]) -> None:
+        """Create the row from its values, in the order of ``COLUMNS``."""
+        _set(self, "_raw", raw)
+        _set(self, "fresh", True)
+        for name, index in _PLAIN:
+            _set(self, name, raw[index])
+        message, native = raw[_MESSAGE], raw[_NATIVE]
+        said = letters(message) if native is None else letters(message) + letters(native)
+        _set(self, "bytes", _BYTES + 2 * said)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a column as if it had been read from the table."""
+        place = _PLACES.get(name)
+        if place is None:
+            raise AttributeError(name)
+        value = self._raw[place[0]]
+        if name in _NESTED and value is not None and not _is_text(value):
+            value = json_out(json_in(value))
+        _set(self, name, value)
+        return value
+
+
+def letters(value: Any) -> int:
+    """Return the total length of all texts in a JSON value, in characters."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        value = value.values()
+    return sum(map(letters, value)) if isinstance(value, Iterable) else 0
+
+
+# Columns with nested values, which a request must not share with the rows to be saved.
+_NESTED = frozenset({"message", "native", "source_versions"})
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is a message that has no parts."""
+    return isinstance(value, dict) and "role" in value and not isinstance(value["content"], list)
+
+
 def _same(value: Any) -> Any:
     return value
 
@@ -301,13 +347,11 @@ _PLAIN = [
 _DECODERS: dict[str, Callable[[Any], Any]] = {"json": json_out, "text": text_out, "boolean": bool}
 _TYPES = {column.name: column.type for column in CONTEXT_MESSAGES.columns}
 _PLACES = {name: (index, _DECODERS.get(_TYPES[name], _same)) for index, name in enumerate(COLUMNS)}
-_ENCODERS: dict[str, Callable[[Any], Any]] = {"json": json_in, "text": text_in}
-_WRITTEN = [(name, _ENCODERS.get(_TYPES[name], _same)) for name in COLUMNS[2:]]
 
 
 def unsaved_rows(
     unsaved: Mapping[tuple[Any, ...], Mapping[str, Any]], after: int
-) -> list[StoredRow]:
+) -> list[FoldedRow]:
     """Return the unsaved rows that are not hidden, as if read from the table, newest first.
 
     Args:
@@ -324,10 +368,5 @@ def unsaved_rows(
     return [row for row in rows if row.hidden is None]
 
 
-def _unsaved(key: Sequence[Any], values: Mapping[str, Any]) -> StoredRow:
-    held = CONTEXT_MESSAGES.storage.stored(values) if CONTEXT_MESSAGES.storage else values
-    raw = [None if (value := held.get(name)) is None else write(value) for name, write in _WRITTEN]
-    quoted = None if held is values else values["message"]["content"]
-    row = StoredRow([*key, *raw, quoted])
-    _set(row, "fresh", True)
-    return row
+def _unsaved(key: Sequence[Any], values: Mapping[str, Any]) -> FoldedRow:
+    return FoldedRow([*key, *map(values.get, COLUMNS[2:])])

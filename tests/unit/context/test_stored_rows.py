@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from eventstore.events import AssistantMessage, ToolCallRequest, UserMessage
+from eventstore.events import AssistantMessage, OtherPart, ToolCallRequest, UserMessage
+from eventstore.sql.types import json_in
 from projections.context import ContextRow
 from projections.context.detail import shortened
-from projections.context.rows import COLUMNS, StoredRow
+from projections.context.rows import COLUMNS, FoldedRow, StoredRow
 from tests.unit.context.log import Log
 
 CALL = ToolCallRequest(name="find", arguments_text='{"id": "#W2378156"}')
@@ -40,6 +41,21 @@ def test_it_equals_the_row_that_was_stored(row: ContextRow) -> None:
     assert row == stored
     assert stored == row
     assert hash(row) == hash(stored)
+
+
+ODD = OtherPart(raw={"type": "text", "text": "a", "score": 1.50, "at": "\ud800\x00"})
+
+
+def test_a_folded_row_is_the_row_that_is_stored_later() -> None:
+    """With the parts of a product as JSON returns them; a changed copy is as new as the row."""
+    for row in (*ROWS, *Log([UserMessage(parts=(ODD,))]).rows()):
+        values = [getattr(row, name) for name in COLUMNS]
+        columns = raw(row)
+        columns[COLUMNS.index("message")] = json_in(row.message)
+        folded, stored = FoldedRow(values), StoredRow(columns)
+        assert folded == stored
+        assert (folded.fresh, folded.with_(tokens=1).fresh, stored.fresh) == (True, True, False)
+        assert folded.bytes > 2 * len(str(row.message["content"]))
 
 
 def test_json_that_nobody_looks_at_is_not_parsed() -> None:
