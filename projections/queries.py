@@ -38,6 +38,7 @@ __all__ = [
     "open_work",
     "readable",
     "rows",
+    "start_of_turn",
     "tasks",
     "timeline",
     "tool_calls",
@@ -232,6 +233,17 @@ def open_work(connection: Connection, generation: Generation, conversation_id: U
     table = generation.tables["open_work"]
     query = select(table).where(table.c.conversation_id == conversation_id)
     return OpenWork.from_row(connection.execute(query).mappings().one())
+
+
+def start_of_turn(
+    connection: Connection, generation: Generation, *, stream: UUID, turn: int
+) -> int | None:
+    """Return the version of the start of a conversation's turn; None if there is none."""
+    if not 0 < turn < 2**31:
+        return None
+    table = generation.tables["turns"]
+    query = select(table.c.version).where(table.c.conversation_id == stream, table.c.turn == turn)
+    return connection.execute(query).scalar()
 
 
 def tasks(

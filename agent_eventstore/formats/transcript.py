@@ -71,29 +71,53 @@ _MILLISECONDS_FROM = 100_000_000_000
 @dataclass(slots=True)
 class _Call:
     call_id: str
+    version: int
+    by: str | None
+    keys: frozenset[_Key]
     answered: bool = False
 
 
 class Calls:
-    """The tool calls of one transcript so far."""
+    """The tool calls of one transcript so far.
 
-    def __init__(self) -> None:
+    Args:
+        most: The number of calls to hold, in addition to those of the newest assistant message;
+            older ones are forgotten. None holds all.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
         self._latest: dict[_Key, deque[_Call]] = {}
-        self._open: dict[_Key, list[_Call]] = {}
+        self._open: dict[_Key, deque[_Call]] = {}
         self._last: dict[_Key, _Call] = {}
         self._by_id: dict[str, _Call] = {}
         self._orphans = 0
 
-    def note(self, version: int, requests: Iterable[ToolCallRequest]) -> None:
-        """Add the calls of the assistant message at ``version``."""
+    def note(
+        self, version: int, requests: Iterable[ToolCallRequest], by: str | None = None
+    ) -> None:
+        """Add the calls of the assistant message at ``version``, which ``by`` wrote."""
+        while self._most is not None and len(self._by_id) > self._most:
+            self._forget(next(iter(self._by_id)))
         self._latest = {}
         for index, request in enumerate(requests):
-            call = _Call(call_id(version, index))
+            call = _Call(call_id(version, index), version, by, _keys_of(request))
             self._by_id[call.call_id] = call
-            for key in _keys_of(request):
+            for key in call.keys:
                 self._latest.setdefault(key, deque()).append(call)
-                self._open.setdefault(key, []).append(call)
+                self._open.setdefault(key, deque()).append(call)
                 self._last[key] = call
+
+    def _forget(self, own_id: str) -> None:
+        """Forget the oldest call, which is the first of each queue that it is in."""
+        call = self._by_id.pop(own_id)
+        for key in call.keys:
+            if (queue := self._open.get(key)) and queue[0] is call:
+                queue.popleft()
+            if self._last.get(key) is call:
+                del self._last[key]
+            if not queue and key not in self._last:
+                self._open.pop(key, None)
 
     def answer(self, provider_id: str | None, name: str | None = None) -> str:
         """Return our own id of the call that a result answers, and mark the call as answered.
@@ -108,7 +132,7 @@ class Calls:
             if not call.answered:
                 call.answered = True
                 return call.call_id
-        earlier = self._open.get(key, [])
+        earlier = self._open.get(key, deque())
         while earlier and earlier[-1].answered:
             earlier.pop()
         found = earlier[-1] if earlier else self._last.get(key)
@@ -118,10 +142,13 @@ class Calls:
         found.answered = True
         return found.call_id
 
-    def unanswered(self) -> list[str]:
-        """Return our own ids of the newest answer's calls that have no result, in order."""
-        calls = (call for latest in self._latest.values() for call in latest)
-        return list(dict.fromkeys(call.call_id for call in calls if not call.answered))
+    def unanswered(self, by: str | None, after: int) -> list[str]:
+        """Return our own ids of the calls without a result that ``by`` made after a version."""
+        return [
+            call.call_id
+            for call in self._by_id.values()
+            if call.version > after and call.by == by and not call.answered
+        ]
 
     def has(self, provider_id: str | None) -> bool:
         """Whether there was a call with this provider's id."""

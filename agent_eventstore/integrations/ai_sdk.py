@@ -13,12 +13,15 @@ from agent_eventstore.formats.extras import whole
 from agent_eventstore.formats.ui_messages import export_ui_messages
 from agent_eventstore.integrations.ai_sdk_chunks import UIMessageStream
 from eventstore import EventStore
-from eventstore.events import ToolResult, TurnStart
+from eventstore.events import ToolResult
 from eventstore.events.codec import dumps
 from eventstore.ids import StreamId
 from projections import AsyncViews, Views
+from projections.models.session_rows import SESSIONS
 from projections.models.timeline_changes import TimelineUpdate
 from projections.models.timeline_items import TimelineItem
+from projections.queries import start_of_turn
+from projections.reading import read_current
 
 __all__ = ["HEADERS", "UIMessageStream", "astream_turn", "export_ui_messages", "stream_turn"]
 
@@ -118,7 +121,7 @@ def _begun(
 ) -> tuple[UIMessageStream, int] | None:
     """Return the stream of a turn, by default of the one in progress, and the version before it."""
     stream = views.store.get(conversation_id).conversation_id
-    begun = _open_turn(views, stream) if turn is None else _start_of(views.store, stream, turn)
+    begun = _open_turn(views, stream) if turn is None else _start_of(views, stream, turn)
     if begun is None:
         return None
     number, version = begun
@@ -131,14 +134,15 @@ def _open_turn(views: Views, stream: UUID) -> tuple[int, int] | None:
     return None if found is None or found.turn is None else (found.turn, found.version)
 
 
-def _start_of(store: EventStore, stream: UUID, turn: int) -> tuple[int, int] | None:
+def _start_of(views: Views, stream: UUID, turn: int) -> tuple[int, int] | None:
     """Return the number of a turn and the version of its start."""
-    for event in store.read(stream, backward=True) if turn > 0 else ():
-        number = event.meta.turn
-        if isinstance(event.data, TurnStart) and number is not None and number <= turn:
-            # Turns are numbered in the order of their starts.
-            return (number, event.version) if number == turn else None
-    return None
+    version = read_current(
+        views.store,
+        (SESSIONS,),
+        stream,
+        lambda copies: start_of_turn(*copies[0], stream=stream, turn=turn),
+    )
+    return None if version is None else (turn, version)
 
 
 def _result(store: EventStore, conversation_id: UUID, item: TimelineItem) -> ToolResult | None:

@@ -26,7 +26,7 @@ __all__ = ["Places"]
 
 _CALLS = re.compile(r'"tool_calls":\s*\[\s*\{')
 _IN_STEP = (AssistantMessage, LlmError, ToolResult)
-_SPOKEN = (UserMessage.type, AssistantMessage.type, LlmError.type)
+_MOST_CALLS = 200
 
 
 class Places:
@@ -35,15 +35,15 @@ class Places:
     Attributes:
         version: The version of the last event.
         within: The turn that all events belong to, if it has already begun.
-        calls: The tool calls so far, used to find the call that a result answers.
-        answered_by: The name on the newest answer, until the next message or error.
+        calls: The newest 200 tool calls, used to find the call that a result answers.
+        asked: The version of the newest user message, or 0.
     """
 
     def __init__(self) -> None:
         self.version, self.turn, self.step = 0, 0, -1
         self.within: int | None = None
-        self.calls = Calls()
-        self.answered_by: str | None = None
+        self.calls = Calls(_MOST_CALLS)
+        self.asked = 0
         self._place: tuple[int | None, int | None, bool] = None, None, True
         self._meta = Meta()
 
@@ -59,16 +59,11 @@ class Places:
                 if step is not None or event.type == UserMessage.type:
                     places.step = -1 if step is None else step
                     break
-        last = next((event for event in newest if event.type in _SPOKEN), None)
-        if last is not None and last.type == AssistantMessage.type and last.text is not None:
-            places.answered_by = loads_json(last.text).get("name")
+        places.asked = next((e.version for e in newest if e.type == UserMessage.type), 0)
         for event in reversed(newest):
             if event.type == AssistantMessage.type and event.text is not None:
-                calls: tuple[ToolCallRequest, ...] = ()
-                if _CALLS.search(event.text):  # decoding costs ten times as much
-                    data = decode(event.type, event.schema_version, event.text)
-                    calls = data.tool_calls if isinstance(data, AssistantMessage) else ()
-                places.calls.note(event.version, calls)
+                calls, by = _asked_in(event)
+                places.calls.note(event.version, calls, by)
             elif event.type == ToolResult.type and event.text is not None:
                 told = loads_json(event.text)
                 places.calls.settle(told["call_id"], answered=told.get("status") not in SEALS)
@@ -91,17 +86,24 @@ class Places:
         """
         self.version += 1
         if isinstance(data, UserMessage):
-            self.answered_by = None
+            self.asked = self.version
             if begins or not self.turn:
                 self.turn, self.step = self.within or self.turn + 1, -1
         elif isinstance(data, AssistantMessage | LlmError):
             self.step += 1
-            self.answered_by = data.name if isinstance(data, AssistantMessage) else None
         if isinstance(data, AssistantMessage):
-            self.calls.note(self.version, data.tool_calls)
+            self.calls.note(self.version, data.tool_calls, data.name)
         step = self.step if isinstance(data, _IN_STEP) and self.step >= 0 else None
         place = self.turn or None, step, in_context
         if place != self._place:  # events of a step share one object, encoded once
             self._place = place
             self._meta = Meta(turn=place[0], step=step, in_context=in_context)
         return NewEvent(data, meta=self._meta, **named)
+
+
+def _asked_in(event: EventText) -> tuple[tuple[ToolCallRequest, ...], str | None]:
+    """Return an answer's tool calls, and the name of who gave it."""
+    if event.text is None or not _CALLS.search(event.text):  # decoding costs ten times as much
+        return (), None
+    data = decode(event.type, event.schema_version, event.text)
+    return (data.tool_calls, data.name) if isinstance(data, AssistantMessage) else ((), None)

@@ -33,11 +33,12 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.events.bounds import fitted
-from eventstore.events.values import ToolStatus
+from eventstore.events.values import LlmErrorKind, ToolStatus
 
 __all__ = ["events_of"]
 
 _CONSENTS = ("requested_tool_confirmations", "requested_auth_configs")
+_ABORTED = "INVOCATION_ABORTED"
 _REJECTED = {"error": "This tool call is rejected."}
 
 
@@ -78,14 +79,15 @@ def _payloads(event: JsonObject, places: Places) -> Iterator[Payload]:
 
 
 def _failed(event: JsonObject, places: Places) -> Iterator[Payload]:
-    """Yield the results of the tools that an error has ended; if none ran, the model's error."""
+    """Yield the results of the agent's tools that an error has ended; if none ran, its error."""
     told = str(event.get("error_message") or event["error_code"])
-    running = places.calls.unanswered() if places.answered_by == event.get("author") else []
+    running = places.calls.unanswered(event.get("author"), places.asked)
     for call_id in running:
         places.calls.settle(call_id)
         yield ToolResult(call_id=call_id, status="failed", content=told, error=told)
     if not running:
-        yield LlmError(kind="provider", message=told, retryable=False, attempt=1)
+        kind: LlmErrorKind = "cancelled" if event["error_code"] == _ABORTED else "provider"
+        yield LlmError(kind=kind, message=told, retryable=False, attempt=1)
 
 
 def _answer(event: JsonObject, said: tuple[ContentPart, ...], parts: list[Any]) -> AssistantMessage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -68,7 +69,8 @@ class Speech:
 
     def _say(self, message: Any, typed: Typed, mark: Typed | None) -> int | None:
         version = self._next
-        calls = {**self._thread.calls, **self._calls} if message.type == "tool" else {}
+        is_result = message.type == "tool"
+        calls = ChainMap(self._calls, self._thread.calls) if is_result else {}
         data = message_payload(message, raw_of(typed), version, calls)
         if data is None:
             return None

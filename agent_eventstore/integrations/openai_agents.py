@@ -36,9 +36,9 @@ T = TypeVar("T")
 class EventStoreSession:
     """A session whose items are events of the conversation with the key ``session_id``.
 
-    After items were read, adding to them is refused if another writer has added, popped or cleared
-    items since; it is possible after reading again. Tasks and threads may share an object; their
-    calls run one at a time.
+    After items were read, adding to them is refused if another writer has added, popped, cleared
+    or erased items since; it is possible after reading again. Tasks and threads may share an
+    object; their calls run one at a time.
 
     Args:
         session_id: The conversation's key or id; its first item creates the conversation.

@@ -90,10 +90,12 @@ class SessionEnd:
             BranchDeleted: The branch was deleted.
         """
         for attempt in attempts():
-            writer, self._writer = self._writer or self._at_end(), None
+            writer, self._writer = self._writer, None
+            if writer is None or writer.version < (self.seen or 0):
+                writer = self._at_end()
             base = writer.version
-            if compare and self.seen is not None and self.seen < base:
-                if has_changes(self._store, self.id, self.seen, self.run):
+            if compare and self.seen is not None and self.seen != base:
+                if self.seen > base or has_changes(self._store, self.id, self.seen, self.run):
                     raise WrongExpectedVersion(self.id, self.seen, base)
                 self.seen = base
             begun = writer.begin()

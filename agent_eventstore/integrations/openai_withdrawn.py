@@ -8,7 +8,7 @@ from uuid import UUID
 from agent_eventstore.integrations.conversation_events import events_after
 from agent_eventstore.integrations.openai_items import answered_by, is_placeholder, items_in
 from eventstore import EventStore
-from eventstore.events import BranchSwitch, Meta, Retraction, ToolResult
+from eventstore.events import BranchSwitch, Erasure, Meta, Retraction, ToolResult
 from eventstore.events.codec import loads_json
 from eventstore.sql.read import EventText
 
@@ -17,6 +17,7 @@ __all__ = ["WITHDRAWING", "Answered", "Withdrawn", "has_changes", "is_of"]
 WITHDRAWING = (Retraction.type, BranchSwitch.type)
 """The types of events that withdraw items."""
 
+_CHANGING = (*WITHDRAWING, Erasure.type)
 _SMALL = 64
 
 
@@ -89,7 +90,7 @@ class Answered:
 
 
 def has_changes(store: EventStore, stream: UUID, after: int, own: Meta | None) -> bool:
-    """Whether items were added, withdrawn or replaced after a version.
+    """Whether items were added, withdrawn, replaced or erased after a version.
 
     Args:
         store: The store.
@@ -98,7 +99,7 @@ def has_changes(store: EventStore, stream: UUID, after: int, own: Meta | None) -
         own: The metadata of the caller's own recorded run, whose events do not count.
     """
     return any(
-        (each.type in WITHDRAWING or items_in(each)) and not is_of(own, each)
+        (each.type in _CHANGING or items_in(each)) and not is_of(own, each)
         for each in events_after(store, stream, after)
     )
 

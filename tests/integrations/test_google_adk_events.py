@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from google.adk.events import Event, EventActions
 from google.genai import types
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.google_adk_events import event_in
 from agent_eventstore.integrations.google_adk_payloads import events_of
+from eventstore.events import LlmError, ToolResult
 from eventstore.events.codec import encode, loads_json
 from eventstore.sql.read import EventText
 
@@ -120,3 +122,51 @@ def test_an_error_of_another_agent() -> None:
 
     [error] = events_of({"author": "b", "error_code": "429", "error_message": "too many"}, places)
     assert "llm_error" == error.data.type
+
+
+def call_of(agent: str, call_id: str) -> dict[str, Any]:
+    """Return an agent's answer with a call."""
+    call = {"function_call": {"id": call_id, "name": "look", "args": {}}}
+    return {"author": agent, "content": {"parts": [call]}}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_error_of_one_of_two_parallel_agents(restarted: bool) -> None:
+    """Ends its own tool, although the newest answer is another agent's."""
+    places = Places()
+    events = [*events_of(call_of("a", "c1"), places), *events_of(call_of("b", "c2"), places)]
+    if restarted:
+        texts = [
+            EventText(version, each.data.type, each.data.schema_version, encode(each.data), "{}")
+            for version, each in enumerate(events, start=1)
+        ]
+        places = Places.after(texts[::-1])
+    error = {"author": "a", "error_code": "ValueError", "error_message": "no Rome"}
+    [failed], [again] = events_of(error, places), events_of(error, places)
+
+    assert isinstance(failed.data, ToolResult)
+    assert ("1.0", "failed", "no Rome") == (
+        failed.data.call_id,
+        failed.data.status,
+        failed.data.error,
+    )
+    assert isinstance(again.data, LlmError)
+    assert ["2.0"] == places.calls.unanswered("b", 0)
+
+
+def test_an_aborted_invocation() -> None:
+    """The run was cancelled, which is no failure of the provider."""
+    told = {"author": "a", "error_code": "INVOCATION_ABORTED", "error_message": "by client"}
+    [error] = events_of(told, Places())
+    assert isinstance(error.data, LlmError)
+    assert "cancelled" == error.data.kind
+
+
+def test_calls_of_an_earlier_turn() -> None:
+    """Are not what an error has ended."""
+    places = Places()
+    hello = {"author": "user", "content": {"parts": [{"text": "Hello"}]}}
+    for each in (call_of("a", "c1"), hello):
+        events_of(each, places)
+    [error] = events_of({"author": "a", "error_code": "429"}, places)
+    assert isinstance(error.data, LlmError)

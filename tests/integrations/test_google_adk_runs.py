@@ -183,6 +183,27 @@ async def test_a_tool_that_raises(store: EventStore, restarted: bool) -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.anyio
+async def test_a_confirmed_tool_that_raises(store: EventStore) -> None:
+    """It has failed, although the agent has asked for consent since."""
+    asked = [call_of("sink", "c1", city="Rome")]
+    tool = FunctionTool(sink, require_confirmation=True)
+    agent = LlmAgent(name="clerk", model=Scripted(model="m", parts=asked), tools=[tool])
+    sessions = EventStoreSessionService(store)
+    await sessions.create_session(app_name="app", **ADA)
+    runner = Runner(app_name="app", agent=agent, session_service=sessions)
+    calls = [call for event in await ask(runner, "Go.") for call in event.get_function_calls()]
+    answer = response_of("adk_request_confirmation", calls[-1].id, confirmed=True)
+    with pytest.raises(ValueError, match="no Rome"):
+        async for _ in runner.run_async(**ADA, new_message=answer):
+            pass
+
+    [row] = Views(store).tool_calls(tool="sink")
+    assert ("failed", "no Rome") == (row.status, row.error)
+    assert "error" not in {item.kind for item in Views(store).timeline("app/ada/s")}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.anyio
 async def test_a_tool_that_runs_for_long(store: EventStore) -> None:
     """What became of it is told after what it had returned, though another process hears it."""
     asked = [call_of("approve", "c1", amount=3), types.Part(text="Wait."), types.Part(text="Yes.")]

@@ -270,6 +270,30 @@ class TestWorkers:
         run(session.add_items([said("mine")]))
         assert [*TURN, said("in between"), said("mine")] == run(session.get_items())
 
+    @pytest.mark.parametrize("how", ["cleared", "erased", "purged", "purged and begun again"])
+    def test_adding_to_what_is_gone(
+        self, session: EventStoreSession, store: EventStore, how: str
+    ) -> None:
+        """Whoever has read what was cleared for good is refused too, until it reads again."""
+        run(session.add_items(TURN))
+        run(session.get_items())
+        key = session.session_id
+        if how == "cleared":
+            run(EventStoreSession(key, store, erase=True).clear_session())
+        elif how == "erased":
+            store.erase(key, reason="asked")
+        else:
+            store.purge(key, reason="asked")
+        left = [said("anew")] if how == "purged and begun again" else []
+        run(EventStoreSession(key, store, **session.owner).add_items(left))
+
+        with pytest.raises(WrongExpectedVersion):
+            run(session.add_items([said("mine")]))
+
+        assert left == run(session.get_items())
+        run(session.add_items([said("mine")]))
+        assert [*left, said("mine")] == run(session.get_items())
+
     def test_what_is_no_item_is_no_change(
         self, session: EventStoreSession, store: EventStore
     ) -> None:

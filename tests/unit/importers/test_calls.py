@@ -100,3 +100,21 @@ def test_an_answer_of_an_agent_may_use_an_id_twice(session: Any, tmp_path: Path)
     path.write_text(json.dumps(session), "utf-8")
     results = [each for each in payloads(only(path)) if isinstance(each, ToolResult)]
     assert [("3.0", "0"), ("3.1", "1"), ("3.2", "2")] == [(r.call_id, r.content) for r in results]
+
+
+def test_only_the_newest_are_held() -> None:
+    """A transcript that goes on for ever takes no more memory; the newest message is whole."""
+    calls = Calls(most=3)
+    for version in range(1, 100):
+        named = [f"c{version}", f"d{version}"]
+        calls.note(
+            version, [ToolCallRequest(name="f", arguments_text="{}", provider_id=i) for i in named]
+        )
+        if version % 3:
+            calls.answer(named[0])
+
+    assert not calls.has("c97")
+    assert calls.answer("d1") == "0.0"
+    assert ["98.1", "99.0", "99.1"] == [calls.answer(each) for each in ("d98", "c99", "d99")]
+    assert max(len(calls._by_id), len(calls._last), len(calls._open)) <= 7
+    assert max(map(len, calls._open.values())) <= 5
