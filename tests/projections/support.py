@@ -137,7 +137,8 @@ def plain_value(value: Any) -> Any:
 def statements(store: EventStore) -> Iterator[list[str]]:
     """Give the list of SQL statements that the store's drivers run within the block.
 
-    They are taken down at the driver, since the hot paths pass SQLAlchemy by.
+    They are taken down at the driver, since the hot paths pass SQLAlchemy by. Afterwards the store
+    keeps connections again: tests that share it would connect for each transaction.
     """
     seen: list[str] = []
 
@@ -163,6 +164,8 @@ def statements(store: EventStore) -> Iterator[list[str]]:
     finally:
         event.remove(store.engine, "connect", connected)
         store.close()
+        pool: Any = store.engine.pool
+        pool.closed = False
 
 
 def everything(store: EventStore) -> dict[str, list[str]]:
