@@ -25,6 +25,7 @@ from projections.catalogue import PROJECTIONS
 from projections.engine import tables
 from projections.engine.generations import Generation, find_live
 from projections.engine.projection import Projection
+from tests.connected import disconnect
 from tests.unit.projections.history import apply, fold
 
 Rows = dict[str, dict[str, dict[str, Any]]]
@@ -137,8 +138,7 @@ def plain_value(value: Any) -> Any:
 def statements(store: EventStore) -> Iterator[list[str]]:
     """Give the list of SQL statements that the store's drivers run within the block.
 
-    They are taken down at the driver, since the hot paths pass SQLAlchemy by. Afterwards the store
-    keeps connections again: tests that share it would connect for each transaction.
+    They are taken down at the driver, since the hot paths pass SQLAlchemy by.
     """
     seen: list[str] = []
 
@@ -163,9 +163,7 @@ def statements(store: EventStore) -> Iterator[list[str]]:
         yield seen
     finally:
         event.remove(store.engine, "connect", connected)
-        store.close()
-        pool: Any = store.engine.pool
-        pool.closed = False
+        disconnect(store)
 
 
 def everything(store: EventStore) -> dict[str, list[str]]:
