@@ -75,7 +75,8 @@ def _fold(url: str) -> None:
 def warm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """URL of a store whose projections hold everything, to be changed, once for each backend."""
     if request.param == "sqlite":
-        yield f"sqlite:///{shutil.copy(request.getfixturevalue('warm_file'), tmp_path / 'store.db')}"
+        path = shutil.copy(request.getfixturevalue("warm_file"), tmp_path / "store.db")
+        yield f"sqlite:///{path}"
         return
     server_url = request.getfixturevalue("postgres_server_url")
     template = request.getfixturevalue("warm_database")
