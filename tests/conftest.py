@@ -31,6 +31,7 @@ from tests.compiled import share_compiled_statements
 from tests.connected import close_left, share_connections
 from tests.emptied import EmptiedDatabase
 from tests.exhaustive import mark_exhaustive
+from tests.fork_servers import start_by
 from tests.postgres import (
     OTHERWISE,
     URL_VARIABLE,
@@ -248,6 +249,12 @@ def programs() -> Iterator[Programs]:
     """Give a server that runs programs with the product imported already."""
     with serving() as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def fork_server(programs: Programs) -> None:
+    """Have processes of `multiprocessing` forked with the product imported already."""
+    start_by(programs)
 
 
 @pytest.fixture

@@ -18,7 +18,9 @@ from psycopg import pq
 from psycopg.adapt import AdaptersMap
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
-__all__ = ["close_left", "share", "share_connections"]
+from eventstore import EventStore
+
+__all__ = ["close_left", "disconnect", "share", "share_connections"]
 
 _MOST = 8
 """Connections that are kept of one kind."""
@@ -29,6 +31,16 @@ _connect: Any = PGDialect_psycopg.connect
 _close: Any = PGDialect_psycopg.do_close
 _ended = pq.PGconn.connect_start(b"")
 _ended.finish()
+
+
+def disconnect(store: EventStore) -> None:
+    """Close a store's connections; it keeps those that it opens later.
+
+    A store that is closed, and used all the same, connects for each transaction.
+    """
+    store.close()
+    pool: Any = store.engine.pool
+    pool.closed = False
 
 
 def share(database: str) -> None:

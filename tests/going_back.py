@@ -54,7 +54,7 @@ class Backup:
         for left in reversed(range(_ATTEMPTS)):
             sessions = self._end_sessions(source)
             try:
-                self._on_server("CREATE DATABASE {} TEMPLATE {}", target, source)
+                self._on_server("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY", target, source)
                 break
             except psycopg.errors.ObjectInUse as error:
                 if not left:

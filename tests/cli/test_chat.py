@@ -7,8 +7,6 @@ import os
 import pty
 import select
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,8 +16,9 @@ import pytest
 from agent_eventstore import EventStore
 from agent_eventstore.cli.chat import _Screen
 from eventstore.events import LlmError, LlmRequest, SessionStart, TurnEnd
-from tests.cli.program import ENVIRONMENT, ROOT, run
+from tests.cli.program import ENVIRONMENT, run
 from tests.integration.replay_server import ReplayServer, Spoken, Streamed
+from tests.warm import Programs, Started
 
 PATIENCE_S = 60.0
 PROMPT = "\x1b[?2004h"
@@ -28,8 +27,12 @@ PROMPT = "\x1b[?2004h"
 # The terminal has to be the one that Ctrl-C comes from. It has to come in the middle of an answer,
 # so that the recorded model says " me" again and again until it does.
 _STARTED = """
-import fcntl, termios, time
+import fcntl, os, sys, termios, time
+os.setsid()
+os.dup2(1, 0)
+os.dup2(1, 2)
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+sys.stdin, sys.stderr = open(0), open(2, "w")
 
 from agent_eventstore.cli import main
 from agent_eventstore.demo.model import ScriptedModel, text_of
@@ -46,12 +49,24 @@ def until_interrupted(self, messages):
 ScriptedModel.stream = until_interrupted
 main()
 """
+_PIPED = """
+import os, sys
+reading, writing = os.pipe()
+os.write(writing, sys.argv.pop(1).encode())
+os.close(writing)
+os.dup2(reading, 0)
+sys.stdin = open(0)
+
+from agent_eventstore.cli import main
+
+main()
+"""
 
 
 class Terminal:
     """A program on a terminal of its own."""
 
-    def __init__(self, ours: int, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, ours: int, process: Started) -> None:
         self._ours, self.process = ours, process
         self.shown = ""
         self._seen = 0
@@ -77,18 +92,14 @@ class Terminal:
 
 
 @contextmanager
-def terminal(folder: Path, *arguments: str, **environment: str) -> Iterator[Terminal]:
+def terminal(programs: Programs, folder: Path, *arguments: str) -> Iterator[Terminal]:
     """Start the command on a terminal, and end it with the block."""
     ours, theirs = pty.openpty()
-    told = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "PYTHONPATH": str(ROOT), **environment}
-    with subprocess.Popen(
-        [sys.executable, "-c", _STARTED, *arguments],
-        env={**os.environ, **ENVIRONMENT, **told},
-        cwd=folder,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
+    told = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    environment = {**os.environ, **ENVIRONMENT, **told}
+    given = ("-c", _STARTED, *arguments)
+    with programs.start(
+        *given, stdout=theirs, directory=folder, environment=environment
     ) as process:
         os.close(theirs)
         try:
@@ -98,9 +109,9 @@ def terminal(folder: Path, *arguments: str, **environment: str) -> Iterator[Term
             os.close(ours)
 
 
-def test_a_talk_at_a_terminal(tmp_path: Path) -> None:
+def test_a_talk_at_a_terminal(programs: Programs, tmp_path: Path) -> None:
     """A turn with a tool call, an answer that Ctrl-C stops, the status, and the end."""
-    with terminal(tmp_path, "chat", "--demo") as screen:
+    with terminal(programs, tmp_path, "chat", "--demo") as screen:
         screen.until("session ")
         screen.until(PROMPT)
         screen.type("Do the tests pass?\r")
@@ -189,12 +200,12 @@ def test_one_question_to_a_server(sqlite_url: str, here: Path) -> None:
     assert 5 == len(log.read_text("utf-8").splitlines())
 
 
-def test_a_talk_streams_at_a_terminal(tmp_path: Path) -> None:
+def test_a_talk_streams_at_a_terminal(programs: Programs, tmp_path: Path) -> None:
     """The beginning of an answer is shown while its end has not been sent."""
     with ReplayServer() as server:
         server.will(Streamed("openai-chat-text", "pause", after=30))
         arguments = ("chat", "Invent a holiday.", "--base-url", f"{server.url}/v1")
-        with terminal(tmp_path, *arguments) as screen:
+        with terminal(programs, tmp_path, *arguments) as screen:
             screen.until("**Holiday")
             server.released.set()
             screen.until(PROMPT)
@@ -219,19 +230,16 @@ def test_a_conversation_goes_on(sqlite_url: str, here: Path) -> None:
     ]
 
 
-def test_lines_of_a_pipe_are_turns_and_commands(sqlite_url: str, here: Path) -> None:
+def test_lines_of_a_pipe_are_turns_and_commands(
+    programs: Programs, sqlite_url: str, here: Path
+) -> None:
     """What is no terminal may talk as well, and every command answers."""
     said = "\n".join(("Hello?", "/history", "/mode agent", "/mode x", "/nothing", "/fork", "/help"))
-    told = subprocess.run(
-        [sys.executable, "-m", "agent_eventstore.cli", "--db", sqlite_url, "chat", "--demo"],
-        input=said,
-        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PATIENCE_S,
-    )
+    given = ("-c", _PIPED, said, "--db", sqlite_url, "chat", "--demo")
+    environment = {**os.environ, **ENVIRONMENT}
+    told = programs.run(*given, directory=here, environment=environment)
 
+    assert 0 == told.returncode
     assert "No. One of the two tests fails" in told.stdout
     for shown in (
         *("     user  Hello?", "mode agent from here on", "invalid mode 'x'"),

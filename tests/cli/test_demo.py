@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -15,21 +15,22 @@ import pytest
 from agent_eventstore.cli import demo
 from agent_eventstore.demo import script
 from tests.cli.once import once
-from tests.cli.program import Run, run, start
+from tests.cli.program import ENVIRONMENT, ROOT, Run, run
+from tests.warm import Programs
 
 
 @pytest.fixture(scope="session")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def shown(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """What the demo prints, run as a program, once for all workers."""
-    with once(tmp_path_factory, "demo", _show) as printed:
+
+    def show(directory: Path) -> str:
+        environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)}
+        command = ("-m", "agent_eventstore.cli", "demo")
+        done = programs.run(*command, directory=directory, environment=environment)
+        return json.dumps(asdict(Run(done.returncode, done.stdout, done.stderr)))
+
+    with once(tmp_path_factory, "demo", show) as printed:
         yield Run(**json.loads(printed))
-
-
-def _show(directory: Path) -> str:
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with start(("demo",), directory, **pipes) as process:
-        out, err = process.communicate()
-    return json.dumps(asdict(Run(process.returncode, out, err)))
 
 
 def test_demo_ends_well(shown: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,7 +22,7 @@ from projections.engine.generations import start_building
 from projections.models.timeline import TIMELINE
 from tests.cli.program import run
 from tests.contract.plain import PlainClient
-from tests.postgres import PostgresServer, place_of_many_files
+from tests.postgres import PostgresServer, fresh_database, place_of_many_files
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 
@@ -49,11 +50,38 @@ def sound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "SOUND", (3,))
 
 
-@pytest.fixture
-def warm(own_anywhere: str) -> str:
-    """URL of a store whose projections hold everything."""
-    assert 0 == run("projections", "run", "--once", url=own_anywhere).status
-    return own_anywhere
+@pytest.fixture(scope="module")
+def warm_file(tmp_path_factory: pytest.TempPathFactory, untouched_file: Path) -> Path:
+    """Path of a SQLite store whose projections hold everything, to be copied."""
+    path = tmp_path_factory.mktemp("warm") / "store.db"
+    shutil.copy(untouched_file, path)
+    _fold(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def warm_database(postgres_server_url: str, untouched_database: str) -> Iterator[str]:
+    """Name of a PostgreSQL store whose projections hold everything, to be copied."""
+    with fresh_database(postgres_server_url, template=untouched_database) as url:
+        _fold(url)
+        yield str(make_url(url).database)
+
+
+def _fold(url: str) -> None:
+    assert 0 == run("projections", "run", "--once", url=url).status
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def warm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """URL of a store whose projections hold everything, to be changed, once for each backend."""
+    if request.param == "sqlite":
+        path = shutil.copy(request.getfixturevalue("warm_file"), tmp_path / "store.db")
+        yield f"sqlite:///{path}"
+        return
+    server_url = request.getfixturevalue("postgres_server_url")
+    template = request.getfixturevalue("warm_database")
+    with fresh_database(server_url, template=template) as url:
+        yield url
 
 
 @pytest.fixture

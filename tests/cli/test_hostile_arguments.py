@@ -179,37 +179,47 @@ runpy.run_module("agent_eventstore.cli", run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.parametrize(
-    ("closed", "status", "said"),
-    [
-        (">&-", 2, "stdout is closed"),
-        ("2>&-", 0, ""),
-        ("<&-", 0, ""),
-        (">/dev/full", 2, "eventstore: No space left"),
-    ],
-)
+STREAMS = [
+    (">&-", 2, "stdout is closed"),
+    ("2>&-", 0, ""),
+    ("<&-", 0, ""),
+    (">/dev/full", 2, "eventstore: No space left"),
+]
+
+
+@pytest.mark.parametrize(("closed", "status", "said"), STREAMS)
 def test_closed_streams(
     own: str, tmp_path: Path, programs: Programs, closed: str, status: int, said: str
 ) -> None:
     """A stream that the caller has closed, or that is full, is told in one line."""
     environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)}
+    others = [["list", "--json"], ["verify"]] if said else []  # what is written elsewhere is alike
+    for command in (["--help"], ["list"], *others):
+        given = ("-c", CLOSED, closed, "--db", own, *command)
+        done = programs.run(*given, directory=tmp_path, environment=environment)
+        assert (status, status // 2) == (done.returncode, len(done.stderr.splitlines())), command
+        assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("closed", "status", "said"),
+    [STREAMS[0], *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in STREAMS[1:])],
+)
+def test_closed_streams_of_a_shell(
+    own: str, tmp_path: Path, closed: str, status: int, said: str
+) -> None:
+    """So it is in a process that begins without the stream."""
     words = shlex.join([sys.executable, "-m", "agent_eventstore.cli", "--db", own, "list"])
     done = subprocess.run(
         ["/bin/sh", "-c", f"{words} {closed}"],
         cwd=tmp_path,
-        env=environment,
+        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert (status, status // 2) == (done.returncode, len(done.stderr.splitlines()))
     assert said in done.stderr
-    others = [["list", "--json"], ["verify"]] if said else []  # what is written elsewhere is alike
-    for command in (["--help"], *others):
-        given = ("-c", CLOSED, closed, "--db", own, *command)
-        done = programs.run(*given, directory=tmp_path, environment=environment)
-        assert (status, status // 2) == (done.returncode, len(done.stderr.splitlines())), command
-        assert said in done.stderr
 
 
 def test_argument_that_is_no_text(own: str, tmp_path: Path) -> None:

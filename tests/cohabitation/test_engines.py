@@ -20,6 +20,7 @@ from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore.errors import DatabaseBusy, InvalidUrl, NotWritable, UnsafeTransaction
 from projections import Views, worker
 from projections.upkeep import compare, rebuild
+from tests.conftest import Beginning
 from tests.contract.facade import say, texts
 from tests.settling import settled
 
@@ -37,6 +38,16 @@ class Order(Base):
     __tablename__ = "orders"
     number: Mapped[int] = mapped_column(primary_key=True)
     note: Mapped[str]
+
+
+@pytest.fixture
+def beginning(request: pytest.FixtureRequest) -> Beginning:
+    """Have databases begin with the schema, unless the test is about all that a store does."""
+    return (
+        "nothing"
+        if request.function in (test_one_connection_is_enough, test_a_schema)
+        else "upgraded"
+    )
 
 
 @pytest.fixture(params=[{"pool_size": 1, "max_overflow": 0}, {"poolclass": NullPool}])

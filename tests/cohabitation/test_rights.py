@@ -20,16 +20,35 @@ from projections.upkeep import compare, rebuild
 from tests.cli.program import run
 from tests.contract.facade import say, texts
 from tests.contract.plain import PlainClient
+from tests.postgres import fresh_database
 from tests.settling import settled
 
 HINT = "`eventstore db upgrade`"
 
 
+@pytest.fixture
+def postgres_url(postgres_server_url: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """URL of a database that has the schema if the test asks for a login that may use it."""
+    template = "template0"
+    if "url" in request.fixturenames:
+        of_schema = request.getfixturevalue("schema") is not None
+        template = request.getfixturevalue("shared_database" if of_schema else "upgraded_database")
+    with fresh_database(postgres_server_url, template=template) as url:
+        yield url
+
+
 @pytest.fixture(params=["agent", None])
-def owners_url(request: pytest.FixtureRequest, postgres_url: str) -> URL:
-    """URL of the tables' owner, of a schema of their own and of ``public``."""
+def schema(request: pytest.FixtureRequest) -> str | None:
+    """Name of a schema of the tables' own, and None for ``public``."""
+    name: str | None = request.param
+    return name
+
+
+@pytest.fixture
+def owners_url(schema: str | None, postgres_url: str) -> URL:
+    """URL of the tables' owner."""
     url = make_url(postgres_url)
-    return url if request.param is None else url.update_query_dict({"schema": request.param})
+    return url if schema is None else url.update_query_dict({"schema": schema})
 
 
 @pytest.fixture

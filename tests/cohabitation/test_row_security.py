@@ -29,6 +29,12 @@ from tests.warm import Programs
 
 
 @pytest.fixture
+def postgres_url(fresh_postgres_url: str) -> str:
+    """URL of a database of the test's own that has the schema."""
+    return fresh_postgres_url
+
+
+@pytest.fixture
 def login(postgres_url: str) -> Iterator[str]:
     """Name of a login without any rights, dropped in the end."""
     name = f"rows-of-one-{uuid4().hex[:8]}"

@@ -31,26 +31,31 @@ from eventstore.sql.migrate import schema_lock
 from projections import Views, worker
 from projections.upkeep import compare, rebuild
 from tests.cli.program import run
+from tests.cohabitation.conftest import PRODUCT
 from tests.contract.facade import say, texts
 from tests.contract.plain import PlainClient
 from tests.pgbouncer import PgBouncer, needs_pgbouncer
+from tests.postgres import fresh_database
 from tests.settling import settled
 
 ODD = 'the "store\'s" 100%'
-PRODUCT = """
-    CREATE TABLE conversations (id BIGINT PRIMARY KEY, topic TEXT);
-    CREATE TABLE events (id BIGINT PRIMARY KEY, at TIMESTAMPTZ);
-    CREATE TABLE erased_versions (id BIGINT PRIMARY KEY);
-    INSERT INTO conversations VALUES (1, 'ours');
-    INSERT INTO events VALUES (1, now())
-"""
+
+
+@pytest.fixture
+def postgres_url(postgres_server_url: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """URL of a database of the test's own, with both schemas if it asks for a store in its own."""
+    shared = "store" in request.fixturenames
+    template = request.getfixturevalue("shared_database") if shared else "template0"
+    with fresh_database(postgres_server_url, template=template) as url:
+        yield url
 
 
 @pytest.fixture
 def product(postgres_url: str) -> Iterator[PlainClient]:
     """Give a client of a database whose schema ``public`` has tables of a product's."""
     with PlainClient(postgres_url) as client:
-        client.execute(PRODUCT)
+        if not tables(client, "public"):
+            client.execute(PRODUCT)
         yield client
         assert [(1, "ours")] == client.execute("SELECT * FROM public.conversations")
         assert [(1,)] == client.execute("SELECT count(*) FROM public.events")

@@ -19,6 +19,8 @@ from tests.concurrency.processes import Gate, running
 from tests.concurrency.writer import read_notes, write
 from tests.contract.facade import text_of
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 WRITERS = 16
 KILLED = 5
 APPENDS = 15

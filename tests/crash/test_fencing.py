@@ -138,6 +138,7 @@ def test_older_writer_on_an_event_loop(store: EventStore) -> None:
     assert before == after
 
 
+@pytest.mark.usefixtures("fork_server")
 def test_older_writer_in_another_process(store: EventStore) -> None:
     """A process that was stopped and goes on finds itself fenced in mid-stream."""
     conversation_id = new_id()

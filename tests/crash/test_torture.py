@@ -75,12 +75,14 @@ def test_nothing_is_lost_and_tampering_is_told(
     store = open_store(shared_url)
     plan, report = tortured(programs, store, tmp_path)
     assert report["acknowledged"] >= 300
-    assert Findings() == Findings(**report["findings"]) + check(plan)
+    assert Findings() == Findings(**report["findings"]) + check(plan, processes=0)
 
     drop_a_delivery(plan, store)
     doctor_a_view(plan, store)
     told: list[str] = []
-    found = check(plan, processes=2, on_phase=told.append)
+    # Each process costs a second: two of them check the run that `make test` leaves out.
+    processes = 2 if store.engine.dialect.name == "sqlite" else 1
+    found = check(plan, processes=processes, on_phase=told.append)
     assert Findings(missed=1) == replace(found, views=0)
     assert found.views > 0
     assert f"{len(told)} of {len(told)} checked" == " ".join(told[-1].split()[:4])

@@ -16,12 +16,14 @@ from pathlib import Path
 from agent_eventstore.torture import SCENARIOS, Torture, run
 from agent_eventstore.torture.run import planned, torment
 from eventstore import EventStore
+from tests.fork_servers import fork_now
 
 TORTURE = Torture(writers=2, events=300, every_s=0.3)
 
 
 def main(url: str, *what: str) -> None:
     """Torture a database, and write a report to stdout for each scenario."""
+    fork_now()
     with EventStore.open(url, pool_size=2) as store:
         for name in what:
             if name in SCENARIOS:

@@ -19,6 +19,7 @@ from eventstore import events as e
 from eventstore.errors import EventStoreError
 from eventstore.sql.backend import cursor
 from eventstore.sql.requests import Append
+from tests.connected import disconnect
 from tests.contract.facade import say
 from tests.exhaustive import partly
 from tests.failures.injected import ERRORS, Faults
@@ -167,6 +168,7 @@ async def _collected(found: Any) -> list[Any]:
 def world(struck: EventStore, faults: Faults, struck_url: str, tmp_path: Path) -> World:
     """Give a store and a conversation of this test's own."""
     world = World(struck, struck, faults, struck_url, tmp_path / "checkpoint")
+    disconnect(struck)  # as the test before may have left it closed
     world.begin()
     return world
 
@@ -180,23 +182,40 @@ def test_no_method_is_forgotten() -> None:
 @pytest.mark.parametrize("most", partly([3, 25]))
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_of_a_store(name: str, most: int, world: World) -> None:
-    """Each kind of error, at each statement of the call; at first and last ones in `make test`."""
+    """Each kind of error, at each statement of the call; at first and last ones in `make test`.
+
+    A closed store connects for each transaction, and an error may be met at that, too.
+    """
+    place = sorted(CALLS).index(name) * 3
+    if most > 3:
+        world.own.close()
+        struck(world, name, place, 60 if name in APPENDS else most)
+        return
+    struck(world, name, place, len(ERRORS[world.database]) if name in APPENDS else most)
+    world.own.close()
+    struck(world, name, place, 1)
+
+
+def struck(world: World, name: str, first: int, most: int) -> None:
+    """Have a call meet errors, and whatever it appends be there once."""
     after = world.require_once if name in APPENDS else lambda: None
-    call = CALLS[name]
     strike(
         world.faults,
         world.database,
-        lambda: call(world),
+        lambda: CALLS[name](world),
         before=world.renew,
         after=after,
-        first=sorted(CALLS).index(name) * 3,
-        most=most if name not in APPENDS else 60 if most > 3 else len(ERRORS[world.database]),
+        first=first,
+        most=most,
     )
 
 
-def test_an_erasure_that_fails_leaves_its_place_in_the_pool(world: World) -> None:
+@pytest.mark.parametrize("closed", partly([False, True]))
+def test_an_erasure_that_fails_leaves_its_place_in_the_pool(world: World, closed: bool) -> None:
     """What it asks for outside of transactions included; else ten of them used up the store."""
     pool: Any = world.own.engine.pool
+    if closed:
+        world.own.close()
     world.renew()
     with world.faults.armed(None):
         CALLS["erase"](world)
@@ -208,22 +227,16 @@ def test_an_erasure_that_fails_leaves_its_place_in_the_pool(world: World) -> Non
         assert pool.checkedout() <= taken, f"at statement {at} of {steps}"
 
 
+@pytest.mark.parametrize("closed", partly([False, True]))
 @pytest.mark.parametrize(
     "name", sorted(public(AsyncEventStore) - {"close", "for_owner", "open"} - BORROWING)
 )
-def test_of_an_asynchronous_store(name: str, world: World) -> None:
+def test_of_an_asynchronous_store(name: str, closed: bool, world: World) -> None:
     """The twin is the same code by way of threads: a look at each method."""
     with asyncio.Runner() as runner:
         twin = AsyncEventStore(world.own)
         world.store = Blocking(runner, twin)
-        after = world.require_once if name in APPENDS else lambda: None
-        call, most = CALLS[name], len(ERRORS[world.database]) if name in APPENDS else 4
-        strike(
-            world.faults,
-            world.database,
-            lambda: call(world),
-            before=world.renew,
-            after=after,
-            most=most,
-        )
+        if closed:
+            world.own.close()
+        struck(world, name, 0, len(ERRORS[world.database]) if closed and name in APPENDS else 4)
         runner.run(twin.close())

@@ -28,6 +28,7 @@ from projections.engine.follower import catch_up_behind
 from projections.engine.generations import find_all_live
 from projections.models.timeline import TIMELINE
 from projections.upkeep import compare, rebuild
+from tests.connected import disconnect
 from tests.contract.facade import say, texts
 from tests.exhaustive import partly
 from tests.going_back import Backup
@@ -56,10 +57,10 @@ def backed_up(store: EventStore) -> Iterator[Callable[[], None]]:
 
     def restore() -> None:
         backup.restore()
-        store.close()  # Its connections to PostgreSQL have ended; what it remembers stays.
+        disconnect(store)  # Its connections to PostgreSQL have ended; what it remembers stays.
 
     with Backup(store.engine.url.render_as_string(hide_password=False)) as backup:
-        store.close()
+        disconnect(store)
         yield restore
 
 

@@ -141,6 +141,7 @@ def test_a_failing_upgrade_leaves_the_schema_as_it_was(engine: Engine) -> None:
     assert ["mine"] == inspect(engine).get_table_names()
 
 
+@pytest.mark.usefixtures("fork_server")
 def test_many_processes_open_a_new_database_at_once(database_url: str) -> None:
     """All succeed: one upgrades, the others wait for it."""
     gate = Gate(8)

@@ -1,6 +1,7 @@
 """What processes do that tests start and kill.
 
-One that starts workers is a program: ``python -m tests.projections.children URL WORKERS``.
+One that starts workers is a program: ``python -m tests.projections.children URL WORKERS``, which
+leads a process group of its own.
 """
 
 from __future__ import annotations
@@ -61,4 +62,5 @@ def work(url: str, rounds_until_death: int) -> None:
 
 
 if __name__ == "__main__":
+    os.setsid()
     rebuild_and_die(sys.argv[1], "progress", int(sys.argv[2]))

@@ -25,6 +25,7 @@ from projections.catalogue import PROJECTIONS
 from projections.engine import tables
 from projections.engine.generations import Generation, find_live
 from projections.engine.projection import Projection
+from tests.connected import disconnect
 from tests.unit.projections.history import apply, fold
 
 Rows = dict[str, dict[str, dict[str, Any]]]
@@ -162,7 +163,7 @@ def statements(store: EventStore) -> Iterator[list[str]]:
         yield seen
     finally:
         event.remove(store.engine, "connect", connected)
-        store.close()
+        disconnect(store)
 
 
 def everything(store: EventStore) -> dict[str, list[str]]:

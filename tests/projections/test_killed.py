@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
-import sys
 from contextlib import suppress
-from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -23,8 +22,9 @@ from tests.exhaustive import partly
 from tests.projections.children import PAGE_EVENTS, rebuild_and_die
 from tests.projections.processes import kill, start
 from tests.projections.support import converse, everything, expected, stored
+from tests.warm import Programs
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 def run_to_death(url: str, where: str) -> None:
@@ -37,21 +37,22 @@ def run_to_death(url: str, where: str) -> None:
         kill(child)
 
 
-def run_to_death_with_workers(url: str, workers: int) -> None:
+def run_to_death_with_workers(programs: Programs, url: str, workers: int) -> None:
     """Run a rebuild until it kills itself, and expect its workers to end by themselves.
 
     An orphan would go on holding connections and locks. The workers have inherited the pipe, which
     ends when the last of them has ended.
     """
-    command = [sys.executable, "-m", "tests.projections.children", url, str(workers)]
-    child = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE)
-    try:
-        assert b"" == child.communicate(timeout=60)[0]
-        assert -signal.SIGKILL == child.returncode
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
+    command = ["-m", "tests.projections.children", url, str(workers)]
+    with programs.start(*command, stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            assert [child.stdout] == select.select([child.stdout], [], [], 60)[0]
+            assert "" == child.stdout.read()
+            assert -signal.SIGKILL == child.wait(60)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
 
 
 def conversations(store: EventStore) -> list[UUID]:
@@ -74,7 +75,11 @@ def check(store: EventStore, cids: list[UUID]) -> None:
 
 @pytest.mark.parametrize("workers", partly([2, 1]))
 def test_a_killed_rebuild_goes_on_where_it_stopped(
-    store: EventStore, database_url: str, workers: int, monkeypatch: pytest.MonkeyPatch
+    store: EventStore,
+    database_url: str,
+    workers: int,
+    monkeypatch: pytest.MonkeyPatch,
+    programs: Programs,
 ) -> None:
     """Started again, it folds what is missing alone, and ends with the same tables.
 
@@ -84,7 +89,7 @@ def test_a_killed_rebuild_goes_on_where_it_stopped(
     if workers == 1:
         run_to_death(database_url, "progress")
     else:
-        run_to_death_with_workers(database_url, workers)
+        run_to_death_with_workers(programs, database_url, workers)
     built = {each.built for each in status(store)}
     # Of two workers, the one that was given this conversation may not have come to its end.
     with store.reading() as connection:

@@ -184,6 +184,7 @@ def read_and_die(url: str, cid: UUID) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.usefixtures("fork_server")
 def test_a_kill_loses_nothing(store: EventStore, views: Views, cid: UUID) -> None:
     """What a killed process had in memory is folded from the log."""
     say(store, cid, "one", "two")

@@ -22,6 +22,7 @@ from tests.projections.support import converse, everything, expected, statements
 from tests.settling import settled
 
 
+@pytest.mark.usefixtures("fork_server")
 @pytest.mark.exhaustive_when("postgresql")
 def test_workers_and_writers_of_many_processes(store: EventStore, database_url: str) -> None:
     """Workers beside writers, one of them killed, leave what a fresh fold gives."""
