@@ -9,9 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, column, delete, insert, select, table, update
+from sqlalchemy import (
+    Connection,
+    column,
+    delete,
+    insert,
+    literal_column,
+    select,
+    table,
+    update,
+)
 from sqlalchemy import Table as SqlTable
 
 from eventstore.blobs import stub_of
@@ -20,7 +30,7 @@ from eventstore.events.codec import decode
 from eventstore.integrity import unwrapped
 from eventstore.quoting import ranges
 from eventstore.sealing import DATA, SEALED, Keyring, key_of, opened
-from eventstore.sql.backend import keys_of
+from eventstore.sql.backend import backend_of, keys_of
 from eventstore.sql.schema import derived_tables
 from eventstore.sql.types import Id
 
@@ -70,8 +80,9 @@ def erase_blobs(
     ).all()
     if not kept:
         return []
+    stored = map(backend_of(connection).as_stored, ("type", "data", "event_id"))
     rows = connection.execute(
-        select(events.c.type, events.c.schema_version, events.c.data, events.c.event_id).where(
+        select(events.c.schema_version, *map(literal_column, stored)).where(
             events.c.conversation_id == conversation_id, events.c.data.is_not(None)
         )
     )
@@ -90,16 +101,20 @@ def erase_blobs(
 def _names(
     keys: Keyring | None,
     conversation_id: UUID,
-    kind: str,
     schema_version: int,
-    data: str,
-    event_id: UUID,
+    *stored: Any,
 ) -> list[str]:
     """Return the names under which the blobs of a payload are stored."""
+    kind, data, event_id = (
+        each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in stored
+    )
     if not data.startswith(SEALED):
         return _digests(kind, schema_version, data)
-    key = key_of(keys, conversation_id, data)
-    text = opened(key, DATA, str(event_id), data)
+    try:
+        key = key_of(keys, conversation_id, data)
+        text = opened(key, DATA, event_id, data)
+    except ValueError:  # It was altered: nobody can read to what it refers.
+        return []
     if key is None or text is None:
         return []
     return [key.name_of(digest) for digest in _digests(kind, schema_version, text)]

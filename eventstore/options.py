@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-__all__ = ["at_most", "meant", "require_known", "require_store"]
+__all__ = ["at_most", "meant", "require_known", "require_store", "require_text"]
 
 Limit = TypeVar("Limit", int, int | None)
 
@@ -52,6 +52,17 @@ def at_most(limit: Limit, *, needed: bool = False) -> Limit:
     if limit < 0:
         raise ValueError(f"limit must not be negative: {limit}")
     return min(limit, _MOST_ROWS)
+
+
+def require_text(**given: object) -> None:
+    """Refuse arguments that are neither text nor None.
+
+    Raises:
+        TypeError: One of them is something else.
+    """
+    for name, value in given.items():
+        if not isinstance(value, str | None):
+            raise TypeError(f"{name} must be a string, not {value!r:.80}")
 
 
 def require_store(store: object, kind: type[Any]) -> None:

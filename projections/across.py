@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from eventstore import EventStore
 from eventstore.ids import StreamId
-from eventstore.options import at_most, require_store
+from eventstore.options import at_most, require_store, require_text
 from eventstore.owners import ANYBODY, Owned, Owner
 from projections import queries
 from projections.catalogue import PROJECTIONS, ProjectionSet
@@ -127,8 +127,10 @@ class ViewsAcross:
         """Return how the token estimates for a model compare with the reported usage.
 
         Raises:
+            TypeError: ``model`` is not text.
             ConversationNotFound: No conversation has this id or key.
         """
+        require_text(model=model)
         stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
 
         def read(connection: Connection, generation: Generation) -> Calibration:
@@ -152,9 +154,11 @@ class ViewsAcross:
         """Return tool calls, newest first, of one conversation or of all.
 
         Raises:
+            TypeError: A filter is not text.
             ValueError: The status is unknown.
             ConversationNotFound: No conversation has this id or key.
         """
+        require_text(tool=tool, call_id=call_id, alias=alias)
         stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
         read = partial(
             queries.tool_calls,
@@ -233,7 +237,11 @@ class ViewsAcross:
             user_id: Only this user's conversations.
             limit: Maximum number of messages to return. If more than 2,000 match, only the newest
                 of them are ranked and returned; on SQLite, those that were indexed last.
+
+        Raises:
+            TypeError: ``text`` is not text.
         """
+        require_text(text=text)
         whose, size = self.store.whose(tenant_id, user_id), at_most(limit, needed=True)
         terms = terms_of(text)
         if not terms or not size:

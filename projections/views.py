@@ -14,7 +14,7 @@ from typing import Any, TypeVar, Unpack
 
 from eventstore.events import ToolPolicy
 from eventstore.ids import StreamId
-from eventstore.options import require_known
+from eventstore.options import require_known, require_text
 from eventstore.owners import Owned
 from projections import queries
 from projections.across import ViewsAcross
@@ -320,8 +320,10 @@ class Views(ViewsAcross):
             owner: The required owner (``tenant_id``, ``user_id``).
 
         Raises:
+            TypeError: ``task_id`` is not text.
             ConversationNotFound: No conversation has this id or key.
         """
+        require_text(task_id=task_id)
         stream = self.store.stream(conversation_id, **owner)
         read = partial(queries.tasks, conversation_id=stream, task_id=task_id, open_only=open_only)
         return self._read(TASKS, stream, read)

@@ -65,7 +65,7 @@ class Scheduler:
     def __init__(
         self, root: Conversation, *, model: Any, **options: Unpack[SchedulerOptions]
     ) -> None:
-        self._root, self._one = root, threading.Lock()
+        self._root, self._one, self._closed = root, threading.Lock(), False
         self._runs = TaskRuns(
             root,
             model,
@@ -136,7 +136,12 @@ class Scheduler:
         return declared(self._runs.use)
 
     def enqueue(self, plans: Iterable[TaskPlan]) -> None:
-        """Put tasks at the end of the queue, in one transaction; `run` runs them."""
+        """Put tasks at the end of the queue, in one transaction; `run` runs them.
+
+        Raises:
+            RuntimeError: The scheduler is closed, as in all calls that write.
+        """
+        self._require_open()
         self._runs.queue.add(list(plans))
 
     def abort_current_and_enqueue(self, plans: Iterable[TaskPlan]) -> None:
@@ -145,6 +150,7 @@ class Scheduler:
         May be called from any thread. The turn ends at its next check: at the next piece of an
         answer, or before the next tool.
         """
+        self._require_open()
         self._runs.replace(list(plans))
 
     def run(self) -> list[TaskResult]:
@@ -153,6 +159,7 @@ class Scheduler:
         A turn that was cut off resumes in a new one. Errors of the store or of your product's own
         code are raised, and the next `run` resumes from there.
         """
+        self._require_open()
         found: list[TaskResult] = []
         with self._one:
             while (task := self._runs.queue.next()) is not None:
@@ -192,11 +199,17 @@ class Scheduler:
 
         A turn that runs in it ends as ``aborted``, ``interrupted``. May be called from any thread.
         """
+        self._require_open()
         return self._runs.destroy(str(conversation_id))
 
     def close(self, reason: str | None = None) -> None:
         """End all sessions; enqueued tasks stay in the queue."""
+        self._closed = True
         self._runs.close(reason)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise RuntimeError(f"the scheduler is closed: open its root {self.root} again")
 
     def __enter__(self) -> Self:
         """Return the scheduler itself."""
@@ -211,8 +224,14 @@ def _of_agents(options: SchedulerOptions) -> AgentOptions:
     """Return the options for the scheduler's agents.
 
     Raises:
-        TypeError: An option is unknown.
+        TypeError: An option is unknown, or the depth is not a number.
+        ValueError: The depth is negative.
     """
     require_known(options, SchedulerOptions)
+    depth = options.get("max_interrupt_chain_depth", 0)
+    if not isinstance(depth, int):
+        raise TypeError(f"max_interrupt_chain_depth must be an integer, not {depth!r}")
+    if depth < 0:
+        raise ValueError(f"max_interrupt_chain_depth must not be negative: {depth}")
     own = AgentOptions.__annotations__
     return cast("AgentOptions", {name: each for name, each in options.items() if name in own})

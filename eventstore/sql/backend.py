@@ -26,6 +26,7 @@ from eventstore.sql.types import escape, unescape
 __all__ = [
     "BACKENDS",
     "EVENT_COLUMNS",
+    "READABLE_TIME",
     "AnyConnection",
     "Asked",
     "Backend",
@@ -264,7 +265,12 @@ class Backend(ABC):
         """Return the SQL of a trigger that sets columns of each ``new`` row from a query."""
 
 
-EVENT_COLUMNS = """position, conversation_id, version, event_id, type, schema_version, recorded_at,
+READABLE_TIME = """CASE
+    WHEN recorded_at >= '0001-01-01' AND recorded_at < '10000-01-01' THEN recorded_at END"""
+"""An event's time on PostgreSQL; NULL if Python has no such time, since its driver would refuse the
+whole page and not name the event. SQLite's times are texts, so there it is the column itself."""
+EVENT_COLUMNS = f"""position, conversation_id, version, event_id, type, schema_version,
+    {READABLE_TIME} AS recorded_at,
     data::text, meta::text, data_digest, chain"""
 """The columns of an event row, in the order in which `eventstore.sql.read` decodes them."""
 

@@ -17,6 +17,7 @@ from sqlalchemy.exc import ProgrammingError
 
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
+    READABLE_TIME,
     AnyConnection,
     Asked,
     Backend,
@@ -155,11 +156,11 @@ _FEED = FeedOrder(
             THEN pg_current_snapshot()::text END
         FROM events ORDER BY {_DOWN} LIMIT 1
         """,  # noqa: S608 - as above
-    lag="""
-        SELECT count(*), min(recorded_at) FROM events
+    lag=f"""
+        SELECT count(*), min({READABLE_TIME}) FROM events
         WHERE epoch = (SELECT max(epoch) FROM store_epochs)
             AND tx_id >= pg_snapshot_xmin(pg_current_snapshot())
-        """,
+        """,  # noqa: S608 - as above
     # Leaves out the session's current statement: it may quote a payload.
     holder="""
         SELECT pid, application_name, usename, datname, state, xact_start, NULL
@@ -203,6 +204,8 @@ class _Postgresql(Backend):
         return _sql(statement)
 
     def as_stored(self, column: str) -> str:
+        if column == "recorded_at":
+            return READABLE_TIME
         return f"{column}::text" if column in ("data", "meta") else column
 
     def reading(self, connection: AnyConnection) -> Any:

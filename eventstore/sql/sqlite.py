@@ -20,6 +20,7 @@ from eventstore.events.base import utc_now
 from eventstore.sql.at_hand import TURN_S
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
+    READABLE_TIME,
     AnyConnection,
     Asked,
     Backend,
@@ -43,7 +44,8 @@ _LOCKS = re.compile(r" FOR (?:UPDATE|SHARE)\b")
 
 
 def _sql(statement: str) -> str:
-    said = _LOCKS.sub("", _CAST.sub("", statement)).replace("IS NOT DISTINCT FROM", "IS")
+    said = statement.replace(READABLE_TIME, "recorded_at")
+    said = _LOCKS.sub("", _CAST.sub("", said)).replace("IS NOT DISTINCT FROM", "IS")
     return _ANY.sub(r"IN (SELECT value FROM json_each(\1))", said)
 
 

@@ -156,3 +156,24 @@ def test_a_damaged_reference_to_a_blob(fresh: EventStore, plain: PlainClient, ci
 
     assert {"unreadable": [2]} == told(receipt.quoted_by)
     assert 0 == receipt.blob_count
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "change",
+    ["data = CAST(x'7bff7d' AS TEXT)", "data = x'ff'", "type = x'ff'", "event_id = 'nobody'"],
+)
+def test_a_row_that_is_no_text(
+    fresh: EventStore, plain: PlainClient, cid: UUID, change: str
+) -> None:
+    """The search for blobs that are still in use ended with `NotADatabase`, though the file is."""
+    fresh.append(cid, [e.UserMessage.text(ASKED), e.UserMessage.text("something else")])
+    kept = fresh.append(cid, e.AssistantMessage.of("large " * 10_000)).version
+    plain.disarm()
+    plain.execute(f"UPDATE events SET {change} WHERE version = 2")
+
+    receipt = fresh.erase(cid, reason="asked for", versions=[1])
+
+    assert {"unreadable": [2]} == told(receipt.quoted_by)
+    assert 0 == receipt.blob_count
+    assert "large" in str([*fresh.read(cid, after=2, before=kept + 1)])

@@ -38,6 +38,11 @@ UNREADABLE_ON_SQLITE = {
     "no time": "recorded_at = 'yesterday'",
     "no chain value": "chain = 'text'",
 }
+UNREADABLE_ON_POSTGRESQL = {
+    "a time after the year 9999": "recorded_at = '10000-01-01 00:00:00+00'",
+    "a time before the year 1": "recorded_at = '0001-12-31 23:59:59+00 BC'",
+    "no time": "recorded_at = 'infinity'",
+}
 READABLE = {
     "another payload": "data = '{\"parts\": 1}'",
     "another chain value": "chain = data_digest",
@@ -113,6 +118,15 @@ def test_event_that_cannot_be_read(store: EventStore, cid: UUID, change: str) ->
 def test_bytes_that_only_sqlite_takes(store: EventStore, cid: UUID, change: str) -> None:
     """The same, for what PostgreSQL's types do not let in."""
     check_unreadable(store, cid, change)
+
+
+@variants(UNREADABLE_ON_POSTGRESQL)
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_times_that_only_postgresql_takes(store: EventStore, cid: UUID, change: str) -> None:
+    """The driver refused the whole page, and named no event."""
+    check_unreadable(store, cid, change)
+    with pytest.raises(EventDamaged, match=f"event 3 of conversation {cid} is damaged"):
+        settled(store).read_all()
 
 
 @variants(READABLE)

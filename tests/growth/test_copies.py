@@ -75,3 +75,12 @@ def test_a_summary_of_summaries_is_a_copy() -> None:
     events = history(*_summaries_of_summaries(6))
 
     assert dict.fromkeys(range(2, 7), "summary") == copies_of(events, [1])
+
+
+@pytest.mark.parametrize("count", [1, 9, 99])
+def test_one_text_is_found_among_many(count: int) -> None:
+    """A few texts are searched for one after another, many in one pass over each event."""
+    said = "You said: message 0, which is long enough to be searched for, and then another."
+    events = history(*_messages(99), e.AssistantMessage.of(said), e.AssistantMessage.of(said[:40]))
+
+    assert {100: "quotation"} == quotations_of(events, range(1, count + 1))

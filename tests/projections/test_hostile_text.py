@@ -175,3 +175,20 @@ def _questions(store: EventStore, views: Views, word: str) -> dict[str, Callable
             for total in views.usage(by="conversation", tenant_id=word, user_id=word)
         ],
     }
+
+
+@pytest.mark.parametrize("words", [5, b"text", ["text"]])
+def test_what_is_no_text_is_refused(store: EventStore, words: Any) -> None:
+    """An error of SQLAlchemy's, or of a function within, told nobody which argument it was."""
+    views, cid = Views(store), new_id()
+    asks: dict[str, Callable[[], object]] = {
+        "text": lambda: views.search(words),
+        "tool": lambda: views.tool_calls(tool=words),
+        "call_id": lambda: views.tool_calls(call_id=words),
+        "alias": lambda: views.tool_calls(alias=words),
+        "model": lambda: views.calibration(words),
+        "task_id": lambda: views.tasks(cid, task_id=words),
+    }
+    for name, ask in asks.items():
+        with pytest.raises(TypeError, match=f"{name} must be a string, not "):
+            ask()

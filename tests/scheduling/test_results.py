@@ -97,3 +97,39 @@ def test_a_task_of_an_unknown_conversation_stops_nobody(store: EventStore) -> No
         assert "failed" == found.status
         assert [str(scheduler.root)] == [each["id"] for each in scheduler.conversations()]
         assert "complete" == scheduler.run_task("List them.").status
+
+
+@pytest.mark.parametrize(("depth", "refusal"), [(-1, ValueError), ("3", TypeError)])
+def test_a_depth_that_is_none(store: EventStore, depth: int, refusal: type[Exception]) -> None:
+    """It failed in the first call of a tool; now nothing is begun."""
+    with pytest.raises(refusal, match="max_interrupt_chain_depth"):
+        Scheduler.create(store, model=Scripted(), max_interrupt_chain_depth=depth)
+    assert [] == store.list()
+
+
+def test_a_closed_scheduler_says_so(store: EventStore) -> None:
+    """It said that another writer had opened the conversation."""
+    with Scheduler.create(store, model=Scripted("Hello.")) as scheduler:
+        scheduler.run_task("Hi")
+    plan = TaskPlan(conversation_id=scheduler.root, input_items="More")
+
+    for write in (
+        lambda: scheduler.enqueue([plan]),
+        lambda: scheduler.abort_current_and_enqueue([plan]),
+        lambda: scheduler.run_task("More"),
+        lambda: scheduler.run(),
+        lambda: scheduler.destroy(new_id()),
+    ):
+        with pytest.raises(RuntimeError, match="the scheduler is closed"):
+            write()
+    scheduler.close()
+    assert 2 == len(scheduler.history(scheduler.root))
+
+
+def test_the_id_of_a_task_is_text(store: EventStore) -> None:
+    """An error of SQLAlchemy's left `enqueue`."""
+    with Scheduler.create(store, model=Scripted()) as scheduler:
+        plan = TaskPlan(conversation_id=scheduler.root, task_id=5)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="task_id must be a string, not 5"):
+            scheduler.enqueue([plan])
+        assert [] == scheduler.run()
