@@ -31,7 +31,7 @@ from eventstore.events import (
     ToolResult,
 )
 from projections.context import content
-from projections.context.formats import items, server_tools
+from projections.context.formats import items
 from projections.context.formats.base import (
     OPENAI_CHAT,
     Additions,
@@ -46,6 +46,7 @@ from projections.context.formats.base import (
     text_in,
 )
 from projections.context.formats.item_pairs import WORDS
+from projections.context.formats.server_tools import as_inputs
 from projections.context.rows import ContextRow
 from projections.engine.mentions import mention
 
@@ -111,7 +112,7 @@ def _anthropic(payload: AssistantMessage) -> Json | None:
     blocks = raw if isinstance(raw, list) else _blocks(payload)
     if blocks is None or not all(isinstance(block, dict) for block in blocks):
         return None
-    blocks = [block for block in map(server_tools.as_input, blocks) if block is not None]
+    blocks = as_inputs(blocks)
     placed = _placed(blocks, {"tool_use": "id"}, payload.tool_calls)
     paused = payload.finish_reason == "pause_turn"
     if placed is None or not (paused or any(map(_is_telling, blocks))):
@@ -182,7 +183,7 @@ def _placed(
         told = _IN_MESSAGE if kind in _OF_PRODUCT else ()
         kept = {k: v for k, v in block.items() if k not in (*told, "call_id")}
         if kind == "tool_use":
-            del kept["id"]
+            kept.pop("id", None)
         placed.append({**kept, "call": index})
     return None if free else placed
 
