@@ -6,8 +6,8 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from agent_eventstore.formats.agent_session import object_in, text_at, whole_at
 from agent_eventstore.formats.gemini_contents import message_in
+from agent_eventstore.formats.json_fields import object_in, text_at, whole_at
 from agent_eventstore.formats.openai_wire import request_of
 from eventstore.events import (
     ContentPart,
