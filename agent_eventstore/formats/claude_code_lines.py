@@ -150,7 +150,10 @@ def call_of(block: Any) -> ToolCallRequest | None:
     match block:
         case {"type": "tool_use", "name": str(name), "input": given}:
             text = given if isinstance(given, str) else dumps(given)
-            return request_of(name, text, text_at(block, "id"))
+            found = request_of(name, text, text_at(block, "id"))
+            signed = text_at(block, "thoughtSignature")  # of Gemini, which wants it back
+            raw = {"thoughtSignature": signed} if signed else None
+            return found.model_copy(update={"raw": raw})
     return None
 
 
