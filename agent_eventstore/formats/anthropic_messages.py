@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent_eventstore.formats.agent_session import text_at
 from agent_eventstore.formats.claude_code_lines import (
     block_of,
     call_of,
@@ -21,6 +20,7 @@ from agent_eventstore.formats.claude_code_lines import (
 )
 from agent_eventstore.formats.converse_blocks import blocks_of
 from agent_eventstore.formats.gemini_contents import message_in, text_of_parts
+from agent_eventstore.formats.json_fields import text_at
 from agent_eventstore.formats.openai_wire import payload_of
 from agent_eventstore.formats.transcript import Calls
 from agent_eventstore.providers.usage import anthropic_usage

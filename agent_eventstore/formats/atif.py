@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import (
+from agent_eventstore.formats.agent_session import SessionLog
+from agent_eventstore.formats.json_fields import (
     Held,
-    SessionLog,
     naming_of,
     object_in,
     text_at,

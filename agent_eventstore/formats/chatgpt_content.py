@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent_eventstore.formats.agent_session import object_in, text_at
+from agent_eventstore.formats.json_fields import object_in, text_at
 from eventstore.events import ContentPart, FilePart, OtherPart, ReasoningPart, TextPart
 from projections.engine.folding import spoken
 

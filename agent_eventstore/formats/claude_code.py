@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import SessionFile, SessionLog, object_in, text_at
+from agent_eventstore.formats.agent_session import SessionFile, SessionLog
 from agent_eventstore.formats.claude_code_lines import (
     api_error,
     as_session_line,
@@ -33,6 +33,7 @@ from agent_eventstore.formats.claude_code_lines import (
     shown,
     text_in,
 )
+from agent_eventstore.formats.json_fields import object_in, text_at
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import Transcript, identify, moment_of

@@ -6,8 +6,8 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from agent_eventstore.formats.agent_session import object_in, text_at, whole_at
 from agent_eventstore.formats.gemini_contents import message_in
+from agent_eventstore.formats.json_fields import object_in, text_at, whole_at
 from agent_eventstore.formats.openai_wire import request_of
 from eventstore.events import (
     ContentPart,
@@ -150,7 +150,10 @@ def call_of(block: Any) -> ToolCallRequest | None:
     match block:
         case {"type": "tool_use", "name": str(name), "input": given}:
             text = given if isinstance(given, str) else dumps(given)
-            return request_of(name, text, text_at(block, "id"))
+            found = request_of(name, text, text_at(block, "id"))
+            signed = text_at(block, "thoughtSignature")  # of Gemini, which wants it back
+            raw = {"thoughtSignature": signed} if signed else None
+            return found.model_copy(update={"raw": raw})
     return None
 
 

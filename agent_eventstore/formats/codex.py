@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import MOST_RANGES, SessionFile, SessionLog, object_in
+from agent_eventstore.formats.agent_session import MOST_RANGES, SessionFile, SessionLog
 from agent_eventstore.formats.codex_items import (
     OUTPUTS,
     error_of,
@@ -25,6 +25,7 @@ from agent_eventstore.formats.codex_items import (
     said_by,
     tokens_of,
 )
+from agent_eventstore.formats.json_fields import object_in
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import Transcript, identify, moment_of

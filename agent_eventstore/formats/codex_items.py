@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agent_eventstore.formats.agent_session import naming_of, text_at, whole_at
+from agent_eventstore.formats.json_fields import naming_of, text_at, whole_at
 from agent_eventstore.formats.openai_parts import parts_by
 from agent_eventstore.formats.openai_wire import request_of
 from eventstore.events import (

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from agent_eventstore.formats.agent_session import text_at
+from agent_eventstore.formats.json_fields import text_at
 from agent_eventstore.formats.openai_parts import known, text_of
 from agent_eventstore.formats.openai_wire import marked, slim
 from agent_eventstore.formats.transcript import mode_of, moment_of

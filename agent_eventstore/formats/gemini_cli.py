@@ -16,17 +16,17 @@ from datetime import datetime
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import (
+from agent_eventstore.formats.agent_session import SessionLog
+from agent_eventstore.formats.claude_code_lines import block_of, call_of, parts_of, result_of
+from agent_eventstore.formats.gemini_contents import message_in
+from agent_eventstore.formats.json_fields import (
     Held,
-    SessionLog,
     naming_of,
     object_in,
     text_at,
     unheld,
     whole_at,
 )
-from agent_eventstore.formats.claude_code_lines import block_of, call_of, parts_of, result_of
-from agent_eventstore.formats.gemini_contents import message_in
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.openai_wire import request_of
 from agent_eventstore.formats.source import Source

@@ -48,11 +48,13 @@ def _block(part: Mapping[str, Any]) -> Any:
         call.get("name"), str
     ):
         given = call.get("args")
+        signature = part.get("thoughtSignature", part.get("thought_signature"))
         return {
             "type": "tool_use",
             "id": call.get("id"),
             "name": call["name"],
             "input": {} if given is None else given,
+            **({"thoughtSignature": signature} if isinstance(signature, str) else {}),
         }
     if result := _inner(part, "functionResponse", "function_response"):
         return _result(result)

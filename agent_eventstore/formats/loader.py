@@ -21,6 +21,7 @@ from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.transcript import Stream, Transcript
 from eventstore import NO_STREAM, EventStore, NewEvent, RecordedEvent
 from eventstore.errors import (
+    BlobNotFound,
     ConversationNotFound,
     EventIdConflict,
     InvalidEvent,
@@ -36,13 +37,16 @@ from eventstore.redaction import redacted
 from eventstore.sql.requests import check
 from eventstore.sql.streams import claim, find
 
-__all__ = ["BATCH_EVENTS", "MOST_FAILURES", "ImportReport", "load"]
+__all__ = ["BATCH_EVENTS", "MOST_FAILURES", "MOST_IDS", "ImportReport", "load"]
 
 BATCH_EVENTS = 500
 """How many events one transaction appends."""
 
 MOST_FAILURES = 1_000
 """How many failures a report holds; it counts all of them."""
+
+MOST_IDS = 100_000
+"""How many ids of conversations a report holds; it counts all of them."""
 
 _SHORT = {"preview": None, "alias": None}  # set on a result that goes to a blob
 _REFUSALS = (InvalidEvent, WrongExpectedVersion, EventIdConflict, OwnerMismatch, WriterFenced)
@@ -53,9 +57,9 @@ class ImportReport:
     """The result of an import so far.
 
     ``conversations`` counts those that gained events, ``unchanged`` those that had all of them;
-    ``ids`` lists both, in order. ``failed`` counts the records that could not be used, and
-    ``failures`` has the first `MOST_FAILURES` of them. ``left_out`` counts what was not understood
-    or was passed over.
+    ``ids`` has the first `MOST_IDS` of both, in order. ``failed`` counts the records that could not
+    be used, and ``failures`` has the first `MOST_FAILURES` of them. ``left_out`` counts what was
+    not understood or was passed over.
     """
 
     conversations: int = 0
@@ -65,6 +69,14 @@ class ImportReport:
     failures: list[ImportFailed] = field(default_factory=list)
     ids: list[UUID] = field(default_factory=list, compare=False)
     left_out: LeftOut = field(default_factory=LeftOut)
+
+    def note(self, conversation_id: UUID, added: int) -> None:
+        """Count a conversation that gained this many events, and keep its id."""
+        self.events_added += added
+        self.conversations += added > 0
+        self.unchanged += added == 0
+        if len(self.ids) < MOST_IDS:
+            self.ids.append(conversation_id)
 
     def fail(self, failure: ImportFailed) -> None:
         """Count a failure, and keep it if it is among the first."""
@@ -100,31 +112,35 @@ def load(
     report = ImportReport()
     for item in transcripts:
         try:
-            if isinstance(item, ImportFailed):
-                raise item
-            if item.stream is None:
-                conversation_id, added = _load(store, item)
-                for event in item.events:
-                    report.left_out.note_event(event.data)
-                report.left_out += item.left_out
-            else:
-                conversation_id, added = _load_stream(store, item, item.stream, report, strict)
+            conversation_id, added = _load_item(store, item, report, strict)
         except ImportFailed as failure:
             if strict:
                 raise
             report.fail(failure)
         else:
-            report.ids.append(conversation_id)
-            report.events_added += added
-            report.conversations += added > 0
-            report.unchanged += added == 0
+            report.note(conversation_id, added)
         if on_progress is not None:
             on_progress(report)
     return report
 
 
-def _load(store: EventStore, transcript: Transcript) -> tuple[UUID, int]:
+def _load_item(
+    store: EventStore, item: Transcript | ImportFailed, report: ImportReport, strict: bool
+) -> tuple[UUID, int]:
     """Append the missing events; return the conversation, and how many events were appended."""
+    if isinstance(item, ImportFailed):
+        raise item
+    if item.stream is not None:
+        return _load_stream(store, item, item.stream, report, strict)
+    found = _load(store, item)
+    for event in item.events:
+        report.left_out.note_event(event.data)
+    report.left_out += item.left_out
+    return found
+
+
+def _load(store: EventStore, transcript: Transcript) -> tuple[UUID, int]:
+    """Append what is missing of a transcript that is held in memory."""
     try:
         source, known = _found(store, transcript)
         events, stored = transcript.events, 0
@@ -166,7 +182,7 @@ def _load_stream(
                 continue
             report.left_out.note_event(item.data)
             if count < held:
-                _compare(store, transcript, known, count, next(stored), item.data)
+                _compare(store, transcript, known, count, next(stored, None), item.data)
             else:
                 check([item], store.max_event_bytes, store.redact)
             count += 1
@@ -265,7 +281,7 @@ def _stored(
     except ConversationNotFound:
         return events, 0
     stored = list(store.read(conversation_id, limit=None if grown else len(events)))
-    if all(event.erased for event in stored):
+    if stored and all(event.erased for event in stored):
         raise _erased(transcript, conversation_id)
     if grown is not None:
         events = grown(stored)
@@ -280,10 +296,13 @@ def _compare(
     transcript: Transcript,
     conversation_id: UUID,
     place: int,
-    stored: RecordedEvent,
+    stored: RecordedEvent | None,
     data: EventData,
 ) -> None:
     """Raise unless the event stored at a place is the transcript's."""
+    if stored is None:
+        reason = f"conversation {conversation_id} was purged during the import: import it again"
+        raise _failed(transcript, reason)
     at_its_place = stored.event_id == derived_id(conversation_id, place)
     # While a conversation grows, products rewrite its metadata, which the first event holds.
     if not at_its_place or (place and not _same(store, stored, data)):
@@ -303,7 +322,10 @@ def _same(store: EventStore, stored: RecordedEvent, data: EventData) -> bool:
         data = redacted(data, store.redact)
     told = decode(data.type, data.schema_version, encode(data))
     if isinstance(there, ToolResult) and there.blob is not None and isinstance(told, ToolResult):
-        kept = store.blob(stored.conversation_id, there.blob.digest)
+        try:
+            kept = store.blob(stored.conversation_id, there.blob.digest)
+        except BlobNotFound:
+            return True
         content = kept.decode("utf-8", "surrogatepass")
         there = there.model_copy(update={"content": content, "blob": None, **_SHORT})
         told = told.model_copy(update=_SHORT)

@@ -21,10 +21,10 @@ from typing import Any
 from uuid import UUID
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import object_in
 from agent_eventstore.formats.anthropic_messages import ORIGINAL as ANTHROPIC
 from agent_eventstore.formats.anthropic_messages import instructions_in, payloads_of
 from agent_eventstore.formats.extras import PROJECT_MESSAGE, facts_of
+from agent_eventstore.formats.json_fields import object_in
 from agent_eventstore.formats.openai_wire import message_of, restored
 from agent_eventstore.formats.response_items import grouped, is_item, items_of, transcribed
 from agent_eventstore.formats.source import Parsed, Record, Source

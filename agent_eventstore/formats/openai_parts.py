@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agent_eventstore.formats.agent_session import text_at
+from agent_eventstore.formats.json_fields import text_at
 from eventstore.events import (
     ContentPart,
     FilePart,

@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agent_eventstore.formats.agent_session import text_at
+from agent_eventstore.formats.json_fields import text_at
 from agent_eventstore.formats.openai_parts import (
     parts_of,
     text_of,

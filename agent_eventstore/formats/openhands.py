@@ -15,13 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import (
-    SessionLog,
-    cuts_in,
-    object_in,
-    text_at,
-    whole_at,
-)
+from agent_eventstore.formats.agent_session import SessionLog, cuts_in
+from agent_eventstore.formats.json_fields import object_in, text_at, whole_at
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.openai_wire import request_of
 from agent_eventstore.formats.openhands_sdk import KINDS, SILENT_KINDS, take_kind

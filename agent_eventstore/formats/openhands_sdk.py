@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent_eventstore.formats.agent_session import SessionLog, object_in, text_at
+from agent_eventstore.formats.agent_session import SessionLog
+from agent_eventstore.formats.json_fields import object_in, text_at
 from agent_eventstore.formats.openai_wire import request_of
 from agent_eventstore.formats.transcript import moment_of
 from eventstore.events import (

@@ -187,21 +187,27 @@ def export_project(
     names: set[str] = set()
     for conversation_id in conversations:
         try:
-            entry = _entry(store, conversation_id, names)
-            messages = export_messages_json(store, conversation_id)
+            index.append(_export(store, conversation_id, root, names))
+            report.conversations += 1
         except EventStoreError as error:
             report.failures.append((conversation_id, str(error)))
-        else:
-            name = str(name_of(entry))
-            names.add(name)
-            (root / name).mkdir(exist_ok=True)
-            _write(root / name / MESSAGES, messages)
-            index.append(entry)
-            report.conversations += 1
         if on_progress is not None:
             on_progress(report)
     _write(root / INDEX, index)
     return report
+
+
+def _export(
+    store: EventStore, conversation_id: UUID, root: Path, taken: set[str]
+) -> dict[str, Any]:
+    """Write a conversation's messages under a name that is not taken; return its index entry."""
+    entry = _entry(store, conversation_id, taken)
+    messages = export_messages_json(store, conversation_id)
+    name = str(name_of(entry))
+    taken.add(name)
+    (root / name).mkdir(exist_ok=True)
+    _write(root / name / MESSAGES, messages)
+    return entry
 
 
 def json_text(value: Any, default: Callable[[Any], Any] | None = None) -> str:

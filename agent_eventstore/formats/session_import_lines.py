@@ -12,8 +12,8 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from agent_eventstore.formats.agent_session import object_in, text_at
 from agent_eventstore.formats.extras import count_of
+from agent_eventstore.formats.json_fields import object_in, text_at
 from agent_eventstore.formats.openai_wire import slim
 from agent_eventstore.formats.transcript import moment_of
 from eventstore.events import (

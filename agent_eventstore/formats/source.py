@@ -30,6 +30,9 @@ _COMPRESSED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip", b"PK\x03\x04": 
 LONGEST_LINE = 256 * 1024 * 1024
 """How many bytes of a file are held at once when it is read by lines."""
 
+LARGEST_DOCUMENT = 1024 * 1024 * 1024
+"""How many bytes a JSON document may have; its text takes up to four times as much memory."""
+
 DEEPEST = 200
 """How deeply a record may be nested; what is stored is wrapped a few levels deeper."""
 
@@ -167,8 +170,14 @@ class Source:
     def document(self) -> Iterator[Parsed]:
         """Iterate over the elements of a JSON array, or yield the one value of another document.
 
-        A broken array ends at the broken element.
+        A broken array ends at the broken element. A document of more than `LARGEST_DOCUMENT` bytes
+        is refused.
         """
+        if self.path.stat().st_size > LARGEST_DOCUMENT:
+            most = f"{LARGEST_DOCUMENT:,} bytes"
+            reason = f"the document has more than {most}: split it, or convert it to JSON Lines"
+            yield self.failed(None, reason)
+            return
         try:
             text = _decode(self.path.read_bytes())
         except UnicodeDecodeError as error:
@@ -223,11 +232,12 @@ class Source:
 
     def is_lines(self) -> bool:
         """Whether this is JSON Lines: a file of complete JSON values, each on its own line."""
-        first, *others = list(islice(self._peek(), _LOOK_AHEAD)) or [""]
+        lines = islice(self._peek(), _LOOK_AHEAD)
+        first = next(lines, "")
         if self._is_whole(first):
-            return bool(others)
+            return next(lines, None) is not None
         # An unreadable first line hides a JSON Lines file only if it looks like a document's.
-        return not first.endswith(("[", "{", ",")) and any(self._is_whole(line) for line in others)
+        return not first.endswith(("[", "{", ",")) and any(map(self._is_whole, lines))
 
     def first_values(self) -> Iterator[Any]:
         """Iterate over the first few readable values, whatever shape the file has."""

@@ -58,7 +58,9 @@ _DEEPEST = 100
 _LONGEST_REPR = 1_000
 _LARGEST_INT_BITS = 1_024
 
-_NAMES = frozenset({"format", "id", "index", "name", "role", "signature", "type"})
+_NAMES = frozenset(
+    {"format", "id", "index", "name", "role", "signature", "thought_signature", "type"}
+)
 """Fields whose text is always complete, never a piece of a longer text."""
 
 

@@ -40,9 +40,9 @@ class InteractionsParser(ChunkParser):
         if kind == "error" or (not kind and event.get("error")):
             self._fail(event.get("error"), event)
         elif kind == "step.start":
-            self._step(place, object_of(event.get("step")))
+            self._step(place, event.get("step"))
         elif kind == "step.delta":
-            self._grow(place, object_of(event.get("delta")))
+            self._grow(place, event.get("delta"))
         elif isinstance(event.get("interaction"), dict):
             self._end(event["interaction"])
         elif kind not in _SILENT:
@@ -51,11 +51,14 @@ class InteractionsParser(ChunkParser):
     def _read(self, response: JsonObject) -> None:
         steps = response.get("steps")
         for place, step in enumerate(steps if isinstance(steps, list) else ()):
-            self._step(place, object_of(step))
+            self._step(place, step)
         self._end(response)
 
-    def _step(self, place: Any, step: JsonObject) -> None:
+    def _step(self, place: Any, step: Any) -> None:
         """Add a complete step, or one that begins."""
+        if not isinstance(step, dict):
+            self._keep_other(step)
+            return
         kind = self._kinds[place] = text(step.get("type"))
         content = step.get("content", step.get("summary"))
         match kind:
@@ -77,8 +80,10 @@ class InteractionsParser(ChunkParser):
             for block in content if isinstance(content, list) else [content]:
                 self._say(place, block)
 
-    def _grow(self, place: Any, delta: JsonObject) -> None:
-        if place in self._calls:
+    def _grow(self, place: Any, delta: Any) -> None:
+        if not isinstance(delta, dict):
+            self._keep_other(delta)
+        elif place in self._calls:
             self._answer.add_to_call(self._calls[place], as_text(delta.get("arguments")))
         elif place in self._steps:
             self._steps[place] |= told(delta, frozenset({"type"}))
@@ -89,15 +94,19 @@ class InteractionsParser(ChunkParser):
         elif delta.get("type") in ("text", "thought_summary"):
             self._say(place, delta.get("content", delta))
         elif delta.get("type") != "thought":
-            self._show_other(delta, delta)
+            self._keep_other(delta)
 
     def _say(self, place: Any, block: Any) -> None:
         said = object_of(block).get("text")
         kind = "reasoning" if self._kinds.get(place) == "thought" else "text"
         if isinstance(said, str):
             self._answer.say(kind, place, said)  # type: ignore[arg-type]
-        elif block is not None:
-            self._show_other(block, block)
+        else:
+            self._keep_other(block)
+
+    def _keep_other(self, value: Any) -> None:
+        if value is not None:
+            self._show_other(value, value)
 
     def _end(self, body: JsonObject) -> None:
         self._note(body)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import ImportReport, Transcript, load, read_transcripts
 from agent_eventstore.formats.left_out import LeftOut
-from agent_eventstore.formats.loader import MOST_FAILURES
+from agent_eventstore.formats.loader import MOST_FAILURES, MOST_IDS
 from agent_eventstore.formats.transcript import Stream
 from eventstore import EventStore, NewEvent
 from tests.integration import codex_sessions
@@ -26,18 +28,18 @@ def store(alone: EventStore) -> EventStore:
 
 
 class _Interrupted:
-    """A stream during whose second reading someone else imports the same file."""
+    """A stream at the beginning of whose n-th reading someone else does something."""
 
-    def __init__(self, stream: Stream, other: Callable[[], ImportReport]) -> None:
+    def __init__(self, stream: Stream, other: Callable[[], Any], reading: int = 2) -> None:
         self._stream, self._other = stream, other
-        self._readings = 0
+        self._left = reading
         self.left_out = LeftOut()
-        self.reports: list[ImportReport] = []
+        self.reports: list[Any] = []
 
     def read(self, cuts: Mapping[int, int]) -> Iterator[NewEvent | ImportFailed]:
         """Yield the events of the file."""
-        self._readings += 1
-        if self._readings == 2:
+        self._left -= 1
+        if self._left == 0:
             self.reports.append(self._other())
         yield from self._stream.read(cuts)
 
@@ -92,3 +94,28 @@ def test_a_session_whose_file_is_gone_stops_no_other(store: EventStore, tmp_path
     report = load(store, found)
     assert (1, 1) == (report.failed, report.conversations)
     assert "the file cannot be read: No such file or directory" == report.failures[0].reason
+
+
+def test_a_session_that_is_purged_meanwhile_stops_no_other(
+    store: EventStore, tmp_path: Path
+) -> None:
+    """The import ended with StopIteration, which a generator's caller takes for its end."""
+    session = codex_sessions.Rollout()
+    session.message("user", "hello")
+    path = session.write(tmp_path / "a.jsonl")
+    (purged,) = load(store, read_transcripts(path)).ids
+    (item,) = read_transcripts(path)
+    assert isinstance(item, Transcript)
+    assert item.stream is not None
+    stream = _Interrupted(item.stream, lambda: store.purge(purged, reason="asked"), reading=1)
+    report = load(store, [replace(item, stream=stream), *read_transcripts(path)])
+    assert (1, 1) == (report.failed, report.conversations)
+    assert "was purged during the import" in report.failures[0].reason
+
+
+def test_ids_that_are_held_are_bounded() -> None:
+    """The report has the first of them, and counts all."""
+    report = ImportReport()
+    for number in range(MOST_IDS + 2):
+        report.note(UUID(int=number), 1)
+    assert (MOST_IDS + 2, MOST_IDS) == (report.conversations, len(report.ids))

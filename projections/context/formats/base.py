@@ -36,6 +36,7 @@ __all__ = [
     "OPENAI_CHAT",
     "OPENAI_RESPONSES",
     "OUTCOMES",
+    "SELLERS_OF_GEMINI",
     "Additions",
     "Format",
     "Json",
@@ -83,6 +84,7 @@ _FRONT = ("system", "notebook")
 _SELLERS_OF_CLAUDE = frozenset(
     {"anthropic", "amazon-bedrock", "aws", "azure", "bedrock", "google-vertex", "vertex"}
 )
+SELLERS_OF_GEMINI = frozenset({"gemini", "google", "google-vertex", "vertex"})
 
 
 # The ids that a provider accepts: those that match the whole pattern.
@@ -233,7 +235,8 @@ def native_for(row: ContextRow, specification: str, provider: str | None) -> Jso
     maker = native.get("provider")
     if provider is None or maker is None or provider == maker:
         return native
-    return native if {provider, maker} <= _SELLERS_OF_CLAUDE else None
+    same = (_SELLERS_OF_CLAUDE, SELLERS_OF_GEMINI)
+    return native if any({provider, maker} <= sellers for sellers in same) else None
 
 
 def compacted_for(row: ContextRow, specification: str, provider: str | None) -> bool:

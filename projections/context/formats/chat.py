@@ -5,14 +5,16 @@ Rows already hold messages in this format; only the ids are decided here. ``reas
 returned only to providers that ask for it, with their own messages. DeepSeek's guide "Thinking
 Mode" (2026) requires it in every later request once tools were called, and ignores it otherwise;
 Moonshot's guide to Kimi's thinking models (2025) asks to keep it in the context. OpenAI has no such
-field.
+field. Gemini signs its thoughts in ``extra_content`` of a call or a message, and Gemini 3 refuses a
+call that comes back without it (Google, "Thought signatures", 2025): it is returned to Google, and
+to the server that sent it.
 
 Content that a provider needs back verbatim and that this format cannot hold is stored next to a
 message, tagged with its maker: Anthropic's thinking with its signatures (and the order of all
 blocks around it), OpenAI's reasoning items with their encrypted content, ``phase`` of its messages,
-DeepSeek's ``reasoning_content``. Tool calls in it are positions (``{"call": 0}``): ids, names and
-arguments stay in the message, since ids are decided for each request. Of a tool result, from any
-maker, the status is stored, and images and files as chat parts.
+DeepSeek's ``reasoning_content``, Gemini's signatures. Tool calls in it are positions
+(``{"call": 0}``): ids, names and arguments stay in the message, since ids are decided for each
+request. Of a tool result, from any maker, the status is stored, and images and files as chat parts.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from eventstore.events import (
     AssistantMessage,
     FilePart,
     ImagePart,
+    Invocation,
     OtherPart,
     ReasoningPart,
     TextPart,
@@ -31,9 +34,10 @@ from eventstore.events import (
     ToolResult,
 )
 from projections.context import content
-from projections.context.formats import items, server_tools
+from projections.context.formats import items
 from projections.context.formats.base import (
     OPENAI_CHAT,
+    SELLERS_OF_GEMINI,
     Additions,
     Json,
     Wire,
@@ -46,6 +50,7 @@ from projections.context.formats.base import (
     text_in,
 )
 from projections.context.formats.item_pairs import WORDS
+from projections.context.formats.server_tools import as_inputs
 from projections.context.rows import ContextRow
 from projections.engine.mentions import mention
 
@@ -77,10 +82,8 @@ _IN_MESSAGE = ("arguments", "input", "name")
 
 def of_assistant(payload: AssistantMessage) -> Json | None:
     """Return what the maker of a message needs back, or None if the message itself is enough."""
-    made = payload.invocation
-    if made is None:
-        return None
-    held: Json | None = None
+    made = payload.invocation or Invocation()
+    held: Json | None
     if made.specification == "anthropic_messages":
         held = _anthropic(payload)
     elif made.specification == "openai_responses":
@@ -88,6 +91,8 @@ def of_assistant(payload: AssistantMessage) -> Json | None:
     elif made.specification == "openai_chat" and made.provider in WANT_REASONING_BACK:
         thought = "".join(p.text for p in payload.parts if isinstance(p, ReasoningPart))
         held = {"reasoning_content": thought} if thought else None
+    else:
+        held = _signed(payload)
     # A signature covers exact bytes: content that UTF-8 cannot encode cannot be sent back.
     if held is None or content.scrub(held) != held:
         return None
@@ -111,7 +116,7 @@ def _anthropic(payload: AssistantMessage) -> Json | None:
     blocks = raw if isinstance(raw, list) else _blocks(payload)
     if blocks is None or not all(isinstance(block, dict) for block in blocks):
         return None
-    blocks = [block for block in map(server_tools.as_input, blocks) if block is not None]
+    blocks = as_inputs(blocks)
     placed = _placed(blocks, {"tool_use": "id"}, payload.tool_calls)
     paused = payload.finish_reason == "pause_turn"
     if placed is None or not (paused or any(map(_is_telling, blocks))):
@@ -158,6 +163,31 @@ def _responses(payload: AssistantMessage) -> Json | None:
     return None if placed is None else {"content": placed}
 
 
+def _signed(payload: AssistantMessage) -> Json | None:
+    """Return Gemini's signatures of a message and its calls, or None if there are none."""
+    said = payload.raw.get("message") if isinstance(payload.raw, dict) else None
+    blocks = [{"type": "text", **_signature(said)}] if isinstance(said, dict) else []
+    blocks += [
+        {"type": "function_call", "call": index, **_signature(call.raw)}
+        for index, call in enumerate(payload.tool_calls)
+        if call.raw
+    ]
+    blocks = [block for block in blocks if "extra_content" in block]
+    return {"specification": SPECIFICATION, "content": blocks} if blocks else None
+
+
+def _signature(raw: Json | None) -> Json:
+    """Return the signature in a raw call or message, in the form of this format; or nothing."""
+    told = raw or {}
+    extra = told.get("extra_content")
+    named = {"google": {"thought_signature": told.get("thoughtSignature")}}
+    for maker, value in {**named, **(extra if isinstance(extra, dict) else {})}.items():
+        signature = value.get("thought_signature") if isinstance(value, dict) else None
+        if isinstance(signature, str) and signature:
+            return {"extra_content": {maker: {"thought_signature": signature}}}
+    return {}
+
+
 def _placed(
     blocks: Sequence[Json], kinds: Mapping[str, str], calls: Sequence[ToolCallRequest]
 ) -> list[Json] | None:
@@ -182,7 +212,7 @@ def _placed(
         told = _IN_MESSAGE if kind in _OF_PRODUCT else ()
         kept = {k: v for k, v in block.items() if k not in (*told, "call_id")}
         if kind == "tool_use":
-            del kept["id"]
+            kept.pop("id", None)
         placed.append({**kept, "call": index})
     return None if free else placed
 
@@ -213,9 +243,19 @@ def message_of(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> J
             {**call, "id": wire_id, "function": call["function"].copy()}
             for call, wire_id in zip(message["tool_calls"], ids, strict=True)
         ]
-    if provider in WANT_REASONING_BACK and (native := native_for(row, SPECIFICATION, provider)):
-        message["reasoning_content"] = native["reasoning_content"]
+    if provider is not None and (native := native_for(row, SPECIFICATION, provider)):
+        _give_back(message, native, provider)
     return message
+
+
+def _give_back(message: Json, native: Json, provider: str) -> None:
+    """Add to a message what the provider made for its own use."""
+    if provider in WANT_REASONING_BACK and "reasoning_content" in native:
+        message["reasoning_content"] = native["reasoning_content"]
+    if provider in SELLERS_OF_GEMINI or provider == native["provider"]:
+        for block in native.get("content", ()):
+            signed = message["tool_calls"][block["call"]] if "call" in block else message
+            signed["extra_content"] = deepcopy(block["extra_content"])
 
 
 FILL_IN_TEMPLATES = frozenset(

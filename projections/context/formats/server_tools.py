@@ -13,92 +13,76 @@ Rules: Anthropic's guides "Server tools" (with "Mixing server tools and client t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeGuard
 
+from projections.context.formats.block_shapes import SHAPES, Misfit, fitted
 from projections.engine.mentions import mention
 
-__all__ = ["FIELDS", "as_input", "paired"]
+__all__ = ["as_inputs", "paired"]
 
 Json = dict[str, Any]
 Said = tuple[str, Sequence[Json]]
 """A role, and its blocks."""
 
 _USES = frozenset({"server_tool_use", "mcp_tool_use"})
-_NONE = frozenset[str](), frozenset[str]()
+_WORDS: Json = {}
+"""Stands for a block that becomes words."""
 
 
-def _fields(required: str, optional: str = "") -> tuple[frozenset[str], frozenset[str]]:
-    return frozenset(required.split()), frozenset(("type", *required.split(), *optional.split()))
+def as_inputs(blocks: Iterable[Json]) -> list[Json]:
+    """Return the blocks of an answer as input, without empty ones.
 
-
-FIELDS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
-    "text": _fields("text", "citations"),
-    "tool_use": _fields("", "id name input caller toolset_name"),
-    "thinking": _fields("thinking signature"),
-    "redacted_thinking": _fields("data"),
-    "server_tool_use": _fields("name input", "id caller"),
-    "mcp_tool_use": _fields("name input server_name", "id"),
-    "mcp_tool_result": _fields("", "tool_use_id content is_error"),
-    "web_search_tool_result": _fields("content", "tool_use_id caller"),
-    "web_fetch_tool_result": _fields("content", "tool_use_id caller"),
-    "code_execution_tool_result": _fields("content", "tool_use_id"),
-    "bash_code_execution_tool_result": _fields("content", "tool_use_id"),
-    "text_editor_code_execution_tool_result": _fields("content", "tool_use_id"),
-    "tool_search_tool_result": _fields("content", "tool_use_id"),
-    "advisor_tool_result": _fields("content", "tool_use_id"),
-    "container_upload": _fields("file_id"),
-    "compaction": _fields("", "content encrypted_content signature tool_changes"),
-    "fallback": _fields("from to", "trigger"),
-    "mcp_tool_listing": _fields("mcp_server_name tools"),
-}
-"""The types of response blocks that a request may contain: the required fields, and all fields.
-
-A call's id, name and input come from its message; uses and results without an id are `paired` with
-nothing. ``cache_control`` is decided for each request.
-"""
-
-_TEXTS = ("data", "file_id", "mcp_server_name", "name", "server_name")
-
-
-def as_input(block: Json) -> Json | None:
-    """Return a block as input, as a text if it is not accepted, or None if it is empty.
-
-    The API rejects a request for a field that it does not know, or that it misses.
+    The API rejects a request for a block that does not fit. Such a block becomes a text, and so
+    does its counterpart: the use of a server's tool, or its result.
     """
+    held = [(block, _as_input(block)) for block in blocks]
+    apart = {_tie(block) for block, found in held if found is _WORDS} - {None}
+    found = [
+        _in_words(block) if found is _WORDS or _tie(block) in apart else found
+        for block, found in held
+    ]
+    return [block for block in found if block is not None]
+
+
+def _as_input(block: Json) -> Json | None:
+    """Return a block as input, `_WORDS` if it does not fit, or None if it is empty."""
     kind = told if isinstance(told := block.get("type"), str) else ""
     if kind in _USES and not isinstance(block.get("input"), dict):
         block = {**block, "input": {"_raw": str(block.get("input") or "")}}
-    if kind == "thinking" and not (block.get("signature") and _is_text(block.get("thinking"))):
+    if kind == "thinking" and not (block.get("signature") and _are_texts(block)):
         return None
     if kind == "text" and not (_is_text(text := block.get("text")) and text.strip()):
         return None
-    required, fields = FIELDS.get(kind, _NONE)
-    if not fields or not _has(block, required):
-        said = mention(block)
-        return {"type": "text", "text": said} if said else None
-    if not block.keys() <= fields:
-        block = {key: value for key, value in block.items() if key in fields}
-    if isinstance(cited := block.get("citations"), list):
-        return {**block, "citations": [_citation(each) for each in cited]}
-    return block
+    if kind == "compaction" and not block.get("content"):
+        return None  # it failed, and replaces nothing
+    try:
+        fitting: Json = fitted(block, SHAPES.get(kind))
+    except Misfit:
+        return _WORDS
+    return fitting
 
 
-def _has(block: Json, required: frozenset[str]) -> bool:
-    """Whether a block has its required fields, and ids and names are texts."""
-    told = (block.get(name) for name in required if name in _TEXTS)
-    return required <= block.keys() and all(map(_is_text, told))
+def _tie(block: Json) -> str | None:
+    """Return the id that ties the use of a server's tool to its result, or None."""
+    kind = block.get("type")
+    if not isinstance(kind, str):
+        return None
+    name = block.get("id") if kind in _USES else block.get("tool_use_id")
+    return name if _is_text(name) else None
+
+
+def _in_words(block: Json) -> Json | None:
+    said = mention(block)
+    return {"type": "text", "text": said} if said else None
+
+
+def _are_texts(block: Json) -> bool:
+    return all(_is_text(block.get(name)) for name in ("thinking", "signature"))
 
 
 def _is_text(value: Any) -> TypeGuard[str]:
     return isinstance(value, str)
-
-
-def _citation(citation: Any) -> Any:
-    """Return a citation without ``file_id``, which only responses have."""
-    if not isinstance(citation, dict):
-        return citation
-    return {key: value for key, value in citation.items() if key != "file_id"}
 
 
 _Open = dict[Any, tuple[int, Json]]

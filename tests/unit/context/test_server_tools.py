@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Required, get_args, get_origin
+from collections.abc import Iterator
+from typing import Any, get_args
 
 import pytest
 from anthropic.types.beta import BetaContentBlockParam
@@ -16,7 +17,7 @@ from eventstore.events import (
     UserMessage,
     VersionRange,
 )
-from projections.context.formats.server_tools import FIELDS
+from projections.context.formats.block_shapes import SHAPES, Shape, ShapeOfObject
 from tests.pairing import unpaired_blocks
 from tests.sdk_types import refused_by_sdk
 from tests.unit.context.log import Log
@@ -122,20 +123,87 @@ def test_a_pause_that_was_not_gone_on_with_has_ended(events: tuple[Payload, ...]
     assert kinds(sent(HI, paused, *events)[1]) == ["text"]
 
 
-@pytest.mark.parametrize("kind", FIELDS)
+@pytest.mark.parametrize("kind", SHAPES)
 def test_blocks_have_the_fields_of_the_sdks_types(kind: str) -> None:
-    """The table of what a request may contain is the SDK's."""
-    required, fields = FIELDS[kind]
-    hints = next(hints for hints in _block_types() if get_args(hints["type"])[0] == Literal[kind])
-    assert hints.keys() - {"cache_control"} == fields
-    wanted = {name for name, hint in hints.items() if get_origin(hint) is Required}
-    elsewhere = {"type", "id", "tool_use_id", *(("name", "input") if kind == "tool_use" else ())}
-    assert wanted - elsewhere == required
-
-
-def _block_types() -> list[dict[str, Any]]:
+    """The table of what a request may contain is the SDK's, at every depth."""
     types = filter(is_typeddict, get_args(BetaContentBlockParam))
-    return [get_type_hints(each, include_extras=True) for each in types]
+    assert set(_fields_of(SHAPES[kind])) == next(
+        found for found in map(set, map(_fields_in, types)) if kind in {name for name, _ in found}
+    )
+
+
+Fields = tuple[str, frozenset[str]]
+_BY_THEMSELVES = {"tool_definition"}  # a tool has any fields of the many kinds of tools
+
+
+def _fields_of(shape: Shape) -> Iterator[Fields]:
+    """Return the types of objects in a shape, each with its fields."""
+    if isinstance(shape, ShapeOfObject):
+        told = {**shape.required, **shape.optional}
+        yield "/".join(told.get("type", ("object",))), frozenset(told)
+        for each in told.values():
+            yield from _fields_of(each)
+    elif isinstance(shape, list | tuple):
+        for each in shape:
+            yield from _fields_of(each)
+
+
+def _fields_in(hint: Any) -> Iterator[Fields]:
+    """Return the types of objects in a type of the SDK's, each with its fields."""
+    if is_typeddict(hint):
+        told = get_type_hints(hint)
+        told.pop("cache_control", None)
+        kind = get_args(told["type"])[0] if "type" in told else "object"
+        yield kind, frozenset(told)
+        if kind not in _BY_THEMSELVES:
+            for each in told.values():
+                yield from _fields_in(each)
+    for each in get_args(hint):
+        yield from _fields_in(each)
+
+
+@pytest.mark.parametrize("name", claude.BLOCKS)
+def test_no_damaged_block_is_sent(name: str) -> None:
+    """Whatever a server sends in a field, the next request is one that the API takes."""
+    whole = answer(*claude.BLOCKS[name])
+    for raw in _damaged({"content": claude.BLOCKS[name]}):
+        messages = sent(HI, whole.model_copy(update={"raw": raw}), HI)
+        assert [] == refused_by_sdk("anthropic_messages", {"messages": messages}), raw
+
+
+def _damaged(value: Any) -> Iterator[Any]:
+    """Return a value with one thing in it removed or replaced, for each thing in it."""
+    places = value.items() if isinstance(value, dict) else enumerate(value)
+    for place, each in list(places):
+        for other in (5, "x", None, [], {}, [5], *(_damaged(each) if _has_places(each) else ())):
+            found = value.copy()
+            found[place] = other
+            if isinstance(value, list) or place != "type":
+                yield found
+        found = value.copy()
+        del found[place]
+        yield found
+
+
+def _has_places(value: Any) -> bool:
+    return isinstance(value, list | dict)
+
+
+def test_a_use_is_told_in_words_with_its_result() -> None:
+    """Neither is lost, and neither is sent alone."""
+    use, found = claude.use("shop", {"query": "rome"}), claude.result("web_search", [claude.FOUND])
+    messages = sent(HI, answer(claude.THINKING, use, found, claude.text()), HI)
+    assert ["[shop: rome]", "[result: Weather in Rome]", "Here it is."] == [
+        block["text"] for block in messages[1]["content"][1:]
+    ]
+
+
+def test_a_compaction_that_failed_replaces_nothing() -> None:
+    """What was said before it is sent."""
+    failed = {"type": "compaction", "content": None, "encrypted_content": None}
+    messages = sent(UserMessage.text("The task."), answer(failed, claude.text()), HI)
+    assert "The task." in str(messages)
+    assert kinds(messages[1]) == ["text"]
 
 
 def test_a_field_that_the_api_does_not_know_is_left_out() -> None:

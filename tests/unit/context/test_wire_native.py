@@ -216,7 +216,9 @@ def test_an_id_of_anthropics_that_is_no_text_breaks_no_request() -> None:
 
     wire = written("anthropic_messages", UserMessage.text("Hi"), answer, provider="anthropic")
 
-    assert [content[1], content[3], content[4]] == wire.messages[1]["content"]
+    said = wire.messages[1]["content"]
+    assert [content[1], content[3], content[4]] == [said[1], said[3], said[4]]
+    assert ["[web_search]", "[result]"] == [said[0]["text"], said[2]["text"]]
 
 
 @pytest.mark.parametrize("kind", [None, 5, [], {"a": 1}])
@@ -254,7 +256,7 @@ def test_an_optional_field_of_openais_that_is_no_text_is_left_out(field: str) ->
 
 
 def test_blocks_of_anthropics_are_paired_by_their_types() -> None:
-    """A call with a stray field stays with its result; a result that names no use is left out."""
+    """A call with a stray field stays with its result; a result that names no use is words."""
     content: list[dict[str, Any]] = [
         {"type": "thinking", "thinking": "hm", "signature": "s"},
         {"type": "thinking", "thinking": 5, "signature": "s"},
@@ -269,7 +271,20 @@ def test_blocks_of_anthropics_are_paired_by_their_types() -> None:
 
     said = format_named("anthropic_messages")(rows, provider="anthropic").messages[1]["content"]
 
-    assert [content[0], content[5]] == said
+    told = [{"type": "text", "text": text} for text in ("[web_search]", "[result]")]
+    assert [content[0], *told, content[5]] == said
+
+
+def test_a_call_of_anthropics_without_an_id_breaks_no_request() -> None:
+    """It raised KeyError in the fold, so that nothing of the conversation could be read."""
+    blocks = [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "tool_use"}]
+    calls = (call().model_copy(update={"provider_id": None}),)
+    answer = AssistantMessage(invocation=CLAUDE, raw={"content": blocks}, tool_calls=calls)
+    result = ToolResult(call_id="2.0", content="y")
+
+    wire = written("anthropic_messages", HI, answer, result, provider="anthropic")
+
+    assert ["thinking", "tool_use"] == [block["type"] for block in wire.messages[1]["content"]]
 
 
 def test_an_unknown_format_names_the_choices() -> None:

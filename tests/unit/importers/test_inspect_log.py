@@ -6,7 +6,7 @@ import json
 import warnings
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZipFile
+from zipfile import ZIP_BZIP2, ZIP_DEFLATED, ZIP_LZMA, ZipFile
 
 import pytest
 
@@ -161,6 +161,23 @@ def test_a_damaged_archive_is_told(tmp_path: Path) -> None:
         assert transcripts or failures
         seen.add((len(transcripts), len(failures)))
     assert {(1, 0), (0, 1)} < seen
+
+
+@pytest.mark.parametrize("method", [ZIP_DEFLATED, ZIP_BZIP2, ZIP_LZMA, 93])
+def test_a_member_that_cannot_be_decompressed_is_told(tmp_path: Path, method: int) -> None:
+    """Each compression raises its own errors; Zstandard (93) since Python 3.14, or is unknown."""
+    path = tmp_path / "a.eval"
+    with ZipFile(path, "w") as log:
+        log.writestr("samples/1_epoch_1.json", b"no compressed text" * 9)
+    content = path.read_bytes()
+    for mark, place in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        head, found_mark, rest = content.partition(mark)
+        rest = rest[: place - 4] + method.to_bytes(2, "little") + rest[place - 2 :]
+        content = head + found_mark + rest
+    path.write_bytes(content)
+    transcripts, failures = found(path)
+    assert ([], 1) == (transcripts, len(failures))
+    assert "samples/1_epoch_1.json cannot be read" in failures[0]
 
 
 def test_an_archive_of_a_newer_version_is_told(tmp_path: Path) -> None:

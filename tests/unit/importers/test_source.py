@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_eventstore.formats.source import Parsed, Record, Source
+from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.source import LARGEST_DOCUMENT, Parsed, Record, Source
 from tests.unit.importers.conftest import Write
 
 
@@ -100,3 +101,13 @@ def test_progress_ends_at_one(write: Write) -> None:
         source = Source(write(text), shares.append)
         list(source.lines() if is_lines else source.document())
         assert (1.0, sorted(shares)) == (shares[-1], shares)
+
+
+def test_a_document_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
+    """It was read whole, whatever its size, and took several times as much memory."""
+    path = tmp_path / "a.json"
+    with path.open("wb") as file:
+        file.truncate(LARGEST_DOCUMENT + 1)
+    (report,) = Source(path).document()
+    assert isinstance(report, ImportFailed)
+    assert "more than 1,073,741,824 bytes: split it" in report.reason

@@ -252,6 +252,17 @@ def test_every_image_of_an_interaction_is_kept() -> None:
         assert images == [part.raw for part in parser.message().parts if part.kind == "other"]
 
 
+@pytest.mark.parametrize("odd", ["Hm.", 7, ["a"]])
+def test_a_step_of_an_interaction_that_is_no_object_is_kept(odd: Any) -> None:
+    """It was shown as an empty object."""
+    whole = read_response({"object": "interaction", "status": "completed", "steps": [odd, None]})
+    started, _ = fed_deltas([_step("start", 0, step=odd), _step("start", 1)])
+    grown, _ = fed_deltas([_step("delta", 0, delta=odd), _step("delta", 0)])
+
+    for parser in (whole, started, grown):
+        assert [odd] == [part.raw for part in parser.message().parts if part.kind == "other"]
+
+
 def test_an_interaction_that_failed() -> None:
     """What ended it is an error of the call, within a stream and of a whole answer."""
     error = {"message": "try again", "code": "service_unavailable"}
