@@ -21,7 +21,7 @@ from agent_eventstore.errors import ToolDenied, UnknownResponse
 from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import RequestedCall
 from agent_eventstore.machines.tools import NEVER_STARTED
-from agent_eventstore.providers import StreamParser, parser_for, read_response
+from agent_eventstore.providers import StreamFailed, StreamParser, parser_for, read_response
 from agent_eventstore.providers.base import plain
 from agent_eventstore.stops import error_text, stopped
 from agent_eventstore.turn import Turn
@@ -319,9 +319,10 @@ class AgentTurn:
                     call.delta(text)
                     for kind, shown in stream.feed(text):
                         self._agent.tell(kind, shown)
-        if parser is not None and (parser.error is not None or not parser.finished):
-            told = parser.error.message if parser.error else "the stream ended unfinished"
-            raise ConnectionError(told)
+        if parser is not None and parser.error is not None:
+            raise StreamFailed(parser.error)
+        if parser is not None and not parser.finished:
+            raise ConnectionError("the stream ended unfinished")
         return parser
 
     def _calls_in(self, tool: str | None, given: str | None) -> list[JsonObject]:
