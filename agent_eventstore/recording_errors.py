@@ -212,7 +212,7 @@ class ToolDenied(EventStoreError):
 
 
 class CallAnswered(EventStoreError, RuntimeError):
-    """A tool call that already has a result is denied, skipped or replaced; nothing was written.
+    """A tool call that already has a result gets another decision; nothing was written.
 
     ``status`` is the status of the first result, which every view keeps.
     """

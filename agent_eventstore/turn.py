@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Self, Unpack
 
-from agent_eventstore.current import OpenTurn
+from agent_eventstore.current import Block, OpenTurn
 from agent_eventstore.errors import NotCommitted
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.llm_call import LlmCall
@@ -159,6 +159,7 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
 
         Raises:
             CallAnswered: The call already has a result; nothing was written.
+            TurnStopped: The turn was stopped; this was written.
         """
         self._refuse(call, "denied", reason)
 
@@ -204,7 +205,8 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
                 self._session.outputs.keep(event, getattr(told.data, "content", None))
 
     def _refuse(self, call: Executable, status: str, reason: str) -> None:
-        self._within("turn.skip" if status == "skipped" else "turn.deny")
+        Block._within(self, "turn.skip" if status == "skipped" else "turn.deny")
         script = self._script.tool(call, self._journal.conversation_id)
         script.require_open()
         self._journal.record(script.refuse(status, reason))
+        self._going()

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, Self, Unpack
 
-from agent_eventstore.current import OpenTurn
+from agent_eventstore.current import Block, OpenTurn
 from agent_eventstore.errors import NotCommitted
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.llm_call import AsyncLlmCall
@@ -208,7 +208,8 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
                     await to_thread(self._session.outputs.keep, event, content)
 
     async def _refuse(self, call: Executable, status: str, reason: str) -> None:
-        self._within("turn.skip" if status == "skipped" else "turn.deny")
+        Block._within(self, "turn.skip" if status == "skipped" else "turn.deny")
         script = self._script.tool(call, self._journal.conversation_id)
         script.require_open()
         await self._journal.record(script.refuse(status, reason))
+        self._going()

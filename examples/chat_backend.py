@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from fastapi import Body, Depends, FastAPI, Header, HTTPException
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import Field
 
 from agent_eventstore import AsyncConversation, AsyncEventStore, AsyncTurn, AsyncViews, errors
 
@@ -30,13 +31,17 @@ async def lifespan(app: FastAPI):
         await asyncio.gather(*(task for task, _ in running.values()), return_exceptions=True)
 
 
-async def hidden(request, error):
-    """Hide the existence of other users' conversations."""
+async def refused(request, error):
+    """Say what is wrong with a request, but hide the existence of other users' conversations."""
+    if isinstance(error, wrong):
+        return JSONResponse({"detail": str(error)}, 400)
     return JSONResponse({"detail": "the conversation or message does not exist"}, 404)
 
 
+wrong = (errors.InvalidCursor, errors.InvalidEvent)
 hides = (errors.OwnerMismatch, errors.ConversationNotFound, errors.BranchRefused)
-app = FastAPI(lifespan=lifespan, exception_handlers=dict.fromkeys(hides, hidden))
+hides = (*hides, errors.ForkRefused)
+app = FastAPI(lifespan=lifespan, exception_handlers=dict.fromkeys(wrong + hides, refused))
 
 
 def views_of(x_user: Annotated[str, Header()]) -> AsyncViews:
@@ -45,12 +50,15 @@ def views_of(x_user: Annotated[str, Header()]) -> AsyncViews:
 
 
 Views = Annotated[AsyncViews, Depends(views_of)]
-After = Annotated[int, Body()]
-Seen = Annotated[int, Header(alias="last-event-id")]
+Number = Annotated[int, Field(ge=0, lt=2**63)]
+Text = Annotated[str, Body()]
+After = Annotated[Number, Body()]
+Only = Annotated[Number, Body(embed=True)]
+Seen = Annotated[Number, Header(alias="last-event-id")]
 
 
 @app.get("/conversations")
-async def conversations(views: Views, after: str | None = None, limit: int = 50):
+async def conversations(views: Views, after: str | None = None, limit: Number = 50):
     """Return a page of the sidebar."""
     page = await views.conversations(after=after, limit=min(limit, 100))
     return {"conversations": page.entries, "next": page.cursor}
@@ -83,7 +91,7 @@ async def timeline(views: Views, cid: UUID):
 
 
 @app.get("/conversations/{cid}/stream")
-async def stream(views: Views, cid: UUID, after: int = 0, seen: Seen = 0):
+async def stream(views: Views, cid: UUID, after: Number = 0, seen: Seen = 0):
     """Stream changes as any worker commits them; a browser reconnects by itself."""
     await views.store.get(cid)
 
@@ -96,32 +104,32 @@ async def stream(views: Views, cid: UUID, after: int = 0, seen: Seen = 0):
 
 
 @app.post("/conversations/{cid}/messages", status_code=202)
-async def say(views: Views, cid: UUID, text: Annotated[str, Body()], after: After):
+async def say(views: Views, cid: UUID, text: Text, after: After):
     """Begin the answer to a message; ``after`` is the last version that the screen has seen."""
     return await answer(views, cid, after, lambda conversation: conversation.turn(text))
 
 
 @app.put("/conversations/{cid}/messages/{version}", status_code=202)
-async def edit(views: Views, cid: UUID, version: int, text: Annotated[str, Body()], after: After):
+async def edit(views: Views, cid: UUID, version: Number, text: Text, after: After):
     """Edit a message; the old version remains as an alternative."""
     return await answer(views, cid, after, lambda conversation: conversation.edit(version, text))
 
 
 @app.post("/conversations/{cid}/regenerate", status_code=202)
-async def regenerate(views: Views, cid: UUID, after: Annotated[int, Body(embed=True)]):
+async def regenerate(views: Views, cid: UUID, after: Only):
     """Answer the last message again."""
     return await answer(views, cid, after, lambda conversation: conversation.regenerate())
 
 
 @app.put("/conversations/{cid}/branch", status_code=204)
-async def switch(views: Views, cid: UUID, version: Annotated[int, Body(embed=True)]):
+async def switch(views: Views, cid: UUID, version: Only):
     """Switch to an alternative: the arrows next to a message."""
     async with await opened(views, cid) as conversation:
         await conversation.switch_branch(version)
 
 
 @app.post("/conversations/{cid}/fork", status_code=201)
-async def fork(views: Views, cid: UUID, before: Annotated[int, Body(embed=True)]):
+async def fork(views: Views, cid: UUID, before: Only):
     """Continue from a message in a separate conversation."""
     async with await AsyncConversation.fork(views.store, cid, before=before) as conversation:
         return {"id": conversation.id}

@@ -19,7 +19,7 @@ from projections.context.compression import Strategy
 from projections.context.settings import settings_of, strategy_for
 from projections.tokens import tokenizer_for
 
-__all__ = ["MODEL_NAME", "AgentOptions", "ChatOptions", "agent_for", "agent_of", "config_of"]
+__all__ = ["MODEL_NAME", "AgentOptions", "ChatOptions", "agent_of", "agents_for", "config_of"]
 
 MODEL_NAME = "gpt-4o"
 """The model that is called if none is named."""
@@ -197,15 +197,24 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def agent_for(participant: Participant, model: Any, options: ChatOptions) -> Agent:
-    """Return the agent that answers for a participant of a chat.
+def agents_for(
+    participants: Sequence[Participant], model: Any, options: ChatOptions
+) -> dict[str, Agent]:
+    """Return the agents that answer for the participants of a chat, by participant id.
 
     Raises:
         TypeError: The model or the settings are not valid.
-        ValueError: A number is too low.
+        ValueError: A number is too low, or ``models`` names somebody else.
     """
     _require_number("history", options.get("history"), 0)
+    known = [each.id for each in participants]
+    if unknown := [name for name in options.get("models", {}) if name not in known]:
+        there = ", ".join(known)
+        raise ValueError(f"models names no participant: {unknown[0]!r}; participants: {there}")
+    return {each.id: _agent_for(each, model, options) for each in participants}
 
+
+def _agent_for(participant: Participant, model: Any, options: ChatOptions) -> Agent:
     def tell(kind: str, text: str) -> None:
         if (listener := options.get("listener")) is not None:
             listener(participant.id, kind, text)

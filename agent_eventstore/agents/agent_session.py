@@ -21,8 +21,9 @@ from agent_eventstore.agents.sinks import History
 from agent_eventstore.agents.turn_results import TurnResult, TurnStatus
 from agent_eventstore.agents.widgets import with_screen
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.errors import PromptTooLong
+from agent_eventstore.errors import CallAnswered, PromptTooLong
 from agent_eventstore.inputs import Content, Said, message_of
+from agent_eventstore.machines.answers import UNSETTLED
 from agent_eventstore.session import TurnOutcome, first_outcome
 from agent_eventstore.stops import error_text
 from agent_eventstore.turn import Turn
@@ -217,7 +218,12 @@ class AgentSession:
             content: The result for the model: text, parts, or any JSON value.
             failed: Whether the result is a failure.
             message_id: As for `run_turn`.
+
+        Raises:
+            CallAnswered: The call already has a result, or was erased; nothing is written.
         """
+        if message_id is None or self.result_of(message_id) is None:
+            self._require_unsettled(call)
         turn = self.conversation.continuation(message_id=message_id)
 
         def close() -> None:
@@ -225,6 +231,12 @@ class AgentSession:
                 block.fail(content) if failed else block.result(content)
 
         return self._go(turn, close)
+
+    def _require_unsettled(self, call: OpenToolCall) -> None:
+        rows = self.conversation.views.tool_calls(conversation_id=self.id, call_id=call.call_id)
+        status = (rows[0].status if rows else None) or "erased"
+        if status not in UNSETTLED:
+            raise CallAnswered(self.id, call.call_id, call.name, status)
 
     def result_of(self, message_id: str) -> TurnResult | None:
         """Return the result of a message's turn, without its steps; None if no turn has it.
@@ -272,7 +284,8 @@ class AgentSession:
         """Resume the last turn if it was stopped before its answer; return None if it was not.
 
         A kill or an interrupt may have stopped it. The new turn begins with a note about that
-        instead of the user's words. The model sees what was done, with its results.
+        instead of the user's words. The model sees what was done, with its results. A turn that was
+        replaced is not resumed: `close_call` continues it, or other work has taken its place.
 
         Raises:
             PromptTooLong: As for `run_turn`.
@@ -283,7 +296,7 @@ class AgentSession:
             if turns:
                 last = [each.data for each in turns if each.meta.turn == turns[-1].meta.turn]
                 answered = any(isinstance(each, AssistantMessage) and each.final for each in last)
-                stopped = any(isinstance(each, TurnEnd) and each.status in STOPPED for each in last)
+                stopped = any(_is_stopped(each) for each in last)
                 return self.run_turn(CONTINUE) if stopped and not answered else None
             version = events[0].version - 1
         return None
@@ -332,6 +345,10 @@ class AgentSession:
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
         self.close(None if error is None else error_text(error))
+
+
+def _is_stopped(data: object) -> bool:
+    return isinstance(data, TurnEnd) and data.status in STOPPED and data.reason != "replaced"
 
 
 def run_agent(

@@ -7,7 +7,7 @@ the log does not have: a process that dies loses only work that it had not begun
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from agent_eventstore.errors import ToolDenied, UnknownResponse
 from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import RequestedCall
 from agent_eventstore.machines.tools import NEVER_STARTED
-from agent_eventstore.providers import StreamParser, parser_for, read_response
+from agent_eventstore.providers import StreamFailed, StreamParser, parser_for, read_response
 from agent_eventstore.providers.base import plain
 from agent_eventstore.stops import error_text, stopped
 from agent_eventstore.turn import Turn
@@ -46,8 +46,7 @@ Listener = Callable[[str, str], None]
 Interrupt = Callable[[Turn, list[RequestedCall]], bool]
 """Called before a tool, with the remaining calls; returns whether it has replaced the turn."""
 
-_TOOL_ATTEMPTS = 3
-_AGAIN_S = 0.25
+_TOOL_ATTEMPTS, _AGAIN_S = 3, 0.25
 
 
 class ToolFailed(Exception):
@@ -178,15 +177,14 @@ class AgentTurn:
                     self._agent.check()
                     if self._agent.interrupt(self._turn, left):
                         return "aborted"
-                    used.append(self._use(left.pop(0), last=not left))
+                    used.append(self._use(left))
                     self._require_success(used[-1])
             except BaseException as error:
-                self._skip(left, error)
+                self._skip(left, NEVER_STARTED.format(stopped(error) or error_text(error)))
                 raise
             finally:
                 tokens = call.answer.usage if call.answer else None
-                step = TurnStep(len(self.steps), text, final, tuple(used), tokens)
-                self.steps.append(step)
+                self.steps.append(TurnStep(len(self.steps), text, final, tuple(used), tokens))
             if final is not None:
                 return "ok"
         self._turn.max_steps()
@@ -319,9 +317,10 @@ class AgentTurn:
                     call.delta(text)
                     for kind, shown in stream.feed(text):
                         self._agent.tell(kind, shown)
-        if parser is not None and (parser.error is not None or not parser.finished):
-            told = parser.error.message if parser.error else "the stream ended unfinished"
-            raise ConnectionError(told)
+        if parser is not None and parser.error is not None:
+            raise StreamFailed(parser.error)
+        if parser is not None and not parser.finished:
+            raise ConnectionError("the stream ended unfinished")
         return parser
 
     def _calls_in(self, tool: str | None, given: str | None) -> list[JsonObject]:
@@ -331,15 +330,17 @@ class AgentTurn:
         arguments: Any = (given or "") if known is None else known.arguments_of(given or "")
         return [{"name": tool or "unnamed", "arguments": arguments}]
 
-    def _use(self, wanted: RequestedCall, *, last: bool) -> ToolUse:
-        """Run a tool; an error becomes the result for the model, unless it ends the turn.
+    def _use(self, left: list[RequestedCall]) -> ToolUse:
+        """Take the first call and run its tool; an error becomes the result for the model.
 
         The last result of a reply includes the screen.
         """
+        wanted, last = left[0], len(left) == 1
         agent, tool = self._agent, self._agent.tools.get(wanted.name)
         agent.tell("call", f"{wanted.name} {wanted.arguments_text}")
         try:
             with self._turn.tool(wanted, idempotent=tool is None or tool.idempotent) as block:
+                del left[0]  # only now: a stop refuses to begin a call
                 self._noted()
                 status, content = self._run(tool, wanted)
                 screen = agent.screen() if last else None
@@ -349,6 +350,7 @@ class AgentTurn:
                 else:
                     block.fail(content, sections=sections)
         except ToolDenied as denied:
+            del left[0]
             status, content = "denied", denied.reason
         self._noted()
         told = content if isinstance(content, str) else dumps(content)
@@ -361,11 +363,10 @@ class AgentTurn:
         if use.status == "failed" and policy == "stop":
             raise ToolFailed(f"the tool {use.tool} failed: {use.observation}")
 
-    def _skip(self, left: list[RequestedCall], error: BaseException) -> None:
-        """Record that the turn ends before these calls; the turn's end raises what this cannot."""
-        reason = NEVER_STARTED.format(stopped(error) or error_text(error))
-        with suppress(EventStoreError):
-            for wanted in left:
+    def _skip(self, calls: Sequence[RequestedCall], reason: str) -> None:
+        """Record that calls without a result do not run; the turn's end raises what this cannot."""
+        for wanted in calls:
+            with suppress(EventStoreError):
                 self._turn.skip(wanted, reason)
 
     def _run(self, tool: FunctionTool | None, wanted: RequestedCall) -> tuple[str, Any]:

@@ -212,8 +212,7 @@ class _Asking(AgentTurn):
             if self.last is None or self.last.error is None:
                 raise
             return ChatReply(who, None, error_text(error))
-        for wanted in call.tool_calls:
-            self._turn.skip(wanted, _NO_TOOLS)
+        self._skip(call.tool_calls, _NO_TOOLS)
         self._agent.tell("said", str(call.text))
         tokens = call.answer.usage if call.answer else None
         return ChatReply(who, str(call.text), tokens=tokens)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self, Unpack
 from uuid import UUID
 
-from agent_eventstore.agents.agent_options import MODEL_NAME, ChatOptions, agent_for
+from agent_eventstore.agents.agent_options import MODEL_NAME, ChatOptions, agents_for
 from agent_eventstore.agents.agent_turns import Agent
 from agent_eventstore.agents.chat_replies import (
     ChatReply,
@@ -103,15 +103,15 @@ class ChatSession:
 
         Raises:
             TypeError: An option is unknown, or the model is not valid; nothing is written.
-            ValueError: There are no participants, two have the same name, or a role has no
-                participant.
+            ValueError: There are no participants, two have the same name, a role has no
+                participant, or ``models`` names somebody else.
             ConversationExists: A conversation with this id or key already exists.
         """
         require_known(options, ChatOptions)
         if not participants:
             raise ValueError("a chat needs at least one participant")
         _require_roles(participants, mode, role_map)
-        agents = {each.id: agent_for(each, model, options) for each in participants}
+        agents = agents_for(participants, model, options)
         given = dict(conversation or {})
         own = {"thread_slug": thread_slug, "role_map": dict(role_map) if role_map else None}
         config = {**given.pop("config", {}), **{k: v for k, v in own.items() if v is not None}}
@@ -143,6 +143,7 @@ class ChatSession:
             options: How they answer; see `ChatOptions`.
 
         Raises:
+            ValueError: ``models`` names no participant; nothing is changed.
             WrongThread: It belongs to another thread; nothing is changed.
             ConversationInUse: Another session has it open.
             ConversationNotFound: No conversation has this id or key.
@@ -159,7 +160,7 @@ class ChatSession:
         if participants is None:
             kept = start.participants if isinstance(start, ConversationStart) else ()
             participants = [Participant.of(each) for each in kept]
-        agents = {each.id: agent_for(each, model, options) for each in participants}
+        agents = agents_for(participants, model, options)
         opened = Conversation.open(store, conversation_id, **given)
         return cls(opened, participants, config, agents, options)
 

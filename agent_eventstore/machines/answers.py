@@ -24,7 +24,7 @@ from eventstore.ids import call_id
 from projections.engine.folding import SEALS
 from projections.models.tool_calls import ToolCallRow
 
-__all__ = ["KEPT", "Answer", "Answers", "RequestedCall", "milliseconds"]
+__all__ = ["KEPT", "UNSETTLED", "Answer", "Answers", "RequestedCall", "milliseconds"]
 
 KEPT = 2_000
 
@@ -36,7 +36,8 @@ _OURS = frozenset(
 )
 """First lines of the texts that messages[] shows for a missing result."""
 
-_OPEN = frozenset({"requested", "running", *SEALS})
+UNSETTLED = frozenset({"requested", "running", *SEALS})
+"""The statuses of calls that may still get a result."""
 
 
 def milliseconds(seconds: float) -> int:
@@ -132,7 +133,7 @@ class Answers:
         """Add calls of the log, newest first, before the known ones."""
         with self._lock:
             older = {
-                row.call_id: _Known(_call_of(row), False, row.status not in _OPEN)
+                row.call_id: _Known(_call_of(row), False, row.status not in UNSETTLED)
                 for row in reversed(rows)
             }
             self._known = older | self._known

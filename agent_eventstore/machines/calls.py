@@ -279,6 +279,7 @@ class CallScript:
                     message=failure.message,
                     retryable=failure.retryable,
                     status_code=failure.status_code,
+                    raw=failure.raw,
                 ),
             ]
         return [*last, *self._received(now, stop or cancelled)]

@@ -15,7 +15,7 @@ Bedrock's Converse and InvokeModel (which wraps other providers' chunks). For an
 
 from agent_eventstore.providers.base import Delta, Partial, StreamError, StreamParser
 from agent_eventstore.providers.detect import parser_for, read_response, says_nothing
-from agent_eventstore.providers.failures import Failure, classify
+from agent_eventstore.providers.failures import Failure, StreamFailed, classify
 from agent_eventstore.providers.parser import ByHand
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Failure",
     "Partial",
     "StreamError",
+    "StreamFailed",
     "StreamParser",
     "classify",
     "parser_for",

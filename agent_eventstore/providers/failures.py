@@ -20,7 +20,15 @@ from agent_eventstore.stops import stopped, without_directories
 from eventstore.events.base import JsonObject
 from eventstore.events.values import LlmErrorKind
 
-__all__ = ["Failure", "Verdict", "by_status", "classify", "stream_error", "verdict_of"]
+__all__ = [
+    "Failure",
+    "StreamFailed",
+    "Verdict",
+    "by_status",
+    "classify",
+    "stream_error",
+    "verdict_of",
+]
 
 Verdict = tuple[LlmErrorKind, bool]
 """The kind of an error, and whether the same request may succeed later."""
@@ -102,6 +110,19 @@ class Failure:
     retryable: bool
     message: str
     status_code: int | None = None
+    raw: Any = None
+
+
+class StreamFailed(Exception):
+    """A provider reported an error within the stream of an answer.
+
+    Attributes:
+        error: The error.
+    """
+
+    def __init__(self, error: StreamError) -> None:
+        self.error = error
+        super().__init__(error.message)
 
 
 def classify(exception: BaseException) -> Failure:
@@ -110,6 +131,9 @@ def classify(exception: BaseException) -> Failure:
     An unknown exception is ``invalid`` and not retryable: most likely it is a bug in the product's
     own code.
     """
+    if isinstance(exception, StreamFailed):
+        told = exception.error
+        return Failure(told.kind, told.retryable, told.message, raw=told.raw)
     chain = list(_chain(exception))
     status = next((found for found in map(_status, chain) if found is not None), None)
     verdicts = [verdict for verdict in map(_verdict, chain) if verdict is not None]

@@ -37,6 +37,7 @@ from projections.context.search_tables import (
     prefix_of,
 )
 from projections.context.source import SqlRowSource
+from projections.context.state import movable
 from projections.engine import heads
 from projections.engine.generations import Generation
 
@@ -135,7 +136,8 @@ class IndexCatchUp:
         if after:
             held = [*held]
             unsettled = sorted({version for (version, _), _ in held if version <= after})
-        found = documents(self._rows(source, after, page, unsettled))
+        [at] = heads.of(connection, [self._generation], cid)
+        found = documents(self._rows(source, after, page, unsettled), movable(at.state))
         self._take(connection.dialect.name, found, held)
 
     def _rows(

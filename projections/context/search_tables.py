@@ -19,7 +19,7 @@ is a GIN index over the ``tsvector`` of each row.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -109,7 +109,7 @@ class Document:
         key: The key of the group's first row.
         text: The text of all its messages, as in `Item.text`.
         unsettled: Whether it may still change without a retraction or a summary: it waits for a
-            tool's result, or is a failure that a retry may supersede.
+            tool's result, or is a failure that a retry may supersede, and the fold remembers it.
     """
 
     key: tuple[int, int]
@@ -117,16 +117,21 @@ class Document:
     unsettled: bool
 
     @classmethod
-    def of(cls, rows: Sequence[ContextRow]) -> Document:
-        """Return the document of a group's rows."""
+    def of(cls, rows: Sequence[ContextRow], movable: Container[int]) -> Document:
+        """Return the document of a group's rows; see `documents`."""
         first = rows[0]
         waits = first.kind == "error" or any(row.sealed for row in rows)
-        return cls(first.key, item_to_search(rows).text, waits)
+        return cls(first.key, item_to_search(rows).text, waits and first.version in movable)
 
 
-def documents(rows: Iterable[ContextRow]) -> Iterator[Document]:
-    """Yield the documents of rows, which must be in descending order, newest first."""
-    return (Document.of(group) for group in groups_of(rows))
+def documents(rows: Iterable[ContextRow], movable: Container[int]) -> Iterator[Document]:
+    """Yield the documents of rows, which must be in descending order, newest first.
+
+    Args:
+        rows: The rows.
+        movable: The versions of `projections.context.state.movable`.
+    """
+    return (Document.of(group, movable) for group in groups_of(rows))
 
 
 def fingerprint(conversation_id: UUID, text: str) -> bytes:

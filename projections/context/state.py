@@ -46,6 +46,7 @@ __all__ = [
     "changed",
     "forget",
     "initial",
+    "movable",
     "none_active",
     "number",
     "open_calls",
@@ -204,6 +205,13 @@ def forget(state: State, name: str, key: str | None) -> dict[str, Any] | None:
     if found is not None:
         state[name] = {other: entry for other, entry in state[name].items() if other != key}
     return found
+
+
+def movable(state: State) -> set[int]:
+    """Return the versions of messages that a later result, or the retry of a call, may change."""
+    calls = {_place(key)[0] for key in state.get("calls", ())}
+    entries = (each for name in ("failed", "retries") for each in state.get(name, {}).values())
+    return calls.union(*([each["version"], *each["earlier"]] for each in entries))
 
 
 def push(state: State, name: str, version: int, *, continues: bool = False) -> list[int]:

@@ -334,3 +334,16 @@ def test_a_wrong_length_of_the_history_is_refused(
     with pytest.raises((TypeError, ValueError), match=f"^history must be {told}"):
         chat(store, history=history)
     assert [] == [*store.read_all()]
+
+
+def test_a_model_of_nobody_is_refused(store: EventStore) -> None:
+    """It was ignored: a participant whose id had a typing error used the session's model."""
+    with pytest.raises(ValueError, match=r"^models names no participant: 'adda'; .*ada"):
+        chat(store, models={"adda": lambda request: "Hello."})
+    assert [] == [*store.read_all()]
+    with chat(store) as session:
+        pass
+    version = store.get(session.id).version
+    with pytest.raises(ValueError, match="models names no participant"):
+        ChatSession.open(store, session.id, model=lambda request: "", models={"adda": None})
+    assert version == store.get(session.id).version

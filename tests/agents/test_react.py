@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_eventstore import AgentSession, EventStore, ModelRequest
+from agent_eventstore.agents.agent_turns import Protocol
 from agent_eventstore.agents.react import ReactStream, parse_reply
 from eventstore.events import AssistantMessage, LlmError
 from tests.agents.scripted import Scripted, Wanted, read, reply
@@ -180,3 +181,32 @@ def test_an_answer_in_tags_that_is_none(store: EventStore, answer: Any) -> None:
     [error] = [e.data for e in store.read(session.id) if isinstance(e.data, LlmError)]
     assert (1, "error", "invalid") == (len(asked), result.status, error.kind)
     assert "is not a known response" in (result.error or "")
+
+
+_CHUNK = {"object": "chat.completion.chunk", "model": "gpt-4o"}
+
+
+@pytest.mark.parametrize("protocol", get_args(Protocol))
+@pytest.mark.parametrize(
+    ("told", "kind", "retryable"),
+    [
+        ({"type": "insufficient_quota", "message": "Spent."}, "rate_limit", False),
+        ({"type": "server_error", "message": "Sorry."}, "provider", True),
+        ({"message": "No."}, "provider", True),
+    ],
+)
+def test_an_error_within_a_stream_keeps_its_kind(
+    store: EventStore, protocol: Protocol, told: dict[str, str], kind: str, retryable: bool
+) -> None:
+    """ReAct recorded each as a network error without its object, and always asked again."""
+    said = {"choices": [{"index": 0, "delta": {"content": "<final>So"}, "finish_reason": None}]}
+    chunks = [_CHUNK | said, {"error": told}]
+    with AgentSession.create(
+        store, model=lambda request: iter(chunks), protocol=protocol, attempts=1
+    ) as session:
+        result = session.run_turn("Hello?")
+
+    [error] = [e.data for e in store.read(session.id) if isinstance(e.data, LlmError)]
+    assert (kind, retryable, "<final>So") == (error.kind, error.retryable, error.partial_text)
+    assert ({"error": told}, told["message"]) == (error.raw, error.message)
+    assert "error" == result.status

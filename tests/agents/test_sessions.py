@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -272,6 +273,27 @@ def test_calls_that_a_failed_one_leaves_behind_have_not_run(store: EventStore) -
     assert ("error", "ValueError: no") == (result.status, result.steps[0].observation)
     told = [each["content"] for each in model.asked[1].messages if each["role"] == "tool"]
     assert "It was never started" in told[1]
+
+
+def test_calls_of_a_turn_that_is_aborted_have_not_run(store: EventStore) -> None:
+    """A stop refused to record that, too, and the next request showed them as pending."""
+
+    def abort() -> str:
+        """Abort the turn."""
+        session.abort("interrupted")
+        return "aborted"
+
+    wanted = [Wanted("read", path=path) for path in "xyz"]
+    model = Scripted(reply("", Wanted("abort"), *wanted))
+    with AgentSession.create(store, model=model, tools=[abort, read]) as session:
+        result = session.run_turn("Go.")
+        views = session.conversation.views
+        rows = views.tool_calls(conversation_id=session.id)
+        assert {"success": 1, "skipped": 3} == Counter(row.status for row in rows)
+        assert 0 == views.open_work(session.id).open_count
+    assert "aborted" == result.status
+    kinds = [event.type for event in store.read(session.id)]
+    assert ["tool_result"] * 4 + ["turn_end", "session_end"] == kinds[-6:]
 
 
 def test_an_unknown_option_is_refused(store: EventStore) -> None:

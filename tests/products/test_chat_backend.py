@@ -262,6 +262,44 @@ def test_a_screen_without_items_begins_at_the_first_version(store: EventStore) -
     assert {"items": [], "branches": [], "version": 0} == shown
 
 
+def test_a_wrong_request_is_refused(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was an error of the server, which operators are woken up for."""
+    monkeypatch.setenv("STORE", database_url)
+    program = runpy.run_path(str(EXAMPLES / "chat_backend.py"))
+    path, big, none = f"/conversations/{uuid4()}", 2**63, 2**63 - 1
+    said = {"text": "Hello", "after": 0}
+    wrong: list[tuple[str, str, Any, int]] = [
+        ("GET", "/conversations?limit=-1", None, 422),
+        ("GET", f"/conversations?limit={none}", None, 200),
+        ("GET", "/conversations?after=x", None, 400),
+        ("GET", f"{path}/stream?after={big}", None, 422),
+        ("POST", f"{path}/messages", said | {"after": big}, 422),
+        ("PUT", f"{path}/messages/{big}", said, 422),
+        ("PUT", f"{path}/messages/{none}", said | {"after": 9}, 404),
+        ("POST", f"{path}/regenerate", {"after": -1}, 422),
+        ("PUT", f"{path}/branch", {"version": big}, 422),
+        ("POST", f"{path}/fork", {"before": 1}, 404),
+        ("POST", f"{path}/fork", {"before": none}, 404),
+    ]
+
+    async def ask() -> None:
+        app = program["app"]
+        transport = httpx2.ASGITransport(app)
+        async with (
+            program["lifespan"](app),
+            httpx2.AsyncClient(transport=transport, base_url="http://test") as client,
+        ):
+            client.headers["X-User"] = "ada"
+            assert 201 == (await client.put(path)).status_code
+            for method, url, body, expected in wrong:
+                answer = await client.request(method, url, json=body)
+                assert expected == answer.status_code, (method, url, answer.text)
+            answer = await client.get("/usage", headers={"X-User": ""})
+            assert 400 == answer.status_code
+
+    asyncio.run(ask())
+
+
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Programs]:
     """Give what starts processes that have imported what the backend needs."""

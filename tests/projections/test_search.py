@@ -270,3 +270,31 @@ def test_rows_that_change_while_they_are_indexed_are_looked_at_again(
     assert search_index._ATTEMPTS + 1 == len(came)
     assert {} == in_database(store, cid, QUESTION)
     assert indexed(store, cid) == anew(store, cid)
+
+
+def test_what_can_no_longer_change_is_not_read_again(
+    store: EventStore, views: Views, cid: UUID
+) -> None:
+    """A conversation of many failed calls once read all of them at every catch-up."""
+    calls = [
+        [
+            e.LlmRequest(llm_call_id=f"call {n}", invocation=e.Invocation(model="gpt-4o")),
+            e.LlmError(llm_call_id=f"call {n}", kind="network", message=f"{MARKER} {n}"),
+        ]
+        for n in range(80)
+    ]
+    call = e.ToolCallRequest(name="find", arguments_text="{}")
+    store.append(cid, [e.AssistantMessage(tool_calls=(call,))])
+    seal = e.ToolResult(call_id="1.0", name="find", content="Not for the model.")
+    store.append(cid, [seal], meta=e.Meta(in_context=False))
+    store.append(cid, [event for both in calls for event in both])
+    bring_up(store, cid)
+    store.append(cid, [e.LlmRequest(llm_call_id="again", retry_of="call 79")])
+    bring_up(store, cid)
+    store.append(cid, [e.AssistantMessage.of("Here I am", llm_call_id="again")])
+    bring_up(store, cid)
+
+    rows = indexed(store, cid)
+    assert 81 == len(rows)
+    assert 63 == sum(bool(row[4]) for row in rows)
+    assert rows == anew(store, cid)
