@@ -48,7 +48,6 @@ __all__ = [
     "text_out",
 ]
 
-
 Columns = Mapping[str, str]
 """PostgreSQL's column types, by column name."""
 
@@ -270,8 +269,7 @@ READABLE_TIME = """CASE
 """An event's time on PostgreSQL; NULL if Python has no such time, since its driver would refuse the
 whole page and not name the event. SQLite's times are texts, so there it is the column itself."""
 EVENT_COLUMNS = f"""position, conversation_id, version, event_id, type, schema_version,
-    {READABLE_TIME} AS recorded_at,
-    data::text, meta::text, data_digest, chain"""
+    {READABLE_TIME} AS recorded_at, data::text, meta::text, data_digest, chain"""
 """The columns of an event row, in the order in which `eventstore.sql.read` decodes them."""
 
 BACKENDS: dict[str, Backend] = {}
