@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import make_url
 
 from eventstore import EventStore
+from projections import Views
 from tests.contract.plain import PlainClient
 from tests.postgres import fresh_database
 
@@ -22,9 +23,10 @@ PRODUCT = """
 
 @pytest.fixture(scope="session")
 def shared_database(postgres_server_url: str) -> Iterator[str]:
-    """Name of a PostgreSQL database with a product's tables and a store in the schema `agent`."""
+    """Name of a PostgreSQL database with a product's tables, and all of a store's in `agent`."""
     with fresh_database(postgres_server_url) as url:
         with PlainClient(url) as client:
             client.execute(PRODUCT)
-        EventStore.open(url, schema="agent").close()
+        with EventStore.open(url, schema="agent") as store:
+            Views(store)
         yield str(make_url(url).database)

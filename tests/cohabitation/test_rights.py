@@ -32,7 +32,7 @@ def postgres_url(postgres_server_url: str, request: pytest.FixtureRequest) -> It
     template = "template0"
     if "url" in request.fixturenames:
         of_schema = request.getfixturevalue("schema") is not None
-        template = request.getfixturevalue("shared_database" if of_schema else "upgraded_database")
+        template = request.getfixturevalue("shared_database" if of_schema else "installed_database")
     with fresh_database(postgres_server_url, template=template) as url:
         yield url
 

@@ -25,13 +25,15 @@ from projections.upkeep import compare, rebuild
 from tests.cli.program import run
 from tests.contract.plain import PlainClient
 from tests.failures.forking import EACH
+from tests.postgres import fresh_database
 from tests.warm import Programs
 
 
 @pytest.fixture
-def postgres_url(fresh_postgres_url: str) -> str:
-    """URL of a database of the test's own that has the schema."""
-    return fresh_postgres_url
+def postgres_url(postgres_server_url: str, installed_database: str) -> Iterator[str]:
+    """URL of a database of the test's own that has the tables of all projections."""
+    with fresh_database(postgres_server_url, template=installed_database) as url:
+        yield url
 
 
 @pytest.fixture
