@@ -12,7 +12,7 @@ from typing import Any
 from projections.context.formats.item_shapes import PARTS, SHAPES
 from projections.context.formats.shapes import Misfit, fitted
 
-__all__ = ["PLAIN", "as_input", "is_needed"]
+__all__ = ["PLAIN", "as_input", "is_needed", "text_of"]
 
 Json = dict[str, Any]
 
@@ -47,9 +47,17 @@ def _message(item: Json) -> Json:
     if isinstance(parts, list) and {"id", "status"} <= item.keys():
         return {**item, "role": "assistant", "content": parts}
     if isinstance(parts, list):
-        parts = "".join(part.get("text") or part.get("refusal") or "" for part in parts)
+        parts = text_of({"type": "message", "content": parts})
     rest = {key: value for key, value in item.items() if key not in ("id", "status")}
     return {**rest, "role": "assistant", "content": parts if isinstance(parts, str) else ""}
+
+
+def text_of(item: Json) -> str:
+    """Return the text of a message's item; empty for any other item."""
+    content = item["content"] if item["type"] == "message" else ""
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text") or part.get("refusal") or "" for part in content)
 
 
 def _said(content: list[Any]) -> list[Json]:
