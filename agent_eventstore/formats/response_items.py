@@ -30,7 +30,7 @@ from eventstore.events import (
 )
 from eventstore.events.records import EventData
 from projections.context.formats.item_pairs import OUTPUTS
-from projections.context.formats.items import FIELDS
+from projections.context.formats.item_shapes import SHAPES
 from projections.engine.folding import text_of
 
 __all__ = [
@@ -53,7 +53,7 @@ _IMPORTED = "openai_items"
 
 _APPROVAL = "mcp_approval_response"
 _RESULTS = frozenset({*OUTPUTS.values(), _APPROVAL})
-_ANSWERS = frozenset(FIELDS) - _RESULTS - {"compaction"}
+_ANSWERS = frozenset(SHAPES) - _RESULTS - {"compaction"}
 _SYSTEM = ("system", "developer")
 _Understood = tuple[tuple[ContentPart, ...], tuple[ToolCallRequest, ...]]
 _TYPED = frozenset({"input_text", "input_image", "input_file", "output_text"})

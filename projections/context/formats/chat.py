@@ -29,6 +29,7 @@ from eventstore.events import (
     Invocation,
     OtherPart,
     ReasoningPart,
+    RefusalPart,
     TextPart,
     ToolCallRequest,
     ToolResult,
@@ -71,6 +72,7 @@ SPECIFICATION = "openai_chat"
 
 WANT_REASONING_BACK = frozenset({"deepseek", "moonshot", "moonshotai"})
 
+_SAID = (TextPart, RefusalPart)
 _OF_PRODUCT = frozenset({"tool_use", "function_call", "custom_tool_call"})
 _CALL_ITEMS = {
     **dict.fromkeys(("function_call", "custom_tool_call", "computer_call"), "call_id"),
@@ -159,6 +161,9 @@ def _responses(payload: AssistantMessage) -> Json | None:
     if messages < 2 and not any(map(items.is_needed, raw)):
         return None
     held = [items.as_input(item) or {"type": WORDS, "text": mention(item)} for item in raw]
+    said = "".join(part.text for part in payload.parts if isinstance(part, _SAID))
+    if said != "".join(map(items.text_of, held)):
+        return None  # a final event may garble what was streamed
     placed = _placed(held, _CALL_ITEMS, payload.tool_calls)
     return None if placed is None else {"content": placed}
 

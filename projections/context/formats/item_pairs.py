@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from projections.context.formats.items import FIELDS
+from projections.context.formats.item_shapes import SHAPES
 from projections.engine.mentions import mention
 
 __all__ = ["OUTPUTS", "WORDS", "Answer", "message", "output_of", "settled"]
@@ -150,7 +150,7 @@ def _in_words(answer: Answer, lost: set[int]) -> Iterable[Json]:
 
 def _ids(items: Iterable[Json]) -> Iterable[str]:
     return [
-        item["id"] for item in items if isinstance(item.get("id"), str) and item["type"] in FIELDS
+        item["id"] for item in items if isinstance(item.get("id"), str) and item["type"] in SHAPES
     ]
 
 
@@ -175,10 +175,10 @@ def _bare(answer: Answer, renamed: dict[str, str]) -> Iterable[Json]:
             if text := "".join(parts):
                 yield message("assistant", text, **phase)
             continue
-        if item["type"] in FIELDS and "id" in item:
+        if item["type"] in SHAPES and "id" in item:
             item = dict(item)
             given = item.pop("id")
-            if "id" in FIELDS[item["type"]][0]:
+            if "id" in SHAPES[item["type"]].required:
                 stem = _STEM.match(given) if isinstance(given, str) else None
                 item["id"] = f"{stem[0] if stem else 'item'}_{answer.version}_{place}"
                 if isinstance(given, str):

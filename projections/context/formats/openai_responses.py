@@ -29,7 +29,7 @@ from projections.context.formats.base import (
     text_in,
 )
 from projections.context.formats.item_pairs import WORDS, Answer, message, output_of, settled
-from projections.context.formats.items import FIELDS
+from projections.context.formats.item_shapes import SHAPES
 from projections.context.rows import ContextRow
 
 __all__ = ["SPECIFICATION", "wire"]
@@ -129,12 +129,12 @@ def _native(
         if "call" in held:
             place = held["call"]
             calls[ids[place]] = item
-            if "call_id" in FIELDS[item["type"]][0] | FIELDS[item["type"]][1]:
+            if "call_id" in SHAPES[item["type"]]:
                 item["call_id"] = ids[place]
             if (field := _ARGUMENTS.get(item["type"])) is not None:
                 item["name"] = functions[place]["name"]
                 item[field] = functions[place]["arguments"]
-        if item["type"] not in FIELDS and item["type"] != WORDS:
+        if item["type"] not in SHAPES and item["type"] != WORDS:
             return None
         items.append(item)
     return calls, items

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeGuard
 
-from projections.context.formats.block_shapes import SHAPES, Misfit, fitted
+from projections.context.formats.block_shapes import SHAPES
+from projections.context.formats.shapes import Misfit, fitted
 from projections.engine.mentions import mention
 
 __all__ = ["as_inputs", "paired"]

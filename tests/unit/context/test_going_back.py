@@ -12,7 +12,8 @@ from agent_eventstore.providers import read_response
 from eventstore.events import AssistantMessage, Payload, ToolResult, UserMessage
 from projections.context.formats import FORMATS, Wire
 from projections.context.formats.item_pairs import OUTPUTS
-from projections.context.formats.items import FIELDS
+from projections.context.formats.item_shapes import SHAPES
+from tests.damaging import damaged
 from tests.exhaustive import partly
 from tests.pairing import leaked, unpaired_blocks, unpaired_items
 from tests.sdk_types import refused_by_sdk
@@ -160,10 +161,10 @@ def test_a_stream_and_a_whole_response_go_back_alike(name: str) -> None:
         assert streamed.messages == sent(target, [HI, whole, HI]).messages
 
 
-@pytest.mark.parametrize("kind", FIELDS)
+@pytest.mark.parametrize("kind", SHAPES)
 def test_items_have_the_fields_of_the_sdks_types(kind: str) -> None:
     """The table of what input allows is the SDK's; annotations of texts are asked for too."""
-    required, optional = FIELDS[kind]
+    required, optional = SHAPES[kind].required.keys(), SHAPES[kind].optional.keys()
     hints = next(hints for hints in _input_types() if kind in _literals(hints["type"]))
     assert {*hints} - {"id"} <= required | optional <= {*hints} | {"phase"}
     wanted = {name for name, hint in hints.items() if get_origin(hint) is Required}
@@ -177,6 +178,21 @@ def _input_types() -> list[dict[str, Any]]:
 
 def _literals(hint: Any) -> tuple[Any, ...]:
     return get_args(get_args(hint)[0] if get_origin(hint) is Required else hint)
+
+
+@pytest.mark.parametrize("name", sorted({*gpt.HOSTED, *gpt.ASKING} - {"tool-search-hosted"}))
+def test_no_damaged_item_is_sent(name: str) -> None:
+    """Whatever a server sends in a field, the next request is one that the endpoint takes.
+
+    The declarations of tools that a search has found, of many kinds, are not looked into.
+    """
+    whole = ANSWERS[f"gpt-{name}"]
+    for raw in damaged(whole.raw):
+        answer = whole.model_copy(update={"raw": raw})
+        view = Log([HI, answer, *results(2, answer), HI]).view(
+            format="openai_responses", provider="openai"
+        )
+        assert [] == refused_by_sdk("openai_responses", {"input": view.messages}), raw
 
 
 @pytest.mark.parametrize("encrypted", [True, False])

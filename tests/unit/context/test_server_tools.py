@@ -17,7 +17,9 @@ from eventstore.events import (
     UserMessage,
     VersionRange,
 )
-from projections.context.formats.block_shapes import SHAPES, Shape, ShapeOfObject
+from projections.context.formats.block_shapes import SHAPES
+from projections.context.formats.shapes import ObjectShape, Shape
+from tests.damaging import damaged
 from tests.pairing import unpaired_blocks
 from tests.sdk_types import refused_by_sdk
 from tests.unit.context.log import Log
@@ -138,7 +140,7 @@ _BY_THEMSELVES = {"tool_definition"}  # a tool has any fields of the many kinds 
 
 def _fields_of(shape: Shape) -> Iterator[Fields]:
     """Return the types of objects in a shape, each with its fields."""
-    if isinstance(shape, ShapeOfObject):
+    if isinstance(shape, ObjectShape):
         told = {**shape.required, **shape.optional}
         yield "/".join(told.get("type", ("object",))), frozenset(told)
         for each in told.values():
@@ -166,27 +168,9 @@ def _fields_in(hint: Any) -> Iterator[Fields]:
 def test_no_damaged_block_is_sent(name: str) -> None:
     """Whatever a server sends in a field, the next request is one that the API takes."""
     whole = answer(*claude.BLOCKS[name])
-    for raw in _damaged({"content": claude.BLOCKS[name]}):
+    for raw in damaged({"content": claude.BLOCKS[name]}):
         messages = sent(HI, whole.model_copy(update={"raw": raw}), HI)
         assert [] == refused_by_sdk("anthropic_messages", {"messages": messages}), raw
-
-
-def _damaged(value: Any) -> Iterator[Any]:
-    """Return a value with one thing in it removed or replaced, for each thing in it."""
-    places = value.items() if isinstance(value, dict) else enumerate(value)
-    for place, each in list(places):
-        for other in (5, "x", None, [], {}, [5], *(_damaged(each) if _has_places(each) else ())):
-            found = value.copy()
-            found[place] = other
-            if isinstance(value, list) or place != "type":
-                yield found
-        found = value.copy()
-        del found[place]
-        yield found
-
-
-def _has_places(value: Any) -> bool:
-    return isinstance(value, list | dict)
 
 
 def test_a_use_is_told_in_words_with_its_result() -> None:

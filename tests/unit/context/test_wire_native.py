@@ -240,19 +240,31 @@ def test_an_optional_field_of_openais_that_is_no_text_is_left_out(field: str) ->
     item: dict[str, Any]
     if field == "namespace":
         item = {"type": "custom_tool_call", "call_id": "id", "name": "f", "input": "{}"}
-        calls, results = [call()], [ToolResult(call_id="2.0", content="y")]
+        said, calls, results = "", [call()], [ToolResult(call_id="2.0", content="y")]
     else:
         text = [{"type": "output_text", "text": "x"}]
         whole = {"id": "m", "status": "completed", "phase": "commentary"}
         item = {"type": "message", "role": "assistant", "content": text, **whole}
-        calls, results = [], []
+        said, calls, results = "x", [], []
     thought = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "e"}
-    answer = responded(thought, {**item, field: 5}, text="x", calls=calls)
+    answer = responded(thought, {**item, field: 5}, text=said, calls=calls)
 
     wire = written("openai_responses", HI, answer, *results, provider="openai")
 
     assert "reasoning" == wire.messages[1]["type"]
     assert all(5 not in each.values() for each in wire.messages)
+
+
+@pytest.mark.parametrize("content", [5, [], [{"type": "x"}], [{"type": "output_text", "text": 5}]])
+def test_a_final_event_that_garbles_a_message_does_not_hide_it(content: Any) -> None:
+    """The message went back without its text, although the stream had it."""
+    item = {"type": "message", "id": "m", "role": "assistant", "status": "completed"}
+    thought = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "e"}
+    answer = responded(thought, {**item, "content": content}, text="It is sunny.")
+
+    wire = written("openai_responses", HI, answer, provider="openai")
+
+    assert "It is sunny." == wire.messages[1]["content"]
 
 
 def test_blocks_of_anthropics_are_paired_by_their_types() -> None:
