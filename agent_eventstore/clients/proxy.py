@@ -45,6 +45,7 @@ _OPENAI: dict[Path, Surface] = {
     ("chat", "completions"): _CHAT,
     ("beta", "chat", "completions"): _CHAT,
     ("responses",): _RESPONSES,
+    ("beta", "responses"): _RESPONSES,
 }
 _ANTHROPIC: dict[Path, Surface] = {("messages",): _MESSAGES, ("beta", "messages"): _MESSAGES}
 
@@ -55,17 +56,24 @@ _LOOPS = frozenset({"thread", "tool_runner"})
 _UNSEEN: frozenset[Path] = frozenset(
     {
         ("post",),
+        ("request",),
         ("completions", "create"),
+        ("decisions", "create"),
         ("responses", "connect"),
         ("responses", "compact"),
+        ("beta", "responses", "connect"),
+        ("beta", "responses", "compact"),
         ("realtime", "connect"),
         ("beta", "realtime", "connect"),
+        ("live", "connect"),
+        ("live", "forks", "connect"),
+        ("live", "sideband", "connect"),
     }
 )
 """Methods that call the model but cannot be recorded."""
 
 _RAW, _STREAMING = "with_raw_response", "with_streaming_response"
-_COPIES = frozenset({"copy", "with_options"})
+_COPIES = frozenset({"copy", "with_middleware", "with_options"})
 
 
 def record(
@@ -79,9 +87,9 @@ def record(
 
     Calls of ``create`` (streamed or not), ``parse`` and ``stream`` are recorded, also through
     ``with_raw_response`` and ``with_streaming_response``: those of ``chat.completions`` and
-    ``responses`` of OpenAI's clients, and of ``messages`` of Anthropic's, and of clients with the
-    same interfaces. All other methods are passed on unrecorded. Chunks, answers and exceptions
-    reach the caller unchanged.
+    ``responses`` of OpenAI's clients, and of ``messages`` of Anthropic's, also under ``beta``, and
+    of clients with the same interfaces. All other methods are passed on unrecorded. Chunks, answers
+    and exceptions reach the caller unchanged.
 
     Args:
         client: A synchronous client for `Turn`, an asynchronous one for `AsyncTurn`. A client that
