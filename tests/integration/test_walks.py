@@ -70,8 +70,8 @@ def walk(store: EventStore) -> Walk:
 def test_an_append_is_four_files_at_most(store: EventStore, walk: Walk) -> None:
     """The first of a stream looks it up; those that follow go on from the remembered head."""
     cid = new_id()
-    first = walk("INSERT INTO events", lambda: store.append(cid, UserMessage.text("one")))
-    second = walk("INSERT INTO events", lambda: store.append(cid, UserMessage.text("two")))
+    first = walk("INTO events", lambda: store.append(cid, UserMessage.text("one")))
+    second = walk("INTO events", lambda: store.append(cid, UserMessage.text("two")))
     assert first == [FIRST_APPEND]
     assert second == [APPEND]
 
