@@ -94,6 +94,7 @@ class _Bridge:
         try:
             return waiting.result()
         except CancelledError:  # the futures' error, which is an ordinary exception
+            self._loop.call_soon_threadsafe(_close_unstarted, value)
             raise asyncio.CancelledError from None
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
@@ -115,6 +116,12 @@ class _Bridge:
             run.stop()
             await finish(_ended(thread))  # also if the task is cancelled again meanwhile
             raise
+
+
+def _close_unstarted(value: Awaitable[Any]) -> None:
+    """Close a coroutine that was cancelled before it began; Python would warn about it."""
+    if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
+        value.close()
 
 
 async def _ended(thread: asyncio.Future[Any]) -> None:
