@@ -168,8 +168,9 @@ _END = object()
 
 
 class AsyncAgentSession:
-    """An agent in a conversation, with the same names and arguments as `AgentSession`.
+    """An agent in a conversation, with the names and arguments of `AgentSession`.
 
+    It has no `abort`, `close_call`, `result_of` and `fork`: use a synchronous session for these.
     Model clients may be asynchronous, and tools may be coroutines. Cancelling a task stops its
     turn: the text so far is kept, and the turn is ``cancelled`` in the log.
     """
