@@ -114,7 +114,7 @@ class _Bridge:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:
             run.stop()
-            await finish(_ended(thread))  # also if the task is cancelled again meanwhile
+            await finish(asyncio.wait({thread}))  # also if the task is cancelled again meanwhile
             raise
 
 
@@ -122,10 +122,6 @@ def _close_unstarted(value: Awaitable[Any]) -> None:
     """Close a coroutine that was cancelled before it began; Python would warn about it."""
     if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
         value.close()
-
-
-async def _ended(thread: asyncio.Future[Any]) -> None:
-    await asyncio.wait({thread})
 
 
 class _Pieces:

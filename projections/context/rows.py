@@ -268,7 +268,11 @@ class StoredRow(ContextRow):
         place = _PLACES.get(name)
         if place is None:
             raise AttributeError(name)
-        index, decode = place
+        value = self._value(name, *place)
+        _set(self, name, value)
+        return value
+
+    def _value(self, name: str, index: int, decode: Callable[[Any], Any]) -> Any:
         value = self._raw[index]
         if value is not None:
             value = decode(value)
@@ -278,7 +282,6 @@ class StoredRow(ContextRow):
             value = message_of(self.role, self._raw[_QUOTED])
         if name == "source_versions" and not isinstance(value, list):
             raise RowDamaged("source_versions is not a list")
-        _set(self, name, value)
         return value
 
 
@@ -297,16 +300,14 @@ class FoldedRow(StoredRow):
         said = letters(message) if native is None else letters(message) + letters(native)
         _set(self, "bytes", _BYTES + 2 * said)
 
-    def __getattr__(self, name: str) -> Any:
-        """Return a column as if it had been read from the table."""
-        place = _PLACES.get(name)
-        if place is None:
-            raise AttributeError(name)
-        value = self._raw[place[0]]
-        if name in _NESTED and value is not None and not _is_text(value):
-            value = json_out(json_in(value))
-        _set(self, name, value)
-        return value
+    def _value(self, name: str, index: int, decode: Callable[[Any], Any]) -> Any:
+        value = self._raw[index]
+        if name == "message":
+            nested = isinstance(value["content"], list)
+        else:
+            nested = name in _NESTED and value is not None
+        # A request must not share nested values with the row that is saved later.
+        return json_out(json_in(value)) if nested else value
 
 
 def letters(value: Any) -> int:
@@ -318,13 +319,7 @@ def letters(value: Any) -> int:
     return sum(map(letters, value)) if isinstance(value, Iterable) else 0
 
 
-# Columns with nested values, which a request must not share with the rows to be saved.
-_NESTED = frozenset({"message", "native", "source_versions"})
-
-
-def _is_text(value: Any) -> bool:
-    """Whether a value is a message that has no parts."""
-    return isinstance(value, dict) and "role" in value and not isinstance(value["content"], list)
+_NESTED = ("native", "source_versions")
 
 
 def _same(value: Any) -> Any:
@@ -364,9 +359,5 @@ def unsaved_rows(
     if any("kind" not in values for values in unsaved.values()):
         raise NotSaved
     new = sorted((key for key in unsaved if key[0] > after), reverse=True)
-    rows = [_unsaved(key, unsaved[key]) for key in new]
+    rows = [FoldedRow([*key, *map(unsaved[key].get, COLUMNS[2:])]) for key in new]
     return [row for row in rows if row.hidden is None]
-
-
-def _unsaved(key: Sequence[Any], values: Mapping[str, Any]) -> FoldedRow:
-    return FoldedRow([*key, *map(values.get, COLUMNS[2:])])
