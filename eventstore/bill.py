@@ -15,6 +15,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from eventstore.errors import BlobDamaged, BlobNotFound, EventDamaged
+from eventstore.events.billing import billing_of
 from eventstore.events.model import (
     AssistantChunk,
     AssistantMessage,
@@ -184,7 +185,9 @@ def _ended(
     if latency is not None:
         ended["latency_ms"] = latency
     if data.usage is not None:
-        ended["usage"] = data.usage.model_copy(update={"raw": None})
+        billing = billing_of(data.usage.raw, data.raw)
+        raw = {"billing": billing} if billing else None
+        ended["usage"] = data.usage.model_copy(update={"raw": raw})
     return ended
 
 

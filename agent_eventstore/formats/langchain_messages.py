@@ -11,6 +11,8 @@ from typing import Any
 
 from agent_eventstore.formats.openai_parts import parts_of
 from agent_eventstore.formats.openai_wire import request_of
+from agent_eventstore.providers.base import plain
+from agent_eventstore.providers.usage import any_usage
 from eventstore.events import (
     AssistantMessage,
     ContentPart,
@@ -114,17 +116,7 @@ def _request(call: Mapping[str, Any]) -> ToolCallRequest:
 
 
 def _usage(told: Mapping[str, Any] | None) -> TokenUsage | None:
-    if not told:
-        return None
-    read, made = told.get("input_token_details") or {}, told.get("output_token_details") or {}
-    return TokenUsage(
-        prompt_tokens=told.get("input_tokens") or 0,
-        completion_tokens=told.get("output_tokens") or 0,
-        total_tokens=told.get("total_tokens"),
-        cached_prompt_tokens=read.get("cache_read"),
-        cache_write_tokens=read.get("cache_creation"),
-        reasoning_tokens=made.get("reasoning"),
-    )
+    return any_usage(plain(told)) if told else None
 
 
 def _result(content: Any) -> str | tuple[ContentPart, ...]:

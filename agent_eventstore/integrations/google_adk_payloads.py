@@ -15,6 +15,7 @@ from agent_eventstore.formats.openai_wire import request_of
 from agent_eventstore.inputs import content_of
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.google_adk_events import KEY, GoogleADKEvent
+from agent_eventstore.providers.usage import gemini_usage
 from eventstore.events import (
     AssistantMessage,
     ContentPart,
@@ -28,7 +29,6 @@ from eventstore.events import (
     Payload,
     ReasoningPart,
     TextPart,
-    TokenUsage,
     ToolResult,
     UserMessage,
 )
@@ -106,22 +106,9 @@ def _answer(event: JsonObject, said: tuple[ContentPart, ...], parts: list[Any]) 
         tools_elsewhere=bool(calls),
         final=not calls,
         name=event.get("author"),
-        usage=_usage(event.get("usage_metadata")),
+        usage=gemini_usage(event.get("usage_metadata")),
         finish_reason=event.get("finish_reason"),
         invocation=Invocation(model=event.get("model_version")),
-    )
-
-
-def _usage(told: JsonObject | None) -> TokenUsage | None:
-    if not told:
-        return None
-    thought = told.get("thoughts_token_count")
-    return TokenUsage(
-        prompt_tokens=told.get("prompt_token_count") or 0,
-        completion_tokens=(told.get("candidates_token_count") or 0) + (thought or 0),
-        total_tokens=told.get("total_token_count"),
-        cached_prompt_tokens=told.get("cached_content_token_count"),
-        reasoning_tokens=thought,
     )
 
 

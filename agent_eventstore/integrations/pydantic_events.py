@@ -19,6 +19,8 @@ from agent_eventstore.inputs import content_of
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.pydantic_kept import raw_of
 from agent_eventstore.integrations.pydantic_messages import PydanticAIMessage
+from agent_eventstore.providers.base import plain
+from agent_eventstore.providers.usage import any_usage
 from eventstore.events import (
     AssistantMessage,
     ContentPart,
@@ -31,7 +33,6 @@ from eventstore.events import (
     ReasoningPart,
     SystemInstruction,
     TextPart,
-    TokenUsage,
     ToolResult,
     UserMessage,
 )
@@ -95,21 +96,12 @@ def answer_of(message: ModelResponse) -> AssistantMessage:
         for part in message.parts
         if isinstance(part, said.ToolCallPart)
     )
-    told = message.usage
-    thought = told.details.get("reasoning_tokens") if told.details else None
-    usage = TokenUsage(
-        prompt_tokens=told.input_tokens,
-        completion_tokens=told.output_tokens,
-        cached_prompt_tokens=told.cache_read_tokens or None,
-        cache_write_tokens=told.cache_write_tokens or None,
-        reasoning_tokens=thought,
-    )
     return AssistantMessage(
         parts=tuple(each for part in message.parts for each in _answered(part)),
         tool_calls=calls,
         tools_elsewhere=bool(calls),
         final=not calls,
-        usage=usage if told.has_values() else None,
+        usage=any_usage(plain(message.usage)) if message.usage.has_values() else None,
         finish_reason=message.finish_reason,
         invocation=Invocation(provider=message.provider_name, model=message.model_name),
         response_id=message.provider_response_id,

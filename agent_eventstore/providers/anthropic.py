@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from agent_eventstore.providers.base import Growing, told, whole
 from agent_eventstore.providers.parser import ChunkParser, text
-from agent_eventstore.providers.usage import anthropic_usage
+from agent_eventstore.providers.usage import anthropic_usage, updated
 from eventstore.events import ReasoningPart, TextPart, TokenUsage
 from eventstore.events.base import JsonObject
 
@@ -222,9 +222,8 @@ class AnthropicParser(ChunkParser):
         self.finished = True
 
     def _add_counts(self, usage: Any) -> None:
-        """Update the counts, which are totals; a count that a later event omits stays valid."""
         if isinstance(usage, dict):
-            self._totals |= told(usage, frozenset())
+            self._totals = updated(self._totals, told(usage, frozenset()))
 
     def _usage(self) -> TokenUsage | None:
         return anthropic_usage(self._totals)

@@ -20,7 +20,7 @@ import json
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime
 from enum import Enum
 from typing import Any, Protocol
@@ -174,7 +174,11 @@ def _fields(value: Any) -> Any:
     dump = attribute(value, "model_dump")
     if not callable(dump):
         dump = attribute(value, "to_dict")
-        return dump() if callable(dump) else None
+    if not callable(dump):
+        names = [each.name for each in fields(value)] if is_dataclass(value) else ()
+        return {name: attribute(value, name) for name in names} or None
+    if getattr(dump, "__name__", "") == "to_dict":
+        return dump()
     try:
         return dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
     except Exception:

@@ -50,7 +50,7 @@ class BedrockParser(ChunkParser):
             elif name == "messageStop":
                 self._end(body)
             elif name == "metadata":
-                self._counts = bedrock_usage(body.get("usage")) or self._counts
+                self._count(bedrock_usage, body.get("usage"))
                 self._of_response |= told(body, _OF_RESPONSE)
 
     def _read(self, response: JsonObject) -> None:

@@ -115,7 +115,7 @@ class CohereParser(ChunkParser):
         if body.get("error"):
             self._fail(body["error"], body)
         self._finish_reason = text(body.get("finish_reason")) or self._finish_reason
-        self._counts = cohere_usage(body.get("usage")) or self._counts
+        self._count(cohere_usage, body.get("usage"))
         self._of_response |= told(body, _OF_RESPONSE)
         self.finished = self.error is None
 

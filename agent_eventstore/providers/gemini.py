@@ -36,7 +36,7 @@ class GeminiParser(ChunkParser):
 
     def _take(self, event: JsonObject) -> None:
         self._note({"id": field(event, "responseId"), "model": field(event, "modelVersion")})
-        self._counts = gemini_usage(field(event, "usageMetadata")) or self._counts
+        self._count(gemini_usage, field(event, "usageMetadata"))
         if event.get("error"):
             self._fail(event["error"], event)
         feedback = field(event, "promptFeedback")

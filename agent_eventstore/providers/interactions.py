@@ -111,7 +111,7 @@ class InteractionsParser(ChunkParser):
     def _end(self, body: JsonObject) -> None:
         self._note(body)
         status = text(body.get("status"))
-        self._counts = interactions_usage(body.get("usage")) or self._counts
+        self._count(interactions_usage, body.get("usage"))
         self._of_response |= told(body, _OF_INTERACTION)
         if status == "failed" or body.get("error"):
             self._fail(body.get("error") or {"message": "the interaction failed"}, body)

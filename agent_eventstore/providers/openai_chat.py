@@ -169,7 +169,7 @@ class OpenAIChatParser(ChunkParser):
                 self._answer.keep(event)
             return
         self._note(event)
-        self._count(event)
+        self._count_all(event)
         if event.get("error"):
             self._fail(event["error"], event)
         choices = event.get("choices")
@@ -204,7 +204,7 @@ class OpenAIChatParser(ChunkParser):
             self._finish_reason = reason
             self.finished = reason != "error"
         self._of_response |= told(choice, _OF_CHOICE)
-        self._count(choice)
+        self._count_all(choice)
 
     def _add(self, delta: JsonObject) -> None:
         # A server in transition sends the same reasoning under two names.
@@ -240,19 +240,19 @@ class OpenAIChatParser(ChunkParser):
             elif part is not None:
                 self._show_other(part, {"delta": {"content": [part]}})
 
-    def _count(self, event: JsonObject) -> None:
-        """Update the counts; they are totals, so the last ones are final."""
+    def _count_all(self, event: JsonObject) -> None:
+        """Update the counts, which Groq and Azure put beside their own fields."""
         groq = event.get("x_groq")
         if isinstance(groq, dict):
             self._told_seller = "groq"
             if extra := told(groq, frozenset({"error", "usage"})):
                 self._of_response["x_groq"] = self._of_response.get("x_groq", {}) | extra
-            self._counts = chat_usage(groq.get("usage")) or self._counts
+            self._count(chat_usage, groq.get("usage"))
             if groq.get("error"):
                 self._fail(groq["error"], event)
         if "prompt_filter_results" in event:
             self._told_seller = "azure"
-        self._counts = chat_usage(event.get("usage")) or self._counts
+        self._count(chat_usage, event.get("usage"))
 
     def _seller(self) -> str | None:
         told_of = self._provider or self._told_seller

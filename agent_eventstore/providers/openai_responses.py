@@ -345,7 +345,7 @@ class OpenAIResponsesParser(ChunkParser):
         self._note(response)
         self._items.end_all(response.get("output"))
         self._of_response = told(response, _OF_RESPONSE)
-        self._counts = responses_usage(response.get("usage")) or self._counts
+        self._count(responses_usage, response.get("usage"))
         status = text(response.get("status")) or kind.removeprefix("response.")
         if status in ("failed", "cancelled"):
             error = response.get("error") or {"code": status, "message": f"the response {status}"}

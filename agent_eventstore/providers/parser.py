@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from agent_eventstore.errors import UnknownResponse
@@ -25,7 +25,7 @@ from agent_eventstore.providers.base import (
     word,
 )
 from agent_eventstore.providers.failures import stream_error
-from agent_eventstore.providers.usage import any_usage
+from agent_eventstore.providers.usage import any_usage, updated
 from eventstore.events import AssistantMessage, Invocation, TokenUsage, ToolCallRequest
 from eventstore.events.base import JsonObject
 
@@ -146,6 +146,12 @@ class ChunkParser(ABC):
     def _seller(self) -> str | None:
         return self._provider
 
+    def _count(self, read: Callable[[Any], TokenUsage | None], usage: Any) -> None:
+        """Take totals, which replace earlier ones except where they are empty or zero."""
+        if isinstance(usage, dict):
+            known = self._counts.raw if self._counts else None
+            self._counts = read(updated(known, usage) if known else usage) or self._counts
+
     def _usage(self) -> TokenUsage | None:
         """Return the counts so far."""
         return self._counts
@@ -219,7 +225,7 @@ class ByHand(ChunkParser):
             UnknownResponse: A tool call or the usage has an unknown shape.
         """
         calls = [_call(call) for call in tool_calls]
-        counts = any_usage(plain(usage)) if usage is not None else None
+        counts = any_usage(_object(usage)) if usage is not None else None
         if usage is not None and counts is None:
             raise UnknownResponse(usage, "usage")
         self._counts = usage if isinstance(usage, TokenUsage) else counts
@@ -253,6 +259,12 @@ def _words(value: Any, what: str) -> str:
     if not isinstance(value, str):
         raise UnknownResponse(value, what)
     return value
+
+
+def _object(usage: Any) -> Any:
+    """Return the plain form of a usage object, even of a class that has only attributes."""
+    value = plain(usage)
+    return value if isinstance(value, dict) else plain(getattr(usage, "__dict__", None))
 
 
 def _call(given: Any) -> dict[str, Any]:

@@ -85,7 +85,8 @@ class UsageRow(Row):
         prompt_tokens: As reported, including cached tokens. Like all following counts, NULL if not
             reported.
         completion_tokens: As reported, including reasoning.
-        cost_usd: By the price list at the time of the answer; NULL if it does not list the model.
+        cost_usd: By the price list at the time of the answer; if it does not list the model, as
+            reported by the provider; otherwise NULL.
         latency_ms: From the request to the end of the answer.
         first_token_ms: From the request to the first piece of the answer.
         version: Version of the first event of the call; ``end_version`` that of its last.
@@ -129,7 +130,7 @@ class UsageProjection:
     """Folds a conversation's events into ``usage_by_call``."""
 
     name: str = "usage"
-    version: int = 2
+    version: int = 3
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -214,7 +215,7 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
     call = draft.get("open", own_id)
     called = _called(message.invocation, call)
     values = _end(draft, own_id, call, called) | {"status": "ok", "error_kind": None}
-    values |= _tokens(message.usage, called, draft.event.occurred_at)
+    values |= _tokens(message.usage, called, draft.event.occurred_at, message.raw)
     if message.usage is None:
         values["estimated_completion_tokens"] = Written(_said(message), called.get("model"))
     _set_times(values, draft, call, message.duration_ms)
@@ -307,7 +308,7 @@ def _set_times(
 
 
 def _tokens(
-    usage: TokenUsage | None, called: dict[str, str | None], at: datetime
+    usage: TokenUsage | None, called: dict[str, str | None], at: datetime, answer: Any = None
 ) -> dict[str, Any]:
     if usage is None:
         return {}
@@ -327,7 +328,7 @@ def _tokens(
         "cache_write_tokens": usage.cache_write_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens if total is None else total,
         "estimated_completion_tokens": None,
-        "cost_usd": cost_usd(usage, called.get("provider"), called.get("model"), at),
+        "cost_usd": cost_usd(usage, called.get("provider"), called.get("model"), at, answer),
     }
 
 
