@@ -122,9 +122,9 @@ def _units(raw: JsonObject) -> dict[str, int]:
     for direction, names in _DIRECTIONS.items():
         for name in names:
             _add_modalities(units, direction, raw.get(name))
-            if direction == "input" and isinstance(raw.get(name), dict):
+            if direction == "input" and isinstance(details := raw.get(name), dict):
                 for cached in _DIRECTIONS["cached"]:
-                    _add_modalities(units, "cached", raw[name].get(cached))
+                    _add_modalities(units, "cached", details.get(cached))
     _add_modalities(units, "cached", raw.get(_CACHED_BY_MODALITY))
     for modality in ("audio", "image", "video"):
         for pattern in _NAMES.values():
@@ -159,8 +159,8 @@ def _add_modalities(units: dict[str, int], direction: str, details: Any) -> None
 
 def _cache_writes(raw: JsonObject) -> Iterator[tuple[str, int]]:
     """Yield the cache writes by their lifetime."""
-    places = [raw, *(raw.get(name) for name in _DIRECTIONS["input"])]
-    places = [place for place in places if isinstance(place, dict)]
+    found = [raw, *(raw.get(name) for name in _DIRECTIONS["input"])]
+    places: list[JsonObject] = [place for place in found if isinstance(place, dict)]
     for place in (*places, *(place.get(name) for place in places for name in _SPLITS)):
         for unit, name in _LIFETIMES.items():
             yield unit, count_in(place, name) or 0

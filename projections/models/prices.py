@@ -73,7 +73,7 @@ def _is_special(
     billing: JsonObject, usage: TokenUsage, price: ModelPrice, prices: ModelInfo
 ) -> bool:
     """Whether the model has a price of its own for something in this usage."""
-    units, context = billing.get("units", {}), billing.get("context")
+    units, context = billing.get("units", {}), billing.get("context", {})
     if "billed_input_tokens" in units or "billed_output_tokens" in units:
         return True
     names = [*units, *(["output_reasoning_tokens"] if usage.reasoning_tokens else ())]
