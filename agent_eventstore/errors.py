@@ -59,6 +59,7 @@
     └── StoreUnavailable          the database cannot be opened or used
         ├── InvalidUrl            (also ValueError)
         ├── CannotConnect         no server, wrong password, no such database
+        │   └── ServerSilent      the server stopped answering within a statement
         ├── NotWritable           the file or its directory cannot be written
         ├── NotADatabase          the file is not a database, or is damaged
         ├── DatabaseReplaced      the file was deleted or replaced while the store was open

@@ -23,6 +23,7 @@ from eventstore.unavailable import (
     NotWritable,
     SchemaOutdated,
     SchemaTooNew,
+    ServerSilent,
     StoreUnavailable,
     TablesTaken,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "RowDamaged",
     "SchemaOutdated",
     "SchemaTooNew",
+    "ServerSilent",
     "StatementRefused",
     "StoreClosed",
     "StoreUnavailable",

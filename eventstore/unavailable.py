@@ -18,6 +18,7 @@ __all__ = [
     "NotWritable",
     "SchemaOutdated",
     "SchemaTooNew",
+    "ServerSilent",
     "StoreUnavailable",
     "TablesTaken",
 ]
@@ -53,6 +54,14 @@ class InvalidUrl(StoreUnavailable, ValueError):
 
 class CannotConnect(StoreUnavailable):
     """The server does not answer or rejects the login."""
+
+
+class ServerSilent(CannotConnect):
+    """The server stopped answering within a statement, and the connection was closed.
+
+    The message names the statement. Whether a commit that waited took effect is not known; as with
+    any lost connection, repeating an append with the same event ids is safe.
+    """
 
 
 class NotWritable(StoreUnavailable):

@@ -30,6 +30,7 @@ from eventstore.sql.failures import translated
 from eventstore.sql.pipelines import EACH
 from eventstore.sql.sessions import Session
 from eventstore.sql.urls import parse
+from eventstore.sql.waits import limit_waits, unlimit_waits
 
 __all__ = ["borrow"]
 
@@ -78,7 +79,9 @@ def borrow(
     if isinstance(product.pool, StaticPool | SingletonThreadPool):
         said = "its pool gives one connection to several users at once and cannot be shared"
         raise InvalidUrl(masked(product.url), said)
-    url, loan = parse(product.url, schema), _Loan(product, read_only)
+    url = parse(product.url, schema)
+    session = Session.of(url)
+    loan = _Loan(product, read_only, session.silence_s())
     dialect = type(product.dialect)(dbapi=product.dialect.dbapi)  # type: ignore[call-arg]
     # Closing a connection of this engine returns it to the product's pool.
     dialect.do_close = dialect.do_terminate = loan.give_back  # type: ignore[assignment,method-assign]
@@ -89,7 +92,7 @@ def borrow(
         event.listen(engine, "begin", begin_as_asked)
     else:
         event.listen(engine, "begin", begin_with_settings)
-    first = Session.of(url).each()
+    first = session.each()
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, record: Any) -> None:
@@ -114,8 +117,9 @@ _LOOKED = "eventstore_epoch_of"
 class _Loan:
     """The connections checked out of a product's pool, each with its original settings."""
 
-    def __init__(self, product: Engine, read_only: bool) -> None:
+    def __init__(self, product: Engine, read_only: bool, silence_s: float) -> None:
         self._product = product
+        self._silence_s = silence_s
         self._pragmas = {**_PRAGMAS, "query_only": int(read_only)}
         self._on_postgresql = {**_ON_POSTGRESQL, "read_only": read_only or None}
         self._taken: dict[int, tuple[PoolProxiedConnection, dict[str, Any], dict[str, Any]]] = {}
@@ -131,6 +135,8 @@ class _Loan:
             _set(raw, wanted)
             pragmas = _read_pragmas(raw, self._pragmas) if is_sqlite else {}
             self._taken[id(raw)] = pooled, before, pragmas
+            if not is_sqlite:
+                limit_waits(raw, self._silence_s)
             _set_pragmas(raw, self._pragmas if is_sqlite else {})
         except BaseException:
             self._taken.pop(id(raw), None)
@@ -147,6 +153,7 @@ class _Loan:
         pooled, before, pragmas = self._taken.pop(id(raw))
         try:
             raw.rollback()
+            unlimit_waits(raw)
             _set_pragmas(raw, pragmas)
             _set(raw, before)
         except (psycopg.Error, sqlite3.Error):

@@ -32,10 +32,12 @@ from eventstore.errors import (
     InvalidUrl,
     NotADatabase,
     NotWritable,
+    ServerSilent,
     StatementRefused,
     StoreUnavailable,
     Trace,
 )
+from eventstore.sql.waits import NoAnswer
 
 __all__ = ["driver_error", "is_away", "lacks_connection", "translated"]
 
@@ -189,6 +191,8 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _of_psycopg(url: str, error: psycopg.Error) -> StoreUnavailable | StatementRefused:
+    if isinstance(error, NoAnswer):
+        return ServerSilent(url, str(error))
     code = error.sqlstate or ""
     # The driver's internal error: both the server and a pooler reported the server's end.
     kinds = psycopg.OperationalError | psycopg.InterfaceError | psycopg.InternalError

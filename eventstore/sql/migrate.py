@@ -25,6 +25,7 @@ from eventstore.sql.engines import begin_write
 from eventstore.sql.failures import translated
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.sessions import Session, quoted
+from eventstore.sql.waits import long_running
 
 __all__ = [
     "ENCODINGS",
@@ -59,7 +60,7 @@ def schema_lock(
     """Yield a connection in a transaction that excludes all other schema changes.
 
     With ``durable`` false a power cut may undo it, as a whole. ``patience_ms`` limits how long it
-    waits for a lock; 0 means no limit on PostgreSQL.
+    waits for a lock; 0 means no limit on PostgreSQL. The statements may take any time.
 
     Raises:
         StoreUnavailable: The database cannot be reached or written, or went away in the block.
@@ -69,7 +70,7 @@ def schema_lock(
     url = masked(engine.url)
     begun = begin_write(engine, durable=durable, patience_ms=patience_ms)
     try:
-        with translated(url), begun as connection:
+        with long_running(), translated(url), begun as connection:
             if lock := backend_of(connection).lock_schema:
                 connection.exec_driver_sql(lock)
             yield connection

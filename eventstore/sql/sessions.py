@@ -16,6 +16,7 @@ refused, even if it opens the file again.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import socket
@@ -33,6 +34,7 @@ from sqlalchemy.exc import DisconnectionError
 
 from eventstore.errors import DatabaseReplaced, ForkedStore
 from eventstore.log import masked
+from eventstore.sql.waits import limit_waits
 
 __all__ = [
     "BRIEF",
@@ -47,6 +49,8 @@ __all__ = [
 
 
 LOCK_TIMEOUT_MS = 5_000
+RESPONSE_TIMEOUT_MS = 300_000
+"""How long the server may neither take nor send a byte, beyond the time that it waits for a lock."""
 IDLE_TIMEOUT_MS = 300_000
 """How long any transaction may be idle, including one in which your code or a fold runs."""
 
@@ -54,7 +58,8 @@ _COMMITS = ("on", "remote_apply", "remote_write", "local", "off")
 _POOLERS = ("auto", "transaction", "none")
 _LOCK, _IDLE = "lock_timeout", "idle_in_transaction_session_timeout"
 _COMMIT, _POOLER, _SCHEMA = "synchronous_commit", "pooler", "schema"
-NAMES = frozenset((_LOCK, _IDLE, _COMMIT, _POOLER, _SCHEMA))
+_RESPONSE = "response_timeout"
+NAMES = frozenset((_LOCK, _IDLE, _COMMIT, _POOLER, _SCHEMA, _RESPONSE))
 """The URL options that belong to this project and not to the driver."""
 
 USER = "thread"
@@ -140,13 +145,14 @@ class Session:
     synchronous_commit: str | None
     pooler: str
     schema: str | None
+    response_timeout_ms: int | None
     given: frozenset[str]
 
     @classmethod
     def of(cls, url: URL) -> Session:
         """Read the settings from a URL in which `problem_of` finds no problem."""
         query = url.query
-        lock, idle = query.get(_LOCK), query.get(_IDLE)
+        lock, idle, response = query.get(_LOCK), query.get(_IDLE), query.get(_RESPONSE)
         commit = query.get(_COMMIT)
         return cls(
             None if lock is None else _milliseconds(str(lock)),
@@ -154,6 +160,7 @@ class Session:
             None if commit is None else str(commit),
             str(query.get(_POOLER, "auto")),
             None if _SCHEMA not in query else str(query[_SCHEMA]),
+            None if response is None else _milliseconds(str(response)),
             frozenset(query),
         )
 
@@ -161,6 +168,18 @@ class Session:
     def patience_ms(self) -> int:
         """How long to wait for a lock, by the URL or the default; 0 means no limit."""
         return LOCK_TIMEOUT_MS if self.lock_timeout_ms is None else self.lock_timeout_ms
+
+    def silence_s(self, lock_timeout: str | None = None) -> float:
+        """Return how long to wait for a server that neither takes nor sends a byte, in seconds.
+
+        Longer by default than the server may wait for a lock. ``lock_timeout`` is the session's, if
+        it is known by now: a limit set for the role or the database may be longer than the URL's.
+        """
+        if self.response_timeout_ms is not None:
+            return self.response_timeout_ms / 1000 or math.inf
+        patience_ms = self.patience_ms if lock_timeout is None else _milliseconds(lock_timeout)
+        # PostgreSQL writes a limit of days in a unit that no URL has.
+        return (RESPONSE_TIMEOUT_MS + patience_ms) / 1000 if patience_ms else math.inf
 
     def arguments(self, application: str) -> dict[str, str | int]:
         """Return the driver's connection arguments in addition to the URL's."""
@@ -178,6 +197,7 @@ class Session:
         A pooler is detected by the process id: the server process has another id than the one that
         the pooler reported.
         """
+        limit_waits(connection, self.silence_s())
         connection.read_only = True if read_only else None
         settings = self._settings()
         pooled = {"none": "false", "transaction": "true"}.get(
@@ -189,6 +209,8 @@ class Session:
         connection.autocommit = True
         found = connection.execute(_select(settings | defaults, pooled, pooled)).fetchone()
         connection.autocommit = False
+        if found is not None:
+            limit_waits(connection, self.silence_s(found[1 + [*settings].index(_LOCK)]))
         if found is None or not found[0]:
             return None
         connection.prepare_threshold = None

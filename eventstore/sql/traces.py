@@ -18,6 +18,7 @@ from eventstore.errors import NotWritable
 from eventstore.log import get_logger
 from eventstore.sql.failures import translated
 from eventstore.sql.transactions import Transactions
+from eventstore.sql.waits import long_running
 
 __all__ = ["clear_statistics", "vacuum", "without_statistics"]
 
@@ -111,7 +112,7 @@ def vacuum(transactions: Transactions, tables: Sequence[str]) -> None:
         NotWritable: A table belongs to another role and was not rewritten; the others were.
     """
     engine = transactions.engine
-    with translated(transactions.url):
+    with long_running(), translated(transactions.url):
         if engine.dialect.name == "sqlite":
             with closing(engine.raw_connection()) as pooled:  # SQLAlchemy's own begin transactions
                 pooled.cursor().execute("VACUUM")

@@ -29,6 +29,7 @@ from eventstore.sql.migrate import schema_lock
 from eventstore.sql.read import chains_stand
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.urls import is_in_memory
+from eventstore.sql.waits import long_running
 from eventstore.telemetry import operation
 from projections.engine import generations, tables
 from projections.engine import set_aside as failures
@@ -134,7 +135,8 @@ def _fold_all(
 
 
 def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
-    with store.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
+    begun = store.writing(durable=False, patience_ms=_PATIENCE_MS)
+    with long_running(), begun as connection:
         for target in targets:
             tables.end_filling(connection, target.projection, target.number)
 
