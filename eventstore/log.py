@@ -36,7 +36,8 @@ _SHOWN = frozenset(
     tcp_user_timeout sslmode sslnegotiation sslcert sslkey sslrootcert sslcrl sslcrldir sslsni
     requirepeer channel_binding require_auth gssencmode krbsrvname target_session_attrs
     load_balance_hosts service passfile
-    lock_timeout response_timeout idle_in_transaction_session_timeout synchronous_commit pooler schema
+    lock_timeout response_timeout idle_in_transaction_session_timeout synchronous_commit
+    pooler schema
     mode uri cache immutable nolock psow vfs timeout isolation_level detect_types
     check_same_thread cached_statements
     """.split()

@@ -50,7 +50,7 @@ __all__ = [
 
 LOCK_TIMEOUT_MS = 5_000
 RESPONSE_TIMEOUT_MS = 300_000
-"""How long the server may neither take nor send a byte, beyond the time that it waits for a lock."""
+"""How long the server may neither take nor send a byte, beyond its wait for a lock."""
 IDLE_TIMEOUT_MS = 300_000
 """How long any transaction may be idle, including one in which your code or a fold runs."""
 

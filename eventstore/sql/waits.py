@@ -61,7 +61,8 @@ def long_running() -> Iterator[None]:
 def limit_waits(connection: Any, limit_s: float) -> None:
     """Have a connection of the driver wait as this module says, at most this long in silence."""
     if not hasattr(connection, "silence_s"):
-        connection.__class__ = _watched(type(connection))
+        kind: Any = type(connection)
+        connection.__class__ = _watched(kind)
     connection.silence_s = limit_s
     connection.cursor_factory = _Cursor
 
@@ -91,7 +92,7 @@ class _Cursor(psycopg.Cursor[Any]):
 
 
 @cache
-def _watched(kind: Any) -> type[Any]:
+def _watched(kind: type[Any]) -> type[Any]:
     """Return a driver's class of connections with waits that end."""
     # Its only base, because Python changes the class of an object to one of the same layout.
     base: Any = kind

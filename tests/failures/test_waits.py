@@ -127,10 +127,10 @@ def test_a_pipeline_rolls_back_a_large_row(url: str, size: float) -> None:
     with EventStore.open(url) as store, ending():
         with store.writing() as connection:
             connection.execute(text("CREATE TABLE notes (note text)"))
-        with pytest.raises(ZeroDivisionError), store._on_driver(write=True) as driver:
+        with pytest.raises(ZeroDivisionError), store._on_driver(write=True) as driver:  # noqa: PT012 - the order
             driver.raw.execute("INSERT INTO notes VALUES (%s)", [random_text(size)])
             raise ZeroDivisionError
-        with pytest.raises(ZeroDivisionError), store._on_driver(write=True) as driver:
+        with pytest.raises(ZeroDivisionError), store._on_driver(write=True) as driver:  # noqa: PT012 - the order
             driver.raw.execute("INSERT INTO notes VALUES (%s)", [random_text(size)])
             driver.raw.rollback()
             raise ZeroDivisionError
@@ -202,7 +202,7 @@ def test_a_server_that_goes_silent_in_a_transaction(url: str, size: float) -> No
     """What waits for a stopped process of the server fails, and says so; then the store goes on."""
     conversation_id, message = new_id(), events.UserMessage.text(random_text(size))
     with EventStore.open(impatient(url)) as store:
-        with ending(), pytest.raises(ServerSilent, match="SELECT version"):
+        with ending(), pytest.raises(ServerSilent, match="SELECT version"):  # noqa: PT012 - the order
             with store.transaction() as connection:
                 pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
                 with stopped(pid):
@@ -215,7 +215,7 @@ def test_a_server_that_goes_silent_in_a_transaction(url: str, size: float) -> No
 def test_a_server_that_goes_silent_before_a_commit(url: str) -> None:
     """The error of a commit that waited says that it was the commit."""
     with EventStore.open(impatient(url)) as store, ExitStack() as stack:
-        with (
+        with (  # noqa: PT012 - the order
             ending(),
             pytest.raises(ServerSilent, match="COMMIT, after 'DELETE FROM writer_leases"),
         ):
@@ -257,7 +257,7 @@ def test_what_a_given_up_statement_had_locked(url: str) -> None:
     conversation_id, message = new_id(), events.UserMessage.text("hello")
     with EventStore.open(url) as other, EventStore.open(impatient(url)) as store:
         other.append(conversation_id, [message])
-        with ending(), pytest.raises(OperationalError, match="SELECT pg_sleep"):
+        with ending(), pytest.raises(OperationalError, match="SELECT pg_sleep"):  # noqa: PT012 - the order
             with store.transaction() as connection:
                 store.append(conversation_id, [message], connection=connection)
                 connection.execute(text("SELECT pg_sleep(600)"))
@@ -270,7 +270,7 @@ def test_an_asynchronous_store_before_a_silent_server(postgres_url: str) -> None
 
     async def append() -> None:
         async with await AsyncEventStore.open(impatient(postgres_url)) as store:
-            with pytest.raises(ServerSilent):
+            with pytest.raises(ServerSilent):  # noqa: PT012 - the order
                 async with store.transaction() as connection:
                     pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
                     with stopped(pid):
