@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Text, cast, select
+from sqlalchemy import ColumnElement, Connection, Text, case, cast, select
 
 from eventstore import EventStore
 from eventstore.ids import uuid_in
@@ -74,6 +74,11 @@ def _owning(connection: Connection, event_type: str) -> tuple[Any, ColumnElement
     return streams, typed.exists()
 
 
+def _payload(events: Any) -> ColumnElement[str | None]:
+    """Return a payload's text; NULL once it is erased, also if someone has put another there."""
+    return case((events.salt.is_not(None), cast(events.data, Text)))
+
+
 def _named(
     store: EventStore,
     connection: Connection,
@@ -116,7 +121,7 @@ def ends_with(
             .limit(1)
             .scalar_subquery()
         )
-        texts = (cast(events.data, Text), cast(events.meta, Text))
+        texts = (_payload(events), cast(events.meta, Text))
         query = (
             select(streams.conversation_id, streams.key)
             .add_columns(events.version, events.type, events.schema_version, *texts)
@@ -149,7 +154,7 @@ def events_with(store: EventStore, event_type: str) -> Iterator[tuple[str, bool,
         tables = metadata_for(connection.dialect.name).tables
         streams, events = tables["conversations"].c, tables["events"].c
         typed = tables["events"].alias().c
-        texts = (cast(events.data, Text), cast(events.meta, Text))
+        texts = (_payload(events), cast(events.meta, Text))
         query = (
             select(streams.conversation_id, streams.key)
             .add_columns(streams.parent_conversation_id.is_not(None))

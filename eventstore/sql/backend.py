@@ -26,6 +26,7 @@ from eventstore.sql.types import escape, unescape
 __all__ = [
     "BACKENDS",
     "EVENT_COLUMNS",
+    "PAYLOAD",
     "READABLE_TIME",
     "AnyConnection",
     "Asked",
@@ -268,8 +269,13 @@ READABLE_TIME = """CASE
     WHEN recorded_at >= '0001-01-01' AND recorded_at < '10000-01-01' THEN recorded_at END"""
 """An event's time on PostgreSQL; NULL if Python has no such time, since its driver would refuse the
 whole page and not name the event. SQLite's times are texts, so there it is the column itself."""
+PAYLOAD = """CASE WHEN salt IS NULL OR EXISTS (
+        SELECT 1 FROM erased_versions WHERE erased_versions.conversation_id = events.conversation_id
+        AND events.version BETWEEN first_version AND last_version
+    ) THEN NULL ELSE data::text END"""
+"""An event's payload: NULL once it is erased, also if someone has put another in its place."""
 EVENT_COLUMNS = f"""position, conversation_id, version, event_id, type, schema_version,
-    {READABLE_TIME} AS recorded_at, data::text, meta::text, data_digest, chain"""
+    {READABLE_TIME} AS recorded_at, {PAYLOAD} AS data, meta::text, data_digest, chain"""
 """The columns of an event row, in the order in which `eventstore.sql.read` decodes them."""
 
 BACKENDS: dict[str, Backend] = {}

@@ -16,6 +16,7 @@ from eventstore.integrity import unwrapped
 from eventstore.sealing import DATA, META, SEALED, Keyring, SealingKey, key_of, opened
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
+    PAYLOAD,
     AnyConnection,
     Backend,
     Statement,
@@ -79,7 +80,7 @@ def _page(order: str, columns: str) -> Statement:
 
 
 _FORWARD = _page("ASC", EVENT_COLUMNS)
-_TEXTS = "version, type, schema_version, data::text, meta::text"
+_TEXTS = f"version, type, schema_version, {PAYLOAD}, meta::text"
 _IDS = Statement(
     "SELECT version, event_id FROM events WHERE conversation_id = :conversation_id "
     "AND version BETWEEN :first AND :last"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -49,7 +49,7 @@ _PAGE = 500
 _IDS = 1_000
 _COLUMNS = (
     "version, {event_id}, {type}, schema_version, {recorded_at}, {data}, {meta}, salt, "
-    "data_digest, chain"
+    "data_digest, chain, {place}"
 )
 _ROWS = (
     f"SELECT {_COLUMNS} FROM events "  # noqa: S608 - a constant of this module
@@ -64,6 +64,12 @@ _RECEIPTS = (
     f"SELECT {_COLUMNS} FROM events WHERE conversation_id = :conversation_id "  # noqa: S608 - likewise
     "AND type = 'erasure' AND data IS NOT NULL"
 )
+
+_ERASURES = """
+    SELECT {erasure_id}, first_version, last_version FROM erased_versions
+    WHERE conversation_id = :conversation_id
+    UNION ALL SELECT {erasure_id}, 1, 0 FROM erasures WHERE conversation_id = :conversation_id
+    """
 
 _FORKED_OTHERWISE = (
     "tenant, user, parent, the parent's chain at the fork or the first event's header has changed "
@@ -177,6 +183,7 @@ def verify_stream(
     first, chain = _begin(connection, conversation_id, _start(backend, conversation_id, head))
     version = first
     erased = cache(partial(_erased, connection, conversation_id))
+    receipts, place = _Receipts(), tuple[int, ...]()
 
     def found(at: int, kind: ProblemKind, detail: str) -> None:
         problems.append(Problem(conversation_id, at, kind, detail))
@@ -189,6 +196,12 @@ def verify_stream(
         types[row[2]] += 1
         for kind, detail in _row_problems(connection, conversation_id, row, erased):
             found(version, kind, detail)
+        for at, detail in receipts.add(row):
+            found(at, "data_returned", detail)
+        # The feed's order is assigned by the database, so the chain cannot cover it.
+        before, place = place, tuple(map(int, row[10:]))
+        if place <= before:
+            found(version, "place_altered", "its place in the feed is before its predecessor's")
         link = _step(backend, chain, row)
         if link is None or (link != row[9] and version > first + 1):
             found(version, "header_altered", "the chain value does not follow from the event")
@@ -197,6 +210,10 @@ def verify_stream(
             found(version, "start_altered", _FORKED_OTHERWISE if first else _STARTED_OTHERWISE)
         # If the start is no longer known, the chain continues from the first event.
         chain = row[9]
+    if not problems:  # Otherwise they would only say the same again.
+        recorded = _recorded_erasures(connection, conversation_id)
+        for at, altered, detail in receipts.differences(recorded):
+            found(at, altered, detail)
     for at, detail in _head_problems(head, version, chain):
         found(at, "head_differs", detail)
     return version - first, problems
@@ -251,6 +268,7 @@ def _head_problems(head: Any, version: int, chain: bytes) -> Iterator[tuple[int,
 def _as_stored(query: str, backend: Backend) -> str:
     """Return a query that can read its columns in braces, whatever they hold."""
     columns = {name: backend.as_stored(name) for name in re.findall("{([a-z_]+)}", query)}
+    columns["place"] = ", ".join(f"({name})::text" for name in backend.feed.place)
     return backend.sql(query.format(**columns))
 
 
@@ -273,7 +291,7 @@ def _rows(cur: Any, backend: Backend, conversation_id: UUID, after: int) -> Iter
 
 def _step(backend: Backend, chain: bytes, row: Any) -> bytes | None:
     """Return the chain value that follows from a row, or None if it cannot be an event."""
-    version, event_id, kind, schema_version, at, _data, meta, _salt, digest, _chain = row
+    version, event_id, kind, schema_version, at, _data, meta, _salt, digest, _chain = row[:10]
     try:
         return chain_step(
             chain,
@@ -306,11 +324,62 @@ def _erased(connection: AnyConnection, conversation_id: UUID) -> Mapping[int, in
     owner = {"conversation_id": backend.from_id(conversation_id)}
     named: dict[int, int] = {}
     for row in fetch(connection, _as_stored(_RECEIPTS, backend), owner):
-        if _commits(row[7], row[5], row[8]):
-            receipt = decode(Erasure.type, row[3], unwrapped(_text(row[5]))[0])
-            if isinstance(receipt, Erasure):
-                named.update((each, max(row[0], named.get(each, 0))) for each in receipt.versions)
+        if (receipt := _receipt_in(row)) is not None:
+            named.update((each, max(row[0], named.get(each, 0))) for each in receipt.versions)
     return named
+
+
+def _receipt_in(row: Any) -> Erasure | None:
+    """Return the receipt of an erasure in a row of events, if it is as written."""
+    if not _commits(row[7], row[5], row[8]):
+        return None
+    receipt = decode(Erasure.type, row[3], unwrapped(_text(row[5]))[0])
+    return receipt if isinstance(receipt, Erasure) else None
+
+
+class _Receipts:
+    """The receipts of a stream's erasures, compared with its payloads and with the tables."""
+
+    def __init__(self) -> None:
+        self._present: set[int] = set()
+        self._receipts: dict[str, tuple[int, Erasure]] = {}
+
+    def add(self, row: Any) -> Iterator[tuple[int, str]]:
+        """Note the next event; yield the earlier versions that it says are erased, but are not."""
+        version, kind, data = row[0], row[2], row[5]
+        if data is None:
+            return
+        is_receipt = kind in (Erasure.type, Erasure.type.encode())
+        if is_receipt and (receipt := _receipt_in(row)) is not None:
+            self._receipts[receipt.erasure_id] = version, receipt
+            for each in sorted(self._present.intersection(receipt.versions)):
+                yield each, f"there is a payload, but the receipt {version} says it is erased"
+        self._present.add(version)
+
+    def differences(
+        self, recorded: Mapping[str, Collection[int]]
+    ) -> Iterator[tuple[int, ProblemKind, str]]:
+        """Yield the erasures that log and tables do not both record with the same versions."""
+        for erasure_id, (version, receipt) in self._receipts.items():
+            versions = recorded.get(erasure_id)
+            if versions is None:
+                yield version, "receipt_altered", f"erasures has no row for erasure {erasure_id}"
+            elif {*versions} != {*receipt.versions}:
+                said = f"erased_versions has other versions for erasure {erasure_id}"
+                yield version, "receipt_altered", said
+        for erasure_id in recorded.keys() - self._receipts.keys():
+            said = f"no event is the receipt of erasure {erasure_id}, which erasures records"
+            yield min(recorded[erasure_id], default=1), "receipt_missing", said
+
+
+def _recorded_erasures(connection: AnyConnection, conversation_id: UUID) -> dict[str, set[int]]:
+    """Return the versions of each erasure by the tables that permit it."""
+    backend = backend_of(connection)
+    owner = {"conversation_id": backend.from_id(conversation_id)}
+    found: dict[str, set[int]] = {}
+    for erasure_id, first, last in fetch(connection, _as_stored(_ERASURES, backend), owner):
+        found.setdefault(str(_text(erasure_id)), set()).update(range(int(first), int(last) + 1))
+    return found
 
 
 def _row_problems(
@@ -320,7 +389,7 @@ def _row_problems(
     erased: Callable[[], Mapping[int, int]],
 ) -> Iterator[tuple[ProblemKind, str]]:
     data, salt, digest = row[5], row[7], row[8]
-    if data is None or salt is None:
+    if data is None:
         if erased().get(row[0], 0) <= row[0]:
             yield "data_missing", "the payload is gone, but no erasure names it"
         return

@@ -10,6 +10,7 @@ from eventstore import EventStore, Meta, NewEvent, new_id
 from eventstore.checks.log import chain
 from eventstore.errors import ConversationNotFound
 from eventstore.events import Erasure, ToolResult
+from projections import Views
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient
 
@@ -257,7 +258,9 @@ def test_another_owner(fresh: EventStore, plain: PlainClient, cid: UUID, change:
 def test_a_fork_of_an_owner(fresh: EventStore, cid: UUID) -> None:
     """Owners in any script, and a parent, are part of what verifies."""
     fresh.append(cid, say("1"), tenant_id="\x00 Ünïcödé \ud800", user_id="[1]")
-    fresh.append(new_id(), say("2"), user_id="ada", parent=(cid, 1))
+    fresh.append(
+        new_id(), say("2"), tenant_id="\x00 Ünïcödé \ud800", user_id="[1]", parent=(cid, 1)
+    )
 
     assert fresh.verify().ok
 
@@ -326,3 +329,100 @@ def test_a_sample_of_chains_is_read_on_one_connection() -> None:
         found = chain(store, 20)
 
     assert ("ok", 2) == (found.status, found.details["events"])
+
+
+FORGED = '{"parts": [{"kind": "text", "text": "forged"}], "mentions": []}'
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (f"data = '{FORGED}'", "data_altered"),
+        (f"data = '{FORGED}', salt = meta_salt", "data_altered"),
+        ("data = saved_data, salt = saved_salt", "data_returned"),
+    ],
+)
+def test_an_erased_payload_that_is_there_again(
+    fresh: EventStore, plain: PlainClient, cid: UUID, change: str, kind: str
+) -> None:
+    """Verify finds it, whether it is forged or comes from a backup, and no read shows it."""
+    fresh.append(cid, say("forged once", "two"))
+    [(salt,)] = plain.execute(f"SELECT salt FROM events {where(1)}", cid)
+    [(data,)] = plain.execute(f"SELECT CAST(data AS text) FROM events {where(1)}", cid)
+    fresh.erase(cid, reason="asked", versions=[1])
+    plain.disarm()
+    saved = f"x'{bytes(salt).hex()}'" if plain.dialect == "sqlite" else f"'\\x{bytes(salt).hex()}'"
+    for name, value in (("meta_salt", saved), ("saved_salt", saved), ("saved_data", f"'{data}'")):
+        change = change.replace(name, value)
+
+    plain.execute(f"UPDATE events SET {change} {where(1)}", cid)
+
+    assert (1, kind) in problems(fresh, cid)
+    assert "forged" not in str(list(fresh.read(cid)))
+    assert "forged" not in str(list(fresh.read_all()))
+    if isinstance(fresh, EventStore):
+        views = Views(fresh)
+        shown = (views.timeline(cid), views.context(cid), views.search("forged"))
+        assert "forged" not in str(shown)
+    fresh.erase(cid, reason="asked", versions=[1])
+    assert fresh.verify(cid).ok
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM erasures WHERE conversation_id = ?; DELETE FROM erased_versions",
+        "DELETE FROM erased_versions WHERE conversation_id = ?",
+        "UPDATE erased_versions SET last_version = 3 WHERE conversation_id = ?",
+    ],
+)
+def test_a_receipt_and_its_rows(
+    fresh: EventStore, plain: PlainClient, cid: UUID, change: str
+) -> None:
+    """Rows of an erasure that were removed or altered by hand differ from its receipt."""
+    fresh.append(cid, say("one", "two"))
+    fresh.erase(cid, reason="asked", versions=[1])
+    assert fresh.verify(cid).ok
+
+    first, _, second = change.partition("; ")
+    plain.execute(first, cid)
+    if second:
+        plain.execute(second)
+
+    assert [(3, "receipt_altered")] == problems(fresh, cid)
+
+
+def test_an_erasure_that_no_receipt_names(fresh: EventStore, plain: PlainClient, cid: UUID) -> None:
+    """A row of an erasure that was added by hand would let the triggers erase more."""
+    fresh.append(cid, say("one", "two"))
+
+    plain.execute("INSERT INTO erased_versions VALUES (?, ?, 2, 2)", cid, new_id())
+
+    assert [(2, "receipt_missing")] == problems(fresh, cid)
+
+
+def test_an_order_of_the_feed_that_no_append_gave(
+    fresh: EventStore, plain: PlainClient, cid: UUID
+) -> None:
+    """Positions of a conversation rise with its versions."""
+    fresh.append(cid, say("one", "two"))
+    plain.disarm()
+    if plain.dialect == "postgresql":
+        plain.execute("ALTER TABLE events ALTER position DROP IDENTITY")
+
+    plain.execute(f"UPDATE events SET position = -7 {where(2)}", cid)
+
+    assert [(2, "place_altered")] == problems(fresh, cid)
+
+
+def test_a_row_of_another_conversation(fresh: EventStore, plain: PlainClient, cid: UUID) -> None:
+    """An event that was moved is missing there, and does not follow here."""
+    other = new_id()
+    fresh.append(cid, say("one", "two"))
+    fresh.append(other, say("three"))
+    plain.disarm()
+
+    plain.execute(f"UPDATE events SET conversation_id = ?, version = 2 {where(2)}", other, cid)
+
+    found = {each.conversation_id: each.kind for each in fresh.verify().problems}
+    assert {cid: "head_differs", other: "header_altered"} == found
