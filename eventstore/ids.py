@@ -11,6 +11,7 @@ import uuid_utils
 from eventstore.errors import InvalidEvent
 
 __all__ = [
+    "DerivedId",
     "StreamId",
     "call_id",
     "derived_id",
@@ -45,6 +46,25 @@ def derived_id(*parts: str | int | UUID) -> UUID:
     """Return the UUIDv5 of the parts: the same parts give the same id on every machine."""
     name = "\x1f".join(str(part) for part in parts)
     return uuid5(_NAMESPACE, name.encode("utf-8", "surrogatepass").hex())
+
+
+class DerivedId(UUID):
+    """The id of a conversation that this package derived from something other than a key."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, *parts: str | int | UUID) -> DerivedId:
+        """Return `derived_id` of the parts, as the id of a conversation to create."""
+        return cls(int=derived_id(*parts).int)
+
+    def __repr__(self) -> str:
+        """Return the representation of a plain UUID."""
+        return f"UUID({str(self)!r})"
+
+    def __reduce__(self) -> tuple[type[UUID], tuple[str]]:
+        """Copy and pickle as a plain UUID."""
+        return UUID, (str(self),)
 
 
 class KeyedId(UUID):

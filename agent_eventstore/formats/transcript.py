@@ -39,7 +39,7 @@ from eventstore.events import (
 )
 from eventstore.events.records import EventData, RecordedEvent
 from eventstore.events.values import Mode, is_mode
-from eventstore.ids import call_id, derived_id
+from eventstore.ids import DerivedId, call_id
 
 __all__ = [
     "UNINTERPRETED",
@@ -200,7 +200,7 @@ class Origin:
         """
         if not self.place:
             return None
-        return derived_id("conversation", self._text(self.place, tenant_id, user_id))
+        return DerivedId.of("conversation", self._text(self.place, tenant_id, user_id))
 
     def digest(self, tenant_id: str | None, user_id: str | None) -> str:
         """Return this owner's digest of the content, used only while the content is stored."""

@@ -23,7 +23,7 @@ from agent_eventstore.scheduling.conversation_tools import (
 )
 from agent_eventstore.scheduling.queue import Closure, Members, TaskPlan
 from eventstore.events import JsonObject, TextPart
-from eventstore.ids import derived_id
+from eventstore.ids import DerivedId, derived_id
 from projections.models.open_items import OpenToolCall
 
 __all__ = ["INTERRUPTING", "Interrupts", "Opening"]
@@ -103,7 +103,7 @@ class Interrupts:
             return None, [replace(back, input_items=refused.content)]
         opening = None
         if isinstance(given, Create):
-            target = derived_id(self._root, "conversation", _key(call))
+            target = DerivedId.of(self._root, "conversation", _key(call))
             opening = Opening(target, caller, instructions, given)
         ask = TaskPlan(
             conversation_id=target or caller,

@@ -30,14 +30,16 @@ from eventstore.sql.backend import (
     Statement,
     backend_of,
     cursor,
+    run_each,
     text_in,
     text_out,
 )
 from eventstore.sql.read import chain_at, read_page
 from eventstore.sql.requests import ANY, OUTLIVING, Anchor, Append, Appended, Expected
 from eventstore.sql.steps import Head, Heads, Step
+from eventstore.sql.streams import owner_of
 
-__all__ = ["append"]
+__all__ = ["append", "refuse_left"]
 
 
 # `FOR UPDATE` serialises the writers of one stream; a SQLite writer already has the only lock.
@@ -56,6 +58,14 @@ _CREATE = Statement(
     ON CONFLICT (conversation_id) DO NOTHING
     """
 )
+# Rows that a new conversation would take over; row-level security shows them once it has its row.
+_LEFT = Statement(
+    """
+    SELECT EXISTS (SELECT 1 FROM events WHERE conversation_id = :conversation_id)
+        OR EXISTS (SELECT 1 FROM blobs WHERE conversation_id = :conversation_id)
+    """
+)
+_DISCARD = Statement("DELETE FROM conversations WHERE conversation_id = :conversation_id")
 _SET_KEY = Statement(
     "UPDATE conversations SET key_id = :key_id WHERE conversation_id = :conversation_id"
 )
@@ -75,8 +85,10 @@ def append(
         LogWentBack: The stream no longer has the event of the append's anchor.
         WriterFenced: A newer writer has opened the stream.
         EventIdConflict: The stream already holds some event ids, elsewhere or only in part.
-        OwnerMismatch: The stream belongs to another tenant or user.
-        ConversationDamaged: The stream's row holds values that no append has written.
+        OwnerMismatch: The stream or its parent belongs to another tenant or user.
+        ConversationDamaged: The stream's row is missing, or holds values that no append has
+            written.
+        InvalidEvent: The id of a new stream is reserved for keys.
         KeyUnavailable: The stream is sealed, and its key is not available.
     """
     backend, cur = backend_of(connection), cursor(connection)
@@ -84,7 +96,7 @@ def append(
     head, key_id = _lock(cur, backend, stream)
     outcome = _check(connection, request, head)
     if outcome is None and head is None:
-        head, key_id = _create(cur, backend, request, stream, now)
+        head, key_id = _create(connection, cur, request, stream, now)
         # Another writer may have created the stream in the meantime; then its head counts.
         outcome = _check(connection, request, head)
     if outcome is not None:
@@ -146,9 +158,16 @@ def _lock(cur: Any, backend: Backend, stream: str) -> tuple[Head | None, str | N
 
 
 def _create(
-    cur: Any, backend: Backend, request: Append, stream: str, now: datetime
+    connection: AnyConnection, cur: Any, request: Append, stream: str, now: datetime
 ) -> tuple[Head | None, str | None]:
+    backend = backend_of(connection)
     parent_id, parent_version = request.parent or (None, None)
+    request.require_free_id()
+    if parent_id is not None:
+        # A parent may be unknown here: it was purged, or is not imported yet.
+        owner = owner_of(connection, parent_id)
+        if owner is not None and not request.owns(*owner):
+            raise OwnerMismatch(parent_id)
     cur.execute(
         _CREATE.on(backend),
         {
@@ -169,7 +188,24 @@ def _create(
             "key": text_in(request.stream_key),
         },
     )
-    return _lock(cur, backend, stream)
+    head, key_id = _lock(cur, backend, stream)
+    if head is not None and head.version == 0:  # Nobody else has created it in the meantime.
+        refuse_left(connection, request.conversation_id)
+    return head, key_id
+
+
+def refuse_left(connection: AnyConnection, conversation_id: UUID) -> None:
+    """Refuse a row that was just created for an id under which events are stored.
+
+    Raises:
+        ConversationDamaged: Events have this id; the new row is deleted again.
+    """
+    if _LEFT.rows(connection, conversation_id=conversation_id)[0][0]:
+        backend = backend_of(connection)
+        run_each(connection, _DISCARD.on(backend), [{"conversation_id": str(conversation_id)}])
+        raise ConversationDamaged(
+            conversation_id, "is missing, but events have its id: eventstore doctor names them"
+        )
 
 
 def _check(connection: AnyConnection, request: Append, head: Head | None) -> Appended | None:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from eventstore.errors import ConversationNotFound, ForkRefused, OwnerMismatch, WrongExpectedVersion
 from eventstore.integrity import chain_start, fork_start
-from eventstore.sql.append import append
+from eventstore.sql.append import append, refuse_left
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, run_each, text_in, text_out
 from eventstore.sql.lineage import MOST_ANCESTORS, ancestors
 from eventstore.sql.read import chain_at
@@ -107,6 +107,7 @@ def fork(connection: AnyConnection, point: ForkPoint, request: Append, now: date
 
     Raises:
         WrongExpectedVersion: Another conversation has this id.
+        ConversationDamaged: Events of a conversation without a row have this id.
         EventStoreError: See `append`.
     """
     backend = backend_of(connection)
@@ -129,8 +130,14 @@ def fork(connection: AnyConnection, point: ForkPoint, request: Append, now: date
         "source": source,
         "key": text_in(request.stream_key),
     }
+    request.require_free_id()
     run_each(connection, _CREATE.on(backend), [made])
-    [(version, *parent)] = _MADE.rows(connection, conversation_id=request.conversation_id)
+    rows = _MADE.rows(connection, conversation_id=request.conversation_id)
+    if not rows:  # It exists, but row-level security hides it.
+        raise OwnerMismatch(request.conversation_id)
+    [(version, *parent)] = rows
     if parent != [source, point.version]:
         raise WrongExpectedVersion(request.conversation_id, 0, int(version))
+    if version == point.version:  # It was just created: a fork has events of its own.
+        refuse_left(connection, request.conversation_id)
     return append(connection, request, now)

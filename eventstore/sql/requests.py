@@ -19,7 +19,7 @@ from eventstore.events.model import KeptUsage
 from eventstore.events.own import READ_BACK
 from eventstore.events.records import NO_META, EventData, Meta, NewEvent, RecordedEvent
 from eventstore.events.registry import UnknownEvent
-from eventstore.ids import fresh_id
+from eventstore.ids import DerivedId, fresh_id
 from eventstore.integrity import PRIVATE, commit_to, wrapped
 from eventstore.redaction import Redactor, redacted, redacted_meta
 from eventstore.sealing import DATA, META, Keyring, SealingKey
@@ -154,6 +154,22 @@ class Append:
             self.tenant_id is None and not self.exact_tenant
         )
         return same_tenant and (self.user_id is None or self.user_id == user_id)
+
+    def require_free_id(self) -> None:
+        """Refuse to create a stream for an owner under an id that may be that of another's key.
+
+        Raises:
+            InvalidEvent: The id is a UUID of version 5, which is what a key becomes.
+        """
+        stream = self.conversation_id
+        owned = self.exact_tenant or self.tenant_id is not None or self.user_id is not None
+        if owned and stream.version == 5 and self.stream_key is None:
+            if not isinstance(stream, DerivedId):
+                said = (
+                    f"conversation {stream} does not exist, and UUIDs of version 5 are reserved "
+                    "for conversations with a key: pass the key, or an id of another version"
+                )
+                raise InvalidEvent(said, field="conversation_id")
 
     @property
     def has_blobs(self) -> bool:
