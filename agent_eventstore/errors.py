@@ -12,6 +12,7 @@
     ├── OwnerMismatch             the conversation belongs to another tenant or user
     ├── ForkRefused               the conversation cannot be forked there   (also ValueError)
     ├── ConversationForked        forks share events of a conversation to purge (also ValueError)
+    ├── DeletionIncomplete        the database erased or deleted fewer rows than there are
     ├── EventsShared              a parent's events must be erased in the parent (also ValueError)
     ├── InvalidEvent              the data cannot be stored                 (also ValueError)
     │   └── RedactionFailed       the redactor raised, so the event cannot be stored safely

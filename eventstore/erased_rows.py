@@ -25,6 +25,7 @@ from sqlalchemy import (
 from sqlalchemy import Table as SqlTable
 
 from eventstore.blobs import stub_of
+from eventstore.errors import DeletionIncomplete
 from eventstore.events import ToolResult
 from eventstore.events.codec import decode
 from eventstore.integrity import unwrapped
@@ -34,9 +35,25 @@ from eventstore.sql.backend import backend_of, keys_of
 from eventstore.sql.schema import derived_tables
 from eventstore.sql.types import Id
 
-__all__ = ["erase_blobs", "erase_events", "erase_projected", "tables_with_content"]
+__all__ = [
+    "erase_blobs",
+    "erase_events",
+    "erase_projected",
+    "require_all",
+    "tables_with_content",
+]
 
 _DIGEST = re.compile("[0-9a-f]{64}")
+
+
+def require_all(conversation_id: UUID, table: str, planned: int, done: int) -> None:
+    """Refuse to go on if the database changed fewer rows of a table than were to be erased.
+
+    Raises:
+        DeletionIncomplete: It did; the caller's transaction must not be committed.
+    """
+    if done < planned:
+        raise DeletionIncomplete(conversation_id, table, planned, done)
 
 
 def erase_events(
@@ -46,7 +63,11 @@ def erase_events(
     erasure_id: UUID,
     versions: Sequence[int],
 ) -> None:
-    """Erase payloads; rows of ``erased_versions`` let the triggers permit these versions only."""
+    """Erase payloads; rows of ``erased_versions`` let the triggers permit these versions only.
+
+    Raises:
+        DeletionIncomplete: The database erased fewer payloads.
+    """
     events = tables["events"]
     if versions:
         rows = [
@@ -59,15 +80,17 @@ def erase_events(
             for first, last in ranges(versions)
         ]
         connection.execute(insert(tables["erased_versions"]), rows)
+    done = 0
     for start in range(0, len(versions), 500):
-        connection.execute(
+        done += connection.execute(
             update(events)
             .where(
                 events.c.conversation_id == conversation_id,
                 events.c.version.in_(versions[start : start + 500]),
             )
             .values(data=None, salt=None)
-        )
+        ).rowcount
+    require_all(conversation_id, "events", len(versions), done)
 
 
 def erase_blobs(
@@ -90,11 +113,10 @@ def erase_blobs(
     used = {name for row in rows for name in _names(keys, conversation_id, *row)}
     gone = {digest: int(size) for digest, size in kept if digest not in used}
     for digest in gone:
-        connection.execute(
-            delete(blobs).where(
-                blobs.c.conversation_id == conversation_id, blobs.c.digest == digest
-            )
+        query = delete(blobs).where(
+            blobs.c.conversation_id == conversation_id, blobs.c.digest == digest
         )
+        require_all(conversation_id, "blobs", 1, connection.execute(query).rowcount)
     return list(gone.values())
 
 

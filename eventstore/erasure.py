@@ -35,6 +35,7 @@ from eventstore.sql.backend import AnyConnection, Statement, backend_of, keys_of
 from eventstore.sql.lineage import descendants, fork_point
 from eventstore.sql.migrate import schema_stays
 from eventstore.sql.requests import ANY, Append, prepare
+from eventstore.sql.row_security import require_forks_visible
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.streams import forget
 from eventstore.sql.traces import clear_statistics
@@ -263,6 +264,7 @@ def lock_stream(connection: Connection, conversation_id: UUID) -> tuple[int, str
 
     Raises:
         ConversationNotFound: No conversation has this id.
+        OwnerMismatch: Row-level security hides forks that share its events.
     """
     streams = metadata_for(connection.dialect.name).tables["conversations"]
     schema_stays(connection)
@@ -274,6 +276,7 @@ def lock_stream(connection: Connection, conversation_id: UUID) -> tuple[int, str
     ).first()
     if locked is None:
         raise ConversationNotFound(conversation_id)
+    require_forks_visible(connection, conversation_id)
     return int(locked.version), locked.key_id
 
 

@@ -43,6 +43,7 @@ __all__ = [
     "ConversationNotFound",
     "DatabaseBusy",
     "DatabaseReplaced",
+    "DeletionIncomplete",
     "EventDamaged",
     "EventIdConflict",
     "EventStoreError",
@@ -225,6 +226,28 @@ class ConversationForked(EventStoreError, ValueError):
         )
 
 
+class DeletionIncomplete(EventStoreError):
+    """The database changed fewer rows than an erasure or purge found; nothing was changed.
+
+    Attributes:
+        conversation_id: The conversation.
+        table: The table.
+        planned: How many rows should have been erased or deleted.
+        done: How many the database changed.
+    """
+
+    def __init__(self, conversation_id: UUID, table: str, planned: int, done: int) -> None:
+        self.conversation_id = conversation_id
+        self.table = table
+        self.planned = planned
+        self.done = done
+        super().__init__(
+            f"conversation {conversation_id}: {done:,} of {planned:,} rows of {table} would be "
+            "erased: check the triggers, rules and row-level security of the table "
+            "(eventstore doctor), then repeat it as the tables' owner"
+        )
+
+
 class OwnerMismatch(EventStoreError):
     """The conversation belongs to a tenant or user other than the one named or the store's own.
 
@@ -341,11 +364,11 @@ class EventDamaged(EventStoreError, ValueError):
 
 
 class ConversationDamaged(EventStoreError, ValueError):
-    """The row of a conversation was altered and cannot be read: restore a backup."""
+    """The row of a conversation is missing, or was altered and cannot be read."""
 
-    def __init__(self, conversation_id: UUID) -> None:
+    def __init__(self, conversation_id: UUID, reason: str = "is damaged: restore a backup") -> None:
         self.conversation_id = conversation_id
-        super().__init__(f"the row of conversation {conversation_id} is damaged: restore a backup")
+        super().__init__(f"the row of conversation {conversation_id} {reason}")
 
 
 class CheckpointRefused(EventStoreError, ValueError):

@@ -169,12 +169,18 @@ class Owners:
         return stream, key
 
     def everything(self, what: str) -> None:
-        """Refuse a call that concerns the whole store if the store is bound to an owner.
+        """Refuse a call that concerns the whole store if it cannot see the whole store.
 
         Raises:
-            OwnerMismatch: The store is bound to an owner.
+            OwnerMismatch: The store is bound to an owner, or row-level security limits its login.
         """
         if self.bound.asks:
             raise OwnerMismatch(
                 None, f"{what} concerns all owners: call it on a store that is not bound to one"
+            )
+        if self.transactions._is_limited():
+            raise OwnerMismatch(
+                None,
+                f"{what} concerns all owners, but row-level security shows this login the rows of "
+                "one at most: connect as the tables' owner or as a role with BYPASSRLS",
             )

@@ -13,8 +13,8 @@ from uuid import UUID
 
 from sqlalchemy import Connection, delete, func, insert, select
 
-from eventstore.erased_rows import erase_projected, tables_with_content
-from eventstore.erasure import lock_stream
+from eventstore.erased_rows import erase_projected, require_all, tables_with_content
+from eventstore.erasure import erasure_lock, lock_stream
 from eventstore.errors import (
     ConversationForked,
     ConversationNotFound,
@@ -32,9 +32,9 @@ from eventstore.sql.streams import owner_of
 from eventstore.sql.traces import clear_statistics
 from eventstore.sql.transactions import Transactions
 
-__all__ = ["PurgeReceipt", "Purging", "purge", "purge_in"]
+__all__ = ["KEPT_TABLES", "PurgeReceipt", "Purging", "purge", "purge_in"]
 
-_KEPT = frozenset({"purges", "retired_keys"})
+KEPT_TABLES = frozenset({"purges", "retired_keys"})
 """What stays of a conversation: the receipt, and the key's id until the key is destroyed."""
 
 
@@ -82,17 +82,37 @@ def purge_in(store: Transactions, conversation_id: UUID, purging: Purging) -> Pu
     """Purge a conversation in a separate transaction, as `purge` does.
 
     If it is already purged, return its receipt again, so that a process killed after the commit can
-    repeat the call. If an owner is named, it does not exist.
+    repeat the call. Events that are left without a conversation are purged too. If an owner is
+    named, neither exists.
     """
     try:
         with store.writing() as connection:
             return purge(connection, conversation_id, purging)
     except ConversationNotFound:
-        with store.reading() as connection:
-            receipt = None if purging.whose.asks else _last_receipt(connection, conversation_id)
+        if purging.whose.asks:
+            raise
+        with store.writing() as connection:
+            receipt = _purge_left(connection, conversation_id, purging) or _last_receipt(
+                connection, conversation_id
+            )
         if receipt is None:
             raise
         return receipt
+
+
+def _purge_left(
+    connection: Connection, conversation_id: UUID, purging: Purging
+) -> PurgeReceipt | None:
+    """Purge what is left of a conversation without its own row; None if nothing is."""
+    erasure_lock(connection, conversation_id, exclusive=True)
+    tables = metadata_for(connection.dialect.name).tables
+    if owner_of(connection, conversation_id) is not None:
+        return None  # It was created in the meantime.
+    for rows in (tables["events"], tables["blobs"]):
+        query = select(rows.c.conversation_id).where(rows.c.conversation_id == conversation_id)
+        if connection.execute(query.limit(1)).first() is not None:
+            return _delete(connection, conversation_id, purging)
+    return None
 
 
 def _last_receipt(connection: Connection, conversation_id: UUID) -> PurgeReceipt | None:
@@ -116,6 +136,7 @@ def purge(connection: Connection, conversation_id: UUID, purging: Purging) -> Pu
         OwnerMismatch: The conversation or a fork belongs to another tenant or user.
         InvalidEvent: No reason was given.
         KeyUnavailable: A conversation is sealed, and the store has no keys.
+        DeletionIncomplete: The database deleted fewer rows than there are.
     """
     if not isinstance(purging.reason, str) or not purging.reason.strip():
         raise InvalidEvent("a purge needs a reason")
@@ -199,7 +220,13 @@ def _delete(connection: Connection, conversation_id: UUID, purging: Purging) -> 
         )
     )
     erase_projected(connection, tables, conversation_id)
-    for name, rows in tables.items():
-        if "conversation_id" in rows.c and name not in _KEPT:
-            connection.execute(delete(rows).where(rows.c.conversation_id == conversation_id))
+    own = owner_of(connection, conversation_id) is not None
+    planned = {"events": event_count, "blobs": blob_count, "conversations": int(own)}
+    theirs = [each for name, each in tables.items() if name not in KEPT_TABLES]
+    # The conversation's own row last: without it, row-level security hides all its other rows.
+    for rows in sorted(theirs, key=lambda each: each.name == "conversations"):
+        if "conversation_id" in rows.c:
+            query = delete(rows).where(rows.c.conversation_id == conversation_id)
+            done = connection.execute(query).rowcount
+            require_all(conversation_id, rows.name, planned.get(rows.name, done), done)
     return receipt

@@ -190,6 +190,7 @@ def examine(
             ("tables", log.tables),
             ("triggers", log.triggers),
             ("chain", partial(log.chain, sample=sample)),
+            ("orphans", log.orphans),
             ("feed", log.feed),
             ("keys", log.keys),
         )

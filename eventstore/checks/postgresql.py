@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 from eventstore.checks import Check, Checker, Status, name_of
 from eventstore.sql.migrate import ENCODINGS
 from eventstore.sql.rights import relations
-from eventstore.sql.row_security import is_secured, unsecured
+from eventstore.sql.row_security import is_complete, is_secured, unsecured
 from eventstore.store import EventStore
 
 __all__ = ["CHECKS", "COLUMNS", "TRIGGERS", "wrong_triggers"]
@@ -159,7 +159,12 @@ def row_security(store: EventStore) -> Check:
         tables, _ = relations(connection)
         open_to_all = unsecured(connection, tables) if on else []
         concerned = bool(connection.execute(_CONCERNED).scalar())
+        complete = not on or is_complete(connection)
     details = {"on": on, "unsecured": open_to_all, "login_is_concerned": concerned}
+    if not complete:
+        said = "on, as an older version turned it on: an owner's login cannot erase or purge"
+        advice = "as the tables' owner, run: eventstore db secure"
+        return Check("row security", "problem", said, advice, details)
     if open_to_all:
         said = f"on, but not for: {', '.join(open_to_all)}"
         advice = "as the tables' owner, run: eventstore db secure"

@@ -8,22 +8,35 @@ maintenance. Tables created later get their policy in the transaction that creat
 from __future__ import annotations
 
 from collections.abc import Iterable
+from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from eventstore.errors import NotWritable
+from eventstore.errors import NotWritable, OwnerMismatch
 from eventstore.log import masked
 from eventstore.sql.backend import backend_of
 from eventstore.sql.sessions import literal
 from eventstore.sql.types import escape
 
-__all__ = ["OWNER", "is_secured", "secure", "secure_new", "speaks_for", "unsecure", "unsecured"]
+__all__ = [
+    "OWNER",
+    "is_complete",
+    "is_limited",
+    "is_secured",
+    "require_forks_visible",
+    "secure",
+    "secure_new",
+    "speaks_for",
+    "unsecure",
+    "unsecured",
+]
 
 OWNER = "eventstore_owner"
 """The execution option of an engine's variant: the first statement of each transaction."""
 
 _POLICY = "eventstore_owner"
 _TENANT, _USER = "eventstore.tenant_id", "eventstore.user_id"
+_RETIRED = "retired_keys"
 _LEAST_VERSION = 15_00_00  # the first with views that use the reader's own rights
 
 
@@ -49,11 +62,69 @@ _TABLES = text(
     """
 )
 _SECURED = text("SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass('conversations')")
+_LIMITED = text(
+    "SELECT coalesce(row_security_active(to_regclass('conversations')::oid), false), "
+    "to_regprocedure('eventstore_forks(uuid)') IS NOT NULL"
+)
+
+# What an owner's login may know of rows that it cannot see: whether a conversation has forks, and
+# whether it is gone. The functions have the rights of the tables' owner.
+_FUNCTIONS = {
+    "eventstore_forks(uuid)": (
+        "bigint",
+        """SELECT count(*) FROM conversations AS fork WHERE parent_conversation_id = $1
+        AND NOT EXISTS (SELECT FROM events
+            WHERE events.conversation_id = fork.conversation_id AND version = 1)""",
+    ),
+    "eventstore_is_gone(uuid)": (
+        "boolean",
+        "SELECT NOT EXISTS (SELECT FROM conversations WHERE conversation_id = $1)",
+    ),
+}
+_HIDDEN = text(
+    """
+    SELECT eventstore_forks(:stream), (
+        SELECT count(*) FROM conversations AS fork WHERE parent_conversation_id = :stream
+        AND NOT EXISTS (SELECT FROM events
+            WHERE events.conversation_id = fork.conversation_id AND version = 1))
+    """
+)
 
 
 def is_secured(connection: Connection) -> bool:
     """Whether row-level security is on; never on SQLite."""
     return backend_of(connection).secures_rows and bool(connection.execute(_SECURED).scalar())
+
+
+def is_limited(connection: Connection) -> bool:
+    """Whether row-level security shows the connection's login only one owner's rows."""
+    return backend_of(connection).secures_rows and bool(connection.execute(_LIMITED).one()[0])
+
+
+def is_complete(connection: Connection) -> bool:
+    """Whether the functions that the policies need exist; older versions did not create them."""
+    return bool(connection.execute(_LIMITED).one()[1])
+
+
+def require_forks_visible(connection: Connection, conversation_id: UUID) -> None:
+    """Refuse to erase a conversation if row-level security hides forks that share its events.
+
+    Raises:
+        OwnerMismatch: Forks of it belong to owners whose rows this login cannot see.
+        NotWritable: The database was secured by an older version.
+    """
+    if not is_limited(connection):
+        return
+    if not is_complete(connection):
+        said = "row-level security was turned on by an older version: run eventstore db secure"
+        raise NotWritable(masked(connection.engine.url), said)
+    forks, visible = connection.execute(_HIDDEN, {"stream": conversation_id}).one()
+    if forks != visible:
+        said = (
+            f"{forks - visible} of its forks belong to other owners, whose rows this login cannot "
+            "see: erase it as the tables' owner"
+        )
+        raise OwnerMismatch(conversation_id, said)
 
 
 def speaks_for(tenant_id: str | None, user_id: str | None) -> bytes:
@@ -78,6 +149,14 @@ def secure(connection: Connection, names: Iterable[str]) -> None:
     found = connection.execute(text("SHOW server_version_num")).scalar_one()
     if int(found) < _LEAST_VERSION:
         raise NotWritable(url, "row-level security needs PostgreSQL 15 or later, for its views")
+    # Temporary tables last, so that no login can put its own in place of the store's.
+    schema = connection.execute(text("SELECT quote_ident(current_schema())")).scalar_one()
+    for signature, (result, query) in _FUNCTIONS.items():
+        _run(
+            connection,
+            f"CREATE OR REPLACE FUNCTION {signature} RETURNS {result} LANGUAGE sql STABLE "
+            f"SECURITY DEFINER SET search_path = {schema}, pg_temp AS $${query}$$",
+        )
     _secure(connection, names)
 
 
@@ -98,6 +177,8 @@ def unsecure(connection: Connection, names: Iterable[str]) -> None:
         else:
             _run(connection, f"DROP POLICY IF EXISTS {_POLICY} ON {own}")
             _run(connection, f"ALTER TABLE {own} DISABLE ROW LEVEL SECURITY")
+    for signature in _FUNCTIONS:
+        _run(connection, f"DROP FUNCTION IF EXISTS {signature}")
 
 
 def unsecured(connection: Connection, names: Iterable[str]) -> list[str]:
@@ -116,7 +197,9 @@ def _secure(connection: Connection, names: Iterable[str]) -> None:
             rule = f"USING ({_OWN}) WITH CHECK ({_OWN})"
         elif owned:
             theirs = _OF_OWN.format(table=own)
-            rule = f"USING ({theirs}) WITH CHECK ({theirs})"
+            # A key is destroyed after its conversation was purged.
+            seen = f"{theirs} OR eventstore_is_gone(conversation_id)"
+            rule = f"USING ({seen if name == _RETIRED else theirs}) WITH CHECK ({theirs})"
         elif name == "projections":
             # A login that sees only its own events must not change how far all of them are folded.
             rule = "FOR SELECT USING (true)"

@@ -31,7 +31,7 @@ from eventstore.sql.engines import BUSY_TIMEOUT_MS, SYNCHRONOUS, begin_write, sn
 from eventstore.sql.failures import translated
 from eventstore.sql.pools import close_pool
 from eventstore.sql.requests import Append, Appended
-from eventstore.sql.row_security import OWNER
+from eventstore.sql.row_security import OWNER, is_limited
 from eventstore.sql.sessions import Session, quoted
 from eventstore.sql.urls import is_in_memory
 
@@ -69,6 +69,7 @@ class Transactions:
         ) / 1000
         """How long to wait for a conversation's lock on PostgreSQL, and for SQLite's lock."""
         self._home: tuple[str, str] | None = None
+        self._limited: bool | None = None
         # At most half of the pool, so that the other half is always available.
         size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
         self._at_hand = AtHand(engine, keep=size // 2)
@@ -117,6 +118,13 @@ class Transactions:
                 home = tuple(connection.execute(_HOME).one()) if on_server else None
                 self._home = home or (_file_of(connection), "")
         return self._home
+
+    def _is_limited(self) -> bool:
+        """Whether row-level security shows the login only one owner's rows; looked up once."""
+        if self._limited is None:
+            with self.reading() as connection:
+                self._limited = is_limited(connection)
+        return self._limited
 
     @contextmanager
     def writing(
