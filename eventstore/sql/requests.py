@@ -156,14 +156,13 @@ class Append:
         return same_tenant and (self.user_id is None or self.user_id == user_id)
 
     def require_free_id(self) -> None:
-        """Refuse to create a stream for an owner under an id that may be that of another's key.
+        """Refuse a bound store to create a stream under an id that may be that of another's key.
 
         Raises:
             InvalidEvent: The id is a UUID of version 5, which is what a key becomes.
         """
         stream = self.conversation_id
-        owned = self.exact_tenant or self.tenant_id is not None or self.user_id is not None
-        if owned and stream.version == 5 and self.stream_key is None:
+        if self.exact_tenant and stream.version == 5 and self.stream_key is None:
             if not isinstance(stream, DerivedId):
                 said = (
                     f"conversation {stream} does not exist, and UUIDs of version 5 are reserved "
