@@ -39,6 +39,7 @@ class Scale:
         opening: Events of the conversation that is opened after a crash.
         marked: Numbers of conversations in the stores for which checkpoints are made.
         listed: Conversations in the store whose screens are measured.
+        message_sizes: Bytes of the messages that go through everything.
     """
 
     rounds: int
@@ -56,6 +57,7 @@ class Scale:
     opening: int
     marked: tuple[int, int]
     listed: int
+    message_sizes: tuple[int, ...]
 
 
 FULL = Scale(
@@ -74,6 +76,7 @@ FULL = Scale(
     opening=10_000,
     marked=(200, 2_000),
     listed=100_000,
+    message_sizes=(1_000, 100_000, 1_000_000, 4_000_000, 16_000_000),
 )
 MILLION = replace(FULL, small=100_000, large=1_000_000)
 QUICK = Scale(
@@ -92,6 +95,7 @@ QUICK = Scale(
     opening=2_000,
     marked=(50, 200),
     listed=10_000,
+    message_sizes=(1_000, 1_000_000, 8_000_000),
 )
 TINY = Scale(
     rounds=3,
@@ -109,6 +113,7 @@ TINY = Scale(
     opening=60,
     marked=(2, 4),
     listed=60,
+    message_sizes=(1_000,),
 )
 
 
