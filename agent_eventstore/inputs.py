@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from agent_eventstore.formats.openai_parts import parts_of
+from agent_eventstore.formats.content_blocks import content_part
 from eventstore.errors import InvalidEvent
 from eventstore.events import ContentPart, Meta, OtherPart, TextPart, UserMessage
 from eventstore.events.base import Value
@@ -89,7 +89,7 @@ def _part(item: Any) -> ContentPart:
 
 
 def _known(item: Any) -> ContentPart | None:
-    """Return a part in this project's, OpenAI's or Anthropic's format; None for any other."""
+    """Return a part in this project's format or a framework's; None for any other."""
     if isinstance(item, Value):
         try:
             return _OURS.validate_python(item)
@@ -102,27 +102,8 @@ def _known(item: Any) -> ContentPart | None:
             return _OURS.validate_python(dict(item))
         except ValidationError:
             return None
-    (found,) = parts_of([_as_chat(dict(item))])
+    found = content_part(item)
     return None if isinstance(found, OtherPart) else found
-
-
-def _as_chat(item: dict[str, Any]) -> dict[str, Any]:
-    """Convert a part of the Responses API or of Anthropic to one of Chat Completions."""
-    kind, source = item.get("type"), item.get("source")
-    if kind in ("input_text", "output_text"):
-        return {"type": "text", "text": item.get("text")}
-    if kind == "input_image" and isinstance(item.get("image_url"), str):
-        return _image(item["image_url"], item.get("detail"))
-    if kind == "image" and isinstance(source, Mapping):
-        if source.get("type") == "url":
-            return _image(source.get("url"))
-        if source.get("type") == "base64":
-            return _image(f"data:{source.get('media_type')};base64,{source.get('data')}")
-    return item
-
-
-def _image(url: Any, detail: Any = None) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": url, "detail": detail}}
 
 
 def _start(value: Any) -> str:

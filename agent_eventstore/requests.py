@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
+from agent_eventstore.formats.content_blocks import content_part
 from agent_eventstore.providers import Partial
 from agent_eventstore.providers.base import plain
 from agent_eventstore.providers.parser import text
 from eventstore.events import (
     ContentPart,
-    FilePart,
-    ImagePart,
     OtherPart,
     Summary,
     TextPart,
@@ -60,7 +59,6 @@ Content = str | tuple[ContentPart, ...]
 
 _OUTPUT = "_call_output"
 _ARGUMENTS = ("arguments", "input", "action", "operation")
-_TEXTS = frozenset({"text", "input_text", "output_text"})
 _FAILED = frozenset({"failed", "error"})
 
 _SYSTEM_PARTS = 256
@@ -286,27 +284,7 @@ def _part(part: Any) -> ContentPart:
         return TextPart(text=part)
     if not isinstance(part, dict):
         return OtherPart(raw=part)
-    kind, source = part.get("type"), part.get("source")
-    image = part.get("image_url")
-    if kind in _TEXTS and isinstance(part.get("text"), str):
-        return TextPart(text=part["text"])
-    if isinstance(image, dict):
-        image = image.get("url")
-    if kind in ("image_url", "input_image", "computer_screenshot") and isinstance(image, str):
-        return ImagePart(url=image)
-    if kind == "image" and isinstance(source, dict) and (url := _url_of(source)):
-        return ImagePart(url=url, media_type=text(source.get("media_type")) or None)
-    if kind == "input_file" and (part.get("file_id") or part.get("filename")):
-        data = part.get("file_data") or part.get("file_url")
-        name, file_id = text(part.get("filename")), text(part.get("file_id"))
-        return FilePart(name=name or None, file_id=file_id or None, url=text(data) or None)
-    return OtherPart(raw=part)
-
-
-def _url_of(source: JsonObject) -> str:
-    if text(source.get("data")):
-        return f"data:{text(source.get('media_type'))};base64,{source['data']}"
-    return text(source.get("url"))
+    return content_part(part) or OtherPart(raw=part)
 
 
 def _parsed(arguments: Any) -> Any:

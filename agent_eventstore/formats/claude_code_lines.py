@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
+from agent_eventstore.formats.content_blocks import content_part
 from agent_eventstore.formats.gemini_contents import message_in
 from agent_eventstore.formats.json_fields import object_in, text_at, whole_at
 from agent_eventstore.formats.openai_wire import request_of
 from eventstore.events import (
     ContentPart,
-    FilePart,
-    ImagePart,
     LlmError,
     OtherPart,
     ReasoningPart,
@@ -125,24 +123,7 @@ def _part(block: Any) -> ContentPart:
             return ReasoningPart(text=text_in(blocks))
         case {"type": "redacted_thinking", "data": str()}:
             return ReasoningPart(text="", raw=dict(block))
-        case {"type": "image" | "document" as kind} if (url := _url(block)) is not None:
-            media_type = text_at(object_in(block, "source"), "media_type")
-            if kind == "image":
-                return ImagePart(url=url, media_type=media_type)
-            return FilePart(name=text_at(block, "title"), url=url, media_type=media_type)
-    return OtherPart(raw=block)
-
-
-def _url(block: Mapping[str, Any]) -> str | None:
-    match block.get("source"):
-        case {"type": "base64", "media_type": str(media_type), "data": str(data)}:
-            return f"data:{media_type};base64,{data}"
-        case {"type": "text", "data": str(data)}:
-            told = b64encode(data.encode("utf-8", "surrogatepass")).decode("ascii")
-            return f"data:text/plain;base64,{told}"
-        case {"type": "url", "url": str(url)}:
-            return url
-    return None
+    return content_part(block) or OtherPart(raw=block)
 
 
 def call_of(block: Any) -> ToolCallRequest | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agent_eventstore.formats.json_fields import text_at
+from agent_eventstore.formats.content_blocks import content_part
 from eventstore.events import (
     ContentPart,
     FilePart,
@@ -75,35 +75,7 @@ def text_of(content: Any) -> str:
 
 
 def _part(item: Any) -> ContentPart:
-    if isinstance(item, str):
-        return TextPart(text=item)
-    if not isinstance(item, dict):
-        return OtherPart(raw=item)
-    kind = item.get("type")
-    inner = item.get(kind) if isinstance(kind, str) else None
-    match item:
-        case {"type": "text" | "input_text" | "output_text", "text": str(text)}:
-            return TextPart(text=text)
-        case {"type": "text", "content": str(text)}:
-            return TextPart(text=text)
-        case {"type": "input_image", "image_url": str(url)}:
-            return ImagePart(url=url, detail=text_at(item, "detail"))
-        case {"type": "input_file"}:
-            data = text_at(item, "file_data") or text_at(item, "file_url")
-            name, file_id = text_at(item, "filename"), text_at(item, "file_id")
-            return FilePart(name=name, file_id=file_id, url=data)
-    if kind == "refusal" and isinstance(inner, str):
-        return RefusalPart(text=inner)
-    if isinstance(inner, dict):
-        if kind == "image_url" and isinstance(inner.get("url"), str):
-            return ImagePart(url=inner["url"], detail=text_at(inner, "detail"))
-        if kind == "file":
-            return FilePart(
-                name=text_at(inner, "filename"),
-                file_id=text_at(inner, "file_id"),
-                url=text_at(inner, "file_data"),
-            )
-    return OtherPart(raw=item)
+    return content_part(item) or OtherPart(raw=item)
 
 
 def _wire(part: ContentPart) -> Any:

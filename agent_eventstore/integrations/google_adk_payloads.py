@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from agent_eventstore.formats.content_blocks import content_part
 from agent_eventstore.formats.openai_wire import request_of
 from agent_eventstore.inputs import content_of
 from agent_eventstore.integrations.conversation_places import Places
@@ -19,8 +20,6 @@ from agent_eventstore.providers.usage import gemini_usage
 from eventstore.events import (
     AssistantMessage,
     ContentPart,
-    FilePart,
-    ImagePart,
     Invocation,
     JsonObject,
     LlmError,
@@ -139,12 +138,16 @@ def _parts(part: JsonObject) -> Iterator[ContentPart]:
             yield ReasoningPart(text=words, signature=part.get("thought_signature"))
         case {"text": str(words)}:
             yield TextPart(text=words)
-        case {"inline_data": {"data": str(data), "mime_type": str(media)}}:
-            plain = base64.b64encode(base64.urlsafe_b64decode(data)).decode()
-            url = f"data:{media};base64,{plain}"
-            image = media.startswith("image/")
-            yield (ImagePart if image else FilePart)(url=url, media_type=media)
-        case {"file_data": {"file_uri": str(url)}}:
-            yield FilePart(url=url, media_type=part["file_data"].get("mime_type"))
+        case {"executable_code": {**inner}}:
+            yield OtherPart(raw={"type": "executable_code", **inner})
+        case {"code_execution_result": {**inner}}:
+            yield OtherPart(raw={"type": "code_execution_result", **inner})
+        case {"inline_data": {"data": str(data), **inner}}:  # ADK writes base64 for URLs
+            plain = base64.b64encode(base64.urlsafe_b64decode(data))
+            yield content_part({"inline_data": {**inner, "data": plain.decode()}}) or _other(part)
         case _:
-            yield OtherPart(raw={"kinds": sorted(part)})
+            yield content_part(part) or _other(part)
+
+
+def _other(part: JsonObject) -> OtherPart:
+    return OtherPart(raw={"kinds": sorted(part)})

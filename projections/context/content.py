@@ -29,7 +29,7 @@ from eventstore.events import (
 )
 from eventstore.events.content import to_plain_text, without_live_screen
 from projections.context import prompts
-from projections.engine.mentions import mention
+from projections.engine.mentions import legible, mention
 
 __all__ = [
     "Message",
@@ -261,7 +261,7 @@ def _part_text(part: ContentPart) -> str:
         return prompts.image_mention(part.url)
     if isinstance(part, FilePart):
         return prompts.file_mention(part.path, part.name, part.url, part.file_id)
-    return json.dumps(part.raw, ensure_ascii=False, default=str)
+    return json.dumps(legible(part.raw), ensure_ascii=False, default=str)
 
 
 def _sections(sections: Sections | None) -> str:

@@ -11,12 +11,13 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["mention"]
+__all__ = ["legible", "mention"]
 
 _LONGEST = 300  # characters of a line of foreign text
 _MOST = 8  # names in a list
 _BLANKS = re.compile(r"\s+")
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_BYTES = re.compile(r"(?:data:[^,\s]{0,200},)?[A-Za-z0-9+/_=-]{256,}", re.ASCII)  # base64
 _OPAQUE = ("data", "encrypted_content", "encrypted_index", "encrypted_stdout", "signature")
 
 
@@ -33,6 +34,15 @@ def mention(raw: Any) -> str:
     if isinstance(kind, str) and _KIND.fullmatch(kind):
         return _results(raw) if kind.endswith("_tool_result") else f"[{kind}]"
     return "[other content]"
+
+
+def legible(value: Any) -> Any:
+    """Return a JSON value without data in base64, which a model cannot read: only its size."""
+    if isinstance(value, str):
+        return f"[{len(value)} characters of data]" if _BYTES.fullmatch(value) else value
+    if isinstance(value, dict):
+        return {key: legible(item) for key, item in value.items()}
+    return [*map(legible, value)] if isinstance(value, list | tuple) else value
 
 
 def _line(head: str, *said: Any) -> str:
@@ -173,6 +183,8 @@ _WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
     "apply_patch_call_output": _field("patch", "status"),
     "computer_call": lambda raw: _line("computer", raw.get("action") or raw.get("actions")),
     "computer_call_output": _field("screenshot"),
+    "executable_code": _field("code run", "code"),
+    "code_execution_result": _field("output", "output"),
     "tool_search_call": _field("tool search", "arguments"),
     "tool_search_output": lambda raw: _line("tools found", _names(raw.get("tools"))),
     "program": _field("program", "code"),
