@@ -89,9 +89,10 @@ class AsyncConversation(AsyncConversationRuns):
         """
         require_store(store, AsyncEventStore)
         waits = options.get("if_busy") == "wait"
-        until = time.monotonic() + (options.get("wait_s", WAIT_S) if waits else 0)
+        until = time.monotonic()
         if waits:
             options["if_busy"] = "raise"
+            until += options.pop("wait_s", WAIT_S)
         opening = partial(Conversation.open, store.store, conversation_id, **options)
         while True:
             try:

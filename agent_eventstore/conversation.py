@@ -50,7 +50,8 @@ class SessionOptions(Owned, total=False):
         session_config: Model, temperature, working directory, tools, tokenizer.
         state_directory: The directory to which tool outputs that are not shown in full are written
             as files, in a folder named by the conversation's id.
-        agent_id: The agent that writes, if there are several.
+        agent_id: The agent that writes, if there are several. Opening a conversation restores the
+            agent of its last session, and so its persona.
         extra: A JSON object stored with all events of the session, such as the request's id, at
             most 2 KB; a turn's ``extra`` adds to it.
     """
@@ -73,7 +74,7 @@ class OpenOptions(SessionOptions, total=False):
             work.
         lease_s: The length of this session's lease, in seconds; a thread of this process renews it
             after every third of that time.
-        wait_s: The most seconds that ``wait`` waits.
+        wait_s: The most seconds that ``wait`` waits; refused with any other ``if_busy``.
     """
 
     if_busy: IfBusy

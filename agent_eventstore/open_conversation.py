@@ -91,6 +91,7 @@ class OpenConversation(Generic[JournalT, TurnT]):
         workflow_id: str | None = None,
         tool_policy: ToolPolicy | None = None,
         extra: dict[str, Any] | None = None,
+        agent_id: str | None = None,
         connection: Connection | AsyncConnection | None = None,
     ) -> TurnT:
         """Return a turn; enter it around all work that the input causes.
@@ -108,6 +109,8 @@ class OpenConversation(Generic[JournalT, TurnT]):
                 merged with the conversation's policy, so it can only restrict it.
             extra: A JSON object stored with all events of the turn, in addition to the session's;
                 both together at most 2 KB.
+            agent_id: The agent that acts in this turn, whose persona its requests contain; by
+                default the session's.
             connection: Write the turn's start and the input in the transaction of this connection,
                 together with your product's own rows: when the turn is entered, or earlier by
                 ``begin()``. Commit it before you call a model; otherwise the recorder raises
@@ -119,7 +122,7 @@ class OpenConversation(Generic[JournalT, TurnT]):
         """
         message = message_of(said)  # first: a refused input must not use up a turn number
         script = self._session.turn_script(
-            run_id, workflow_id, tool_policy, actor, message_id, extra
+            run_id, workflow_id, tool_policy, actor, message_id, extra, agent_id
         )
         return self._turn(script, message, connection=connection)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from agent_eventstore.branching import fork_point
 from agent_eventstore.inputs import with_extra
 from agent_eventstore.journal import Journal
 from agent_eventstore.recovery import WAIT_S, IfBusy, claimed, end_open_work
-from agent_eventstore.resuming import left_open, standing
+from agent_eventstore.resuming import last_agent, left_open, standing
 from agent_eventstore.session import Session
 from agent_eventstore.unwritten import Acknowledged
 from eventstore import NO_STREAM, EventStore, NewEvent, new_id
@@ -99,6 +99,9 @@ Title = str | Callable[[str], str] | None
 """A title, or a function that makes one from the first message."""
 
 
+WAIT_ALONE = 'wait_s has no effect with if_busy="{}": pass if_busy="wait" too, or leave it out'
+
+
 def _named(key: str | None, conversation_id: StreamId | None) -> StreamId:
     """Return the key or id of a new conversation; by default a new id."""
     if key is None:
@@ -121,7 +124,21 @@ class _Writing:
     extra: dict[str, Any] | None = None
     if_busy: IfBusy = "raise"
     lease_s: float = LEASE_S
-    wait_s: float = WAIT_S
+    wait_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse to wait if waiting was not asked for.
+
+        Raises:
+            InvalidEvent: ``wait_s`` is set, and ``if_busy`` is not ``wait``.
+        """
+        if self.wait_s is not None and self.if_busy != "wait":
+            raise InvalidEvent(WAIT_ALONE.format(self.if_busy), field="wait_s")
+
+    @property
+    def waits_s(self) -> float:
+        """The most seconds to wait."""
+        return WAIT_S if self.wait_s is None else self.wait_s
 
     @property
     def files(self) -> Path | None:
@@ -243,11 +260,13 @@ def opened(
 def _opened(store: EventStore, stream: UUID, writing: _Writing) -> Session:
     session_id, state = str(new_id()), writing.files
     writing.meta(None)  # refuses invalid options before any change
-    epoch = claimed(store, stream, session_id, writing.if_busy, writing.lease_s, writing.wait_s)
+    epoch = claimed(store, stream, session_id, writing.if_busy, writing.lease_s, writing.waits_s)
     try:
         views = Views._of_conversations(store)
         recovery = end_open_work(store, partial(left_open, store, stream), epoch)
         mode, turn, policy = standing(store, stream)
+        if writing.agent_id is None:
+            writing = replace(writing, agent_id=last_agent(store, stream))
         meta = writing.meta(mode, session_id)
         journal = Journal(store, stream, epoch=epoch)
         journal.write([writing.first(meta)])

@@ -37,6 +37,7 @@ __all__ = [
     "Todo",
     "Upkeep",
     "earlier_calls",
+    "last_agent",
     "left_open",
     "next_node",
     "resume",
@@ -50,6 +51,8 @@ Todo = Literal["continue", "begin", "complete", "decide"]
 begin, since one has failed or the workflow named none."""
 
 _DONE = ("completed", "skipped")
+_NEWEST = 1_000
+_OF_SESSION = ("session_start", "session_end")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +249,14 @@ def standing(
         return mode, last_turn + 1, policy
 
     return read_current(store, (RUNS, CONTEXT), conversation_id, read)
+
+
+def last_agent(store: EventStore, conversation_id: UUID) -> str | None:
+    """Return the agent of the last session, or None; looks at the newest `_NEWEST` events."""
+    for event in store.read(conversation_id, backward=True, limit=_NEWEST):
+        if event.type in _OF_SESSION:
+            return event.meta.agent_id
+    return None
 
 
 class Upkeep:

@@ -148,6 +148,7 @@ class Session:
         actor: str | None = None,
         message_id: str | None = None,
         extra: dict[str, Any] | None = None,
+        agent_id: str | None = None,
     ) -> TurnScript:
         """Return the script of the next turn.
 
@@ -161,13 +162,16 @@ class Session:
             said = "begin turns before that, or open it again"
             raise BlockNotOpen(f"conversation {self.id} was closed: {said}")
         own = with_extra(self.meta, extra)
-        for name, value in (("actor", actor), ("message_id", message_id)):
+        names = (("actor", actor), ("message_id", message_id), ("agent_id", agent_id))
+        for name, value in names:
             if len(to_owner(name, value) or "") > LONGEST_NAME:
                 raise InvalidEvent(f"{name} must have at most {LONGEST_NAME} characters")
         ids = None if message_id is None else posted_ids(self.id, message_id)
         with self._numbering:
             number, self._next_turn = self._next_turn, self._next_turn + 1
         where = {"turn": number, "run_id": run_id, "workflow_id": workflow_id}
+        if agent_id is not None:
+            where["agent_id"] = agent_id
         if run_id is not None:
             where["mode"] = "run"
         meta = own.model_copy(update=where)

@@ -1,8 +1,9 @@
 """Structured logging, and database URLs with their passwords masked.
 
 A library must not print. Log events go to a logger of the standard library, rendered as
-``key=value``, and appear where the product configures logging. They carry ids, versions and
-durations, but never payloads or passwords.
+``key=value``, and appear where the product configures logging. Each field is also an attribute of
+the record, where formatters that write JSON find it. They carry ids, versions and durations, but
+never payloads or passwords.
 
 Everything that shows a URL (errors, logs, the command line, ``repr``) passes it through `masked`.
 In a text that is not a valid URL, too much is masked rather than too little: a password may contain
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
@@ -45,13 +47,32 @@ _SHOWN = frozenset(
 """The options whose values are shown; all others, including misspelt ones, show only the name."""
 
 
+_render = structlog.processors.KeyValueRenderer(key_order=["event"])
+_OF_RECORD = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
+"""Attributes of every record; a field of such a name gets an underscore."""
+
+
+def _as_record(
+    logger: Any, method: str, event: MutableMapping[str, Any]
+) -> tuple[tuple[Any], dict[str, Any]]:
+    """Return the arguments for the standard logger: the text, and the fields beside it."""
+    passed = {name: event.pop(name) for name in ("exc_info", "stack_info") if name in event}
+    fields = {
+        f"{name}_" if name in _OF_RECORD else name: value
+        if isinstance(value, str | int | float | None)
+        else str(value)
+        for name, value in event.items()
+    }
+    return (_render(logger, method, event),), {**passed, "extra": fields}
+
+
 def get_logger(name: str) -> Any:
     """Return a structlog logger on top of ``logging.getLogger(name)``."""
     return structlog.wrap_logger(
         logging.getLogger(name),
         processors=[
             structlog.stdlib.filter_by_level,
-            structlog.processors.KeyValueRenderer(key_order=["event"]),
+            _as_record,
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
     )

@@ -216,8 +216,9 @@ class Views(ViewsAcross):
 
         In addition to the fields of the format ``neutral``, a message has ``timestamp`` (ISO 8601)
         and ``metadata`` (the product's data on the event). Answers have ``invocation`` (the model
-        that was called) and ``contents`` (the pieces of text). Tool results have ``execute_error``
-        (why all of them failed).
+        that was called), ``contents`` (the pieces of text) and ``usage``, and each of their calls
+        ``parse_error`` and ``parse_warning``. Tool results have ``execute_error`` (why all of them
+        failed), and each of them ``elapsed_ms``.
 
         Args:
             conversation_id: The conversation.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
 from agent_eventstore.agents.agent_turns import Agent, Interrupt, Listener, Protocol
@@ -17,7 +18,7 @@ from eventstore.options import require_known
 from projections.context import ContextSettings
 from projections.context.compression import Strategy
 from projections.context.settings import settings_of, strategy_for
-from projections.tokens import tokenizer_for
+from projections.tokens import require_tokenizer, tokenizer_for
 
 __all__ = ["MODEL_NAME", "AgentOptions", "ChatOptions", "agent_of", "agents_for", "config_of"]
 
@@ -58,7 +59,8 @@ class AgentOptions(TypedDict, total=False):
         tokenizer_model: The model or encoding to count tokens with; by default the settings'
             tokenizer, else the model.
         sinks: Receive the history in addition to the log, such as a `JsonlHistorySink`.
-        listener: Called with everything as it happens, as kind and text.
+        listener: Called with everything as it happens, as kind and text; before each request
+            with ``context`` and its status: ``normal``, ``warning`` or ``compressing``.
         settle: Takes the return value of a model or tool, and returns its result: for bridges to
             event loops.
         check: Called between pieces of an answer and before tools; an exception stops the turn.
@@ -155,6 +157,8 @@ def _require_sound(options: AgentOptions) -> None:
         text = options.get(name, "")
         if not (isinstance(text, str) or (text is None and name == "tokenizer_model")):
             raise TypeError(f"{name} must be a string, not {text!r}")
+    if tokenizer := options.get("tokenizer_model"):
+        require_tokenizer(tokenizer)
 
 
 def _require_number(name: str, number: object, least: int) -> None:
@@ -234,11 +238,18 @@ def _agent_for(participant: Participant, model: Any, options: ChatOptions) -> Ag
 def config_of(model: Any, options: AgentOptions, config: JsonObject | None) -> JsonObject:
     """Return what the session's start records about the agent."""
     agent = agent_of(model, options)
+    limits = ("max_prompt_tokens", "warn_prompt_tokens")
+    optional = {
+        "parameters": dict(agent.parameters),
+        **{name: options.get(name) or getattr(agent.settings, name) for name in limits},
+    }
     return {
         "model": agent.model,
         "tokenizer": tokenizer_for(agent.tokenizer).name,
         "protocol": agent.protocol,
         "max_steps": agent.max_steps,
         "tools": list(agent.tools),
+        "cwd": str(Path.cwd()),
+        **{name: value for name, value in optional.items() if value},
         **(config or {}),
     }

@@ -230,6 +230,8 @@ class AgentTurn:
         """Return the next request, and the arguments with which `Turn.llm_call` records it."""
         agent = self._agent
         request = self._turn.context(**agent.rendering())
+        if request.usage is not None:
+            agent.tell("context", request.usage.status)
         recorded: dict[str, Any] = {"request": request}
         messages, parameters = request.messages, agent.parameters
         if agent.protocol == "react":

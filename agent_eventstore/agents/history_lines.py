@@ -29,10 +29,7 @@ from eventstore.ids import StreamId, call_id
 from projections.engine.folding import result_text, spoken
 from projections.tokens.text import estimated_tokens
 
-__all__ = ["SETTINGS", "HistoryLines", "session_before"]
-
-SETTINGS = ("model", "tokenizer", "protocol", "max_steps", "tools")
-"""The agent's own entries in the session's start, in addition to your product's."""
+__all__ = ["HistoryLines", "session_before"]
 
 
 class HistoryLines:
@@ -75,10 +72,9 @@ class HistoryLines:
 
     def _begun(self, start: SessionStart) -> JsonObject:
         config = dict(start.config)
-        own = {name: config.pop(name, None) for name in SETTINGS}
-        self._tokenizer = own["tokenizer"] or own["model"]
-        told = {"model": own["model"], "tokenizer": own["tokenizer"], "config": config or None}
-        return {"mode": start.mode, **told}
+        named = {name: config.pop(name, None) for name in ("model", "tokenizer")}
+        self._tokenizer = named["tokenizer"] or named["model"]
+        return {"mode": start.mode, **named, "config": config or None}
 
     def _answer(self, event: RecordedEvent, answer: AssistantMessage) -> Iterator[JsonObject]:
         text = spoken(answer.parts, joint="")

@@ -50,8 +50,9 @@ class RequestedCall:
     """A tool call that the model requested.
 
     ``arguments`` is the parsed object, or None with the reason in ``parse_error``; the model's text
-    is ``arguments_text``. ``call_id`` is the store's own id, ``provider_id`` the provider's.
-    ``asked_in`` is the id of the assistant message's event.
+    is ``arguments_text``, and ``parse_warning`` says what was unusual about it. ``call_id`` is the
+    store's own id, ``provider_id`` the provider's. ``asked_in`` is the id of the assistant
+    message's event.
     """
 
     call_id: str
@@ -62,6 +63,7 @@ class RequestedCall:
     provider_id: str | None
     meta: Meta
     asked_in: UUID | None = None
+    parse_warning: str | None = None
 
     @classmethod
     def of(
@@ -77,6 +79,7 @@ class RequestedCall:
             provider_id=request.provider_id,
             meta=meta,
             asked_in=answer.event_id,
+            parse_warning=request.parse_warning,
         )
 
 

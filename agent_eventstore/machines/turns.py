@@ -289,9 +289,16 @@ class TurnScript:
 
 
 def add_usage(total: TokenUsage | None, usage: TokenUsage | None) -> TokenUsage | None:
-    """Return the sum of two usages; a number that neither has stays None."""
-    if total is None or usage is None:
-        return total or (usage and usage.model_copy(update={"raw": None}))
+    """Return the sum of two usages; a number that neither has stays None.
+
+    The total is always a number: not every provider reports one, and an estimate has none.
+    """
+    if usage is None:
+        return total
+    if total is None:
+        return usage.model_copy(
+            update={"raw": None, "total_tokens": _number(usage, "total_tokens")}
+        )
     names = [name for name in TokenUsage.model_fields if name not in ("raw", "reported")]
     sums: dict[str, Any] = {}
     for name in names:
@@ -303,6 +310,6 @@ def add_usage(total: TokenUsage | None, usage: TokenUsage | None) -> TokenUsage 
 
 def _number(usage: TokenUsage, name: str) -> int | None:
     value: int | None = getattr(usage, name)
-    if value is None and name == "total_tokens":  # not every provider reports it
+    if value is None and name == "total_tokens":
         return usage.prompt_tokens + usage.completion_tokens
     return value

@@ -138,6 +138,8 @@ class TaskRuns:
             self.queue.add(plans, depth=(task.depth or 0) + 1, ended=ended)
             if session is not None:
                 session.abort("replaced")
+        if session is not None:
+            self._tell(session.id, "turn_aborted", "replaced")
 
     def destroy(self, conversation_id: str) -> JsonObject:
         """Destroy a conversation, and stop its running turn."""
@@ -151,7 +153,12 @@ class TaskRuns:
             if running is not None and running.id == found:
                 running.conversation.destroy()
                 running.abort("interrupted")
-                return {"ok": True}
+            else:
+                running = None
+        if running is not None:
+            self._tell(found, "turn_aborted", "interrupted")
+            return {"ok": True}
+        with self._changing:
             try:
                 self._session(found).conversation.destroy()
             except ConversationInUse:

@@ -27,7 +27,7 @@ from projections.context.edits import KINDS
 from projections.context.prompt_texts import PromptTexts
 from projections.context.section_budgets import require_known
 from projections.errors import InvalidSettings
-from projections.tokens import tokenizer_for
+from projections.tokens import require_tokenizer
 
 __all__ = ["DEFAULTS", "ContextSettings", "settings_of", "strategy_for"]
 
@@ -246,7 +246,7 @@ class ContextSettings(BaseModel):
     @classmethod
     def _bundled(cls, tokenizer: str | None) -> str | None:
         if tokenizer is not None:
-            tokenizer_for(tokenizer)
+            require_tokenizer(tokenizer)
         return tokenizer
 
     @model_validator(mode="after")

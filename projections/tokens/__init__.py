@@ -6,7 +6,7 @@ registry; only `projections.tokens.counts` and `calibration` read the database.
 """
 
 from projections.tokens.requests import count_message, count_messages, count_tools
-from projections.tokens.text import Count, Tokenizer, count_text, tokenizer_for
+from projections.tokens.text import Count, Tokenizer, count_text, require_tokenizer, tokenizer_for
 
 __all__ = [
     "Count",
@@ -15,5 +15,6 @@ __all__ = [
     "count_messages",
     "count_text",
     "count_tools",
+    "require_tokenizer",
     "tokenizer_for",
 ]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -213,6 +214,29 @@ def tokenizer_for(model: str) -> Tokenizer:
     """
     name, margin = resolve(model)
     return Tokenizer(name, exact=margin == 0.0, margin=margin)
+
+
+def require_tokenizer(name: str) -> None:
+    """Refuse the name of a tokenizer that is neither an encoding nor a known model.
+
+    A model that nobody has listed yet is estimated (see ``tokenizer_for``), but who names a
+    tokenizer wants that one, and a typing error would pass for a new model.
+
+    Raises:
+        EncodingNotBundled: The encoding is not bundled.
+        ValueError: The name is unknown.
+    """
+    estimated = tokenizer_for(name).exact is False
+    if not estimated or any(part in name.lower() for part in _MARGINS):
+        return
+    for known in names_of(name):
+        with suppress(LookupError):
+            listed_models().find_provider_model(known, None, None, None)
+            return
+    choices = ", ".join(sorted(BUNDLED))
+    raise ValueError(
+        f"the tokenizer {name!r} is unknown: name an encoding ({choices}) or a listed model"
+    )
 
 
 def count_text(text: str, model: str) -> Count:

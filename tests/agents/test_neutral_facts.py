@@ -6,7 +6,14 @@ from datetime import datetime
 from typing import Any
 
 from agent_eventstore import Conversation, EventStore, Views
-from eventstore.events import AssistantMessage, Invocation, TextPart, ToolCallRequest, ToolResult
+from eventstore.events import (
+    AssistantMessage,
+    Invocation,
+    TextPart,
+    TokenUsage,
+    ToolCallRequest,
+    ToolResult,
+)
 
 
 def neutral(store: EventStore, *payloads: Any) -> list[dict[str, Any]]:
@@ -55,3 +62,34 @@ def test_a_batch_of_results_tells_why_all_of_it_failed(store: EventStore) -> Non
 
     assert "no network" == told("failed", "failed")
     assert told("failed", "success") is None
+
+
+def test_calls_tell_what_was_wrong_or_odd_about_their_arguments(store: EventStore) -> None:
+    """With the tokens of the answer; a missing result has nothing of the model's."""
+    calls = (
+        ToolCallRequest(name="read", arguments_text="{", parse_error="cut off"),
+        ToolCallRequest(name="read", arguments_text="{}", arguments={}, parse_warning="twice"),
+    )
+    usage = TokenUsage(prompt_tokens=9, completion_tokens=3)
+    invocation = Invocation(provider="p", model="m")
+    said = AssistantMessage(tool_calls=calls, usage=usage, invocation=invocation)
+    answer, results = neutral(store, said)[-2:]
+    assert [("cut off", None), (None, "twice")] == [
+        (call["parse_error"], call["parse_warning"]) for call in answer["calls"]
+    ]
+    assert (9, 3) == (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"])
+    assert ("tool", None, [], None) == tuple(
+        results[name] for name in ("role", "invocation", "contents", "usage")
+    )
+
+
+def test_results_tell_how_long_they_took(store: EventStore) -> None:
+    """In milliseconds, each of a batch."""
+    calls = (ToolCallRequest(name="read", arguments_text="{}"),)
+    with Conversation.start(store) as conversation:
+        asked = conversation.append(AssistantMessage(tool_calls=calls))
+        assert asked is not None
+        call = f"{asked.version}.0"
+        conversation.append(ToolResult(call_id=call, content="text", duration_ms=70))
+    [result] = Views(store).neutral(conversation.id, mode=None)[-1]["results"]
+    assert 70 == result["elapsed_ms"]

@@ -116,7 +116,7 @@ def test_what_happens_is_told_in_the_document_s_order(store: EventStore) -> None
     events: list[tuple[str, str]] = []
 
     def tell(conversation_id: UUID, kind: str, text: str) -> None:
-        if not events or events[-1][1] != kind:
+        if kind != "context" and (not events or events[-1][1] != kind):
             events.append(("root" if conversation_id == scheduler.root else "new", kind))
 
     model = Scripted(create(user_instruction="Well?"), "Yes.", "They say yes.")
@@ -268,6 +268,29 @@ def test_a_task_may_be_replaced_as_soon_as_it_is_told_of(store: EventStore) -> N
         *("task_enqueue", "task_start", "task_end aborted replaced", "task_enqueue"),
         *("task_start", "turn_start", "turn_end ok", "task_end complete"),
     ] == told(store, scheduler.root)
+
+
+@pytest.mark.parametrize("how", ["replaced", "interrupted"])
+def test_a_turn_that_is_cut_off_is_told_of(store: EventStore, how: str) -> None:
+    """Also if `abort_current_and_enqueue` or `destroy` cuts it off."""
+    heard: list[str] = []
+
+    def tell(conversation_id: UUID, kind: str, text: str) -> None:
+        if kind == "turn_aborted":
+            heard.append(text)
+        elif (kind, text) == ("text", "First."):
+            if how == "replaced":
+                new = TaskPlan(conversation_id=conversation_id, input_items="New?", task_id="new")
+                scheduler.abort_current_and_enqueue([new])
+            else:
+                scheduler.destroy(conversation_id)
+
+    model = Scripted(create(user_instruction="Well?"), "First.", "Second.", "Third.")
+    with Scheduler.create(store, model=model, on_event=tell) as scheduler:
+        scheduler.enqueue([TaskPlan(conversation_id=scheduler.root, input_items="?", task_id="t")])
+        scheduler.run()
+
+    assert how in heard[1:]
 
 
 def test_names_are_mapped_to_the_wire_and_back(store: EventStore) -> None:

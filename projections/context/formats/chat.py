@@ -37,6 +37,7 @@ from eventstore.events import (
 from projections.context import content
 from projections.context.formats import items
 from projections.context.formats.base import (
+    EMPTY_USER,
     OPENAI_CHAT,
     SELLERS_OF_GEMINI,
     Additions,
@@ -79,6 +80,7 @@ _CALL_ITEMS = {
     **dict.fromkeys(("local_shell_call", "shell_call", "apply_patch_call"), "call_id"),
     **{"tool_search_call": "call_id", "mcp_approval_request": "id"},
 }
+_NO_CONTENT = frozenset({"role", "content", "name"})
 _IN_MESSAGE = ("arguments", "input", "name")
 
 
@@ -223,10 +225,20 @@ def _placed(
 
 
 def openai_chat(rows: Iterable[ContextRow], *, provider: str | None = None) -> tuple[Json, ...]:
-    """Return the messages of the rows, in order; the rows are not changed."""
+    """Return the messages of the rows, in order, without empty ones; the rows are not changed."""
     held = tuple(rows)
     ids = call_ids(held, OPENAI_CHAT)
-    return tuple([message_of(row, own, provider) for row, own in zip(held, ids, strict=True)])
+    made = [message_of(row, own, provider) for row, own in zip(held, ids, strict=True)]
+    return tuple([message for message in made if not _is_nothing(message)])
+
+
+def _is_nothing(message: Json) -> bool:
+    """Whether a message has no content and nothing beside it.
+
+    An empty answer is in the log, and an import may bring one; some servers refuse it, and a model
+    reads it as its own silence.
+    """
+    return not message.get("content") and not message.keys() - _NO_CONTENT
 
 
 def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
@@ -241,6 +253,8 @@ def message_of(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> J
     # The row may be used again, so the caller's changes to the message must not affect it.
     message = row.message.copy()
     content = message["content"]
+    if row.role == "user" and not content:
+        message["content"] = content = EMPTY_USER
     if content is not None and not isinstance(content, str):
         message["content"] = deepcopy(content)
     if "tool_calls" in message:
@@ -288,6 +302,8 @@ def wire_with_notes(rows: Iterable[ContextRow], *, provider: str | None = None) 
     for row, ids in zip(rest, call_ids(rest, OPENAI_CHAT), strict=True):
         is_note = row.role in ("system", "developer")
         message = _note_of(row) if is_note else message_of(row, ids, provider)
+        if _is_nothing(message):
+            continue
         added += [_NOTE] if is_note else []
         if sent and (is_note or noted) and sent[-1]["role"] == message["role"] == "user":
             sent[-1] = {**sent[-1], **message, "content": _joined(sent[-1], message)}

@@ -128,16 +128,44 @@ def _told(message: Mapping[str, Any], events: Mapping[int, RecordedEvent]) -> Js
     own = [events[version] for version in message["versions"] if version in events]
     last = own[-1] if own else None
     said = last.data if last is not None and isinstance(last.data, AssistantMessage) else None
+    if message["role"] == "tool":  # a missing result has only the version of the answer
+        said = None
     invocation = said.invocation if said is not None else None
     parts = said.parts if said is not None else ()
+    made = said.tool_calls if said is not None else ()
+    elapsed = {
+        each.data.call_id: each.data.duration_ms
+        for each in own
+        if isinstance(each.data, ToolResult)
+    }
     return {
         **message,
+        "calls": [
+            {
+                **call,
+                "parse_error": made[place].parse_error if place < len(made) else None,
+                "parse_warning": made[place].parse_warning if place < len(made) else None,
+            }
+            for place, call in enumerate(message["calls"])
+        ],
+        "results": [
+            {**result, "elapsed_ms": elapsed.get(result["call_id"])}
+            for result in message["results"]
+        ],
+        "usage": _usage(said),
         "timestamp": None if last is None else last.occurred_at.isoformat(),
         "metadata": {} if last is None else dict(last.meta.extra or {}),
         "invocation": None if invocation is None else invocation.model_dump(mode="json"),
         "contents": [part.text for part in parts if isinstance(part, TextPart)],
         "execute_error": _error([each.data for each in own if isinstance(each.data, ToolResult)]),
     }
+
+
+def _usage(said: AssistantMessage | None) -> JsonObject | None:
+    """Return the counts of a model call: prompt, completion and cached tokens."""
+    if said is None or said.usage is None:
+        return None
+    return said.usage.model_dump(mode="json", exclude={"raw"})
 
 
 def _error(results: list[ToolResult]) -> str | None:

@@ -71,6 +71,8 @@ def _said(row: ContextRow) -> Json:
     parts, name = parts_of(row.message), row.message.get("name")
     if all(part.get("type") == "text" for part in parts):
         text = "\n".join(part["text"] for part in parts)
+        if row.role == "user":
+            text = text or base.EMPTY_USER
         return message(row.role, base.by(name, text) if name and row.role == "user" else text)
     content = [_part(part) for part in parts]
     if name:
