@@ -27,7 +27,8 @@ def settings(tmp_path: Path) -> ContextSettings:
     folder.mkdir(parents=True)
     (folder / "bmad.md").write_text(PERSONA)
     (folder / "other.md").write_text("You are somebody else.")
-    return ContextSettings(prompts=str(tmp_path / "prompts"))
+    where: Any = str(tmp_path / "prompts")
+    return ContextSettings(prompts=where)
 
 
 def sent(conversation: Conversation, settings: ContextSettings, **turn: Any) -> str:
