@@ -319,6 +319,8 @@ class AgentTurn:
                     call.delta(text)
                     for kind, shown in stream.feed(text):
                         self._agent.tell(kind, shown)
+        if parser is not None:
+            parser.end(closed=True)
         if parser is not None and parser.error is not None:
             raise StreamFailed(parser.error)
         if parser is not None and not parser.finished:

@@ -13,7 +13,6 @@ site: as a Python warning, which tests can turn into an error, and in the log, f
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
 import sys
@@ -27,7 +26,7 @@ from typing import Any, Literal, get_args
 
 from agent_eventstore.errors import CallNotRecorded
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
-from agent_eventstore.providers.base import plain
+from agent_eventstore.providers.base import EventLines, plain
 from eventstore.events.base import JsonObject
 from eventstore.log import get_logger
 
@@ -36,6 +35,7 @@ __all__ = [
     "GOES_ON",
     "NOT_SEEN",
     "NO_TURN",
+    "RETRIEVED",
     "UNKNOWN",
     "Asked",
     "Body",
@@ -51,12 +51,6 @@ __all__ = [
 
 
 _NOT_RECORDED = frozenset({"timeout"})
-
-_LINE_END = re.compile(r"\r\n|\n|\r(?!\Z)")
-"""The three line ends of the SSE standard; `str.splitlines` has more, which a chunk may contain.
-
-A carriage return at the end of the text does not match: its line feed may still follow.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,19 +138,15 @@ class Body:
 
     def __init__(self, content_type: str) -> None:
         self.streamed = "event-stream" in content_type.lower()
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._pieces: list[str] = []
-        self._data: list[str] = []
+        self._events = EventLines(strict=True)
+        self._pieces: list[bytes] = []
 
     def feed(self, passed: bytes) -> list[Any]:
         """Take the next bytes; return the chunks of the stream that they complete."""
-        text = self._decoder.decode(passed)
-        self._pieces.append(text)
-        if not self.streamed or ("\n" not in text and "\r" not in text):
-            return []
-        *lines, rest = _LINE_END.split("".join(self._pieces))
-        self._pieces = [rest]
-        return [chunk for line in lines for chunk in self._line(line)]
+        if self.streamed:
+            return self._events.feed(passed)
+        self._pieces.append(passed)
+        return []
 
     def whole(self) -> Any:
         """Return the document, as parsed JSON or else as text; None for a stream.
@@ -165,23 +155,11 @@ class Body:
         """
         if self.streamed:
             return None
-        return _parsed("".join(self._pieces) + self._decoder.decode(b"", final=True))
-
-    def _line(self, line: str) -> list[Any]:
-        if line:
-            name, _, value = line.partition(":")
-            if name == "data":
-                self._data.append(value.removeprefix(" "))
-            return []
-        data, self._data = "\n".join(self._data), []
-        return [_parsed(data)] if data and not data.startswith("[DONE]") else []
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+        text = b"".join(self._pieces).decode("utf-8", "replace")
+        try:
+            return json.loads(text.removeprefix("\ufeff"))
+        except (ValueError, RecursionError):
+            return text
 
 
 Unrecorded = Literal["warn", "raise", "ignore"]
@@ -191,6 +169,7 @@ ENDED = "its turn has ended, or has not begun"
 GOES_ON = "its turn has ended while the answer was streaming, and what follows is not recorded"
 UNKNOWN = "its answer has an unknown format"
 NOT_SEEN = "the recorder does not see what this method sends and receives"
+RETRIEVED = "an answer that was made in the background, or earlier, is no call of its own"
 
 _ADVICE = {
     NO_TURN: "call it within `with conversation.turn(...)`, or through `turn.client(client)`, "
@@ -199,6 +178,8 @@ _ADVICE = {
     GOES_ON: "keep the turn open until the stream has been read or closed",
     UNKNOWN: "the log has it unchanged in an `llm_error` of kind invalid; record it with "
     "`turn.llm_call()` and `call.message(text=...)`",
+    RETRIEVED: "record it with `call.response()`, or its stream with `call.feed()`, in the block "
+    "`with turn.llm_call() as call:`",
     NOT_SEEN: "use create, parse or stream, or record it with `turn.llm_call()`",
 }
 

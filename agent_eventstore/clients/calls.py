@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from agent_eventstore.clients.asked import GOES_ON, UNKNOWN, Asked, Guard, remember
-from agent_eventstore.clients.raw import AsyncTap, Tap, answer_in
+from agent_eventstore.clients.raw import AsyncTap, EndMark, Tap, answer_in
 from agent_eventstore.current import is_over
 from agent_eventstore.errors import UnknownResponse
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
@@ -33,6 +33,7 @@ class _Recorded(Generic[C]):
 
     def __init__(self, stream: Any, recorded: C, turn: Any, guard: Guard) -> None:
         self._stream = stream
+        self._mark = EndMark(getattr(stream, "response", None))
         self._recorded: C = recorded
         # A strong reference: while the stream lives, its turn must not be garbage-collected.
         self._turn = turn
@@ -123,6 +124,7 @@ class RecordedStream(_Recorded[LlmCall]):
         try:
             chunk = next(self._stream)
         except StopIteration:
+            self._recorded.script.closed = self._mark.ended
             self._recorded.__exit__(None, None, None)
             raise
         except BaseException as error:
@@ -237,6 +239,7 @@ class AsyncRecordedStream(_Recorded[AsyncLlmCall]):
         try:
             chunk = await anext(self._stream)
         except StopAsyncIteration:
+            self._recorded.script.closed = self._mark.ended
             await self._recorded.__aexit__(None, None, None)
             raise
         except BaseException as error:

@@ -20,6 +20,7 @@ from agent_eventstore.clients.asked import (
     ENDED,
     NO_TURN,
     NOT_SEEN,
+    RETRIEVED,
     Guard,
     Surface,
     Unrecorded,
@@ -71,6 +72,11 @@ _UNSEEN: frozenset[Path] = frozenset(
     }
 )
 """Methods that call the model but cannot be recorded."""
+
+_RETRIEVED: frozenset[Path] = frozenset(
+    {("responses", "retrieve"), ("beta", "responses", "retrieve")}
+)
+"""Methods that return an answer of an earlier request."""
 
 _RAW, _STREAMING = "with_raw_response", "with_streaming_response"
 _COPIES = frozenset({"copy", "with_middleware", "with_options"})
@@ -229,6 +235,8 @@ class RecordedClient:
             return _recording(wrapping, surface, wrapping.guard(path), value, managed)
         if path in _UNSEEN:
             return _telling(wrapping.guard(path), value)
+        if path in _RETRIEVED:
+            return _telling(wrapping.guard(path), value, RETRIEVED)
         if surface is not None and name in _LOOPS:
             return functools.partial(getattr(type(self._target), name), self)
         if any(known[: len(path)] == path for known in (*wrapping.surfaces, *_UNSEEN)):
@@ -320,12 +328,12 @@ def _recording(
     return recording
 
 
-def _telling(guard: Guard, method: Callable[..., Any]) -> Callable[..., Any]:
+def _telling(guard: Guard, method: Callable[..., Any], why: str = NOT_SEEN) -> Callable[..., Any]:
     """Return an unrecorded method that reports its calls."""
 
     @functools.wraps(method)
     def telling(*args: Any, **arguments: Any) -> Any:
-        guard.tell(NOT_SEEN)
+        guard.tell(why)
         return method(*args, **arguments)
 
     return telling

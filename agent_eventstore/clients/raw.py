@@ -8,6 +8,7 @@ nothing that the caller does not read.
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Generic
@@ -19,7 +20,10 @@ from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn
 
-__all__ = ["AsyncTap", "Tap", "answer_in", "body_of"]
+__all__ = ["AsyncTap", "EndMark", "Tap", "answer_in", "body_of"]
+
+_DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
+_LONGEST_MARK = 20
 
 
 class _Tapped(Generic[CallT]):
@@ -112,6 +116,46 @@ class Tap(_Tapped[LlmCall]):
         if not self._ended:
             self._ended = True
             self._recorded.cancel()
+
+
+class EndMark:
+    """Looks for ``[DONE]`` in a response's bytes as an SDK reads them, which hides it.
+
+    Args:
+        http: The response of the HTTP library; anything else cannot be looked into.
+    """
+
+    def __init__(self, http: Any) -> None:
+        self.seen = False
+        self._tail = b"\n"
+        self._hidden = not (hasattr(http, "iter_bytes") and hasattr(http, "aiter_bytes"))
+        if not self._hidden:
+            # Weak, since the response refers to its own methods then.
+            self._http = weakref.ref(http)
+            http.iter_bytes, http.aiter_bytes = self._iter_bytes, self._aiter_bytes
+
+    @property
+    def ended(self) -> bool:
+        """Whether a stream that its reader has read to the end was ended in order by the server."""
+        return self.seen or self._hidden
+
+    def _iter_bytes(self, *args: Any, **options: Any) -> Iterator[bytes]:
+        http: Any = self._http()
+        for passed in type(http).iter_bytes(http, *args, **options):
+            self._look(passed)
+            yield passed
+
+    async def _aiter_bytes(self, *args: Any, **options: Any) -> AsyncIterator[bytes]:
+        http: Any = self._http()
+        async for passed in type(http).aiter_bytes(http, *args, **options):
+            self._look(passed)
+            yield passed
+
+    def _look(self, passed: bytes) -> None:
+        if not self.seen:
+            text = self._tail + passed
+            self.seen = _DONE.search(text) is not None
+            self._tail = text[-_LONGEST_MARK:]
 
 
 def body_of(http: Any) -> Body:

@@ -45,6 +45,14 @@ _log = get_logger("agent_eventstore")
 
 T = TypeVar("T")
 
+_NO_EVENT = (
+    "the stream contains text that is no event of it: it is in the log unchanged, but not part of "
+    "the answer"
+)
+_GOES_ON = (
+    "the provider had not finished the answer when the call ended (status {}): retrieve it, and "
+    "record it with call.response() before leaving the call, or as a call of its own"
+)
 _BOTH = (
     "this model call was fed {}, which make up its message: use either feed(), or delta(), text() "
     "and message(), but not both"
@@ -87,12 +95,15 @@ class CallScript:
     tool_calls: tuple[RequestedCall, ...] = ()
     in_lines: bool = False
     """Whether chunks are split at line ends, since a redactor checks them."""
+    closed: bool = False
+    """Whether the server has ended the stream in order, as far as can be known."""
     _begun: list[NewEvent] | None = None
     _parser: StreamParser | None = None
     _batcher: Batcher | None = None
     _first_at: float | None = None
     _strange: UnknownResponse | None = None
     _untold: Any = None
+    _warned: bool = False
     _estimate: TokenUsage | None = None
     _in_log: bool = False
     conversation_id: UUID | None = None
@@ -204,11 +215,19 @@ class CallScript:
         delta = self._parser.feed(chunk)
         if not self._parser.unknown:
             self._strange = None
+            self._warn_of_text(self._parser)
         elif delta and self._strange is None:
             self._strange = UnknownResponse(chunk, "chunk")
             _log.warning("chunk of an unknown format", seen=self._strange.seen)
             warnings.warn(str(self._strange), UnknownChunk, stacklevel=3)
         return self._streamed(delta, now)
+
+    def _warn_of_text(self, parser: StreamParser) -> None:
+        """Warn once of text in the stream that is no event of it."""
+        if parser.unread and not self._warned:
+            self._warned = True
+            _log.warning("text in a stream that is no event of it")
+            warnings.warn(_NO_EVENT, UnknownChunk, stacklevel=4)
 
     def say(self, text: str, reasoning: str, now: float) -> list[NewEvent]:
         """Add a piece of an answer that the product passes as text; see `feed`."""
@@ -235,10 +254,16 @@ class CallScript:
     def respond(self, response: Any, now: float) -> list[NewEvent]:
         """Take a whole response, not streamed; return the event of its message or its error.
 
+        A response that the provider is still making in the background is no answer: nothing is
+        recorded, and a later one takes its place.
+
         Raises:
             UnknownResponse: Its format is unknown, or it contains no answer.
         """
         self._parser = read_response(response)
+        if self._parser.pending is not None:
+            self._strange = None
+            return []
         if self._parser.unknown or says_nothing(self._parser):
             self._strange, self._untold = UnknownResponse(response), as_chunk(response)
             raise self._strange
@@ -260,13 +285,17 @@ class CallScript:
     ) -> list[NewEvent]:
         """Return the last events of the call: the last batch, and the message or the error.
 
-        A stream that ends unfinished was cut off, or closed by its reader if ``cancelled`` gives a
-        reason. A connection error after the provider has begun to answer may come from the
-        product's own client, and then counts as a stop.
+        A stream that ends unfinished, and not in order, was cut off, or closed by its reader if
+        ``cancelled`` gives a reason. A connection error after the provider has begun to answer may
+        come from the product's own client, and then counts as a stop.
         """
         if self.message is not None or self.error is not None:
             return []
-        last = self.flush(now, last=True)
+        rest: list[NewEvent] = []
+        if self._parser is not None and error is None and cancelled is None:
+            delta = self._parser.end(closed=self.closed)
+            rest = self._streamed(delta, now) if delta else []
+        last = [*rest, *self.flush(now, last=True)]
         stop = stopped(error) if self._parser is None else stopped_or_gone(error)
         if error is not None and stop is None:
             mark_failure(error)
@@ -315,6 +344,10 @@ class CallScript:
         cut = cancelled is not None and isinstance(parser, ByHand)
         if parser is not None and parser.finished and not cut:
             return self._answer(parser.message(), now)
+        if parser is not None and parser.pending is not None:
+            raw = {"response_id": parser.message().response_id, "status": parser.pending}
+            reason = _GOES_ON.format(parser.pending)
+            return [self._fail(now, kind="interrupted", message=reason, retryable=False, raw=raw)]
         if cancelled is not None:
             return [self._fail(now, kind="cancelled", message=cancelled)]
         reason = "nothing was received" if parser is None else "the stream ended unfinished"

@@ -9,13 +9,12 @@ JSON object.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agent_eventstore.formats.openai_wire import request_of
-from agent_eventstore.providers.base import Delta, Growing, whole
+from agent_eventstore.providers.base import Brackets, Delta, Growing, told, whole
 from eventstore.events import (
     ContentPart,
     OtherPart,
@@ -34,45 +33,26 @@ Kind = Literal["text", "reasoning", "refusal"]
 
 FREE_TEXT = "a custom tool takes its input as text, so it is not parsed"
 
-_MARKS = re.compile(r'\\.|\\\Z|["{}\[\]]', re.DOTALL)
-
 
 class Wholeness:
     """Scans each piece once, and parses the text once, when its first bracket is closed."""
 
     def __init__(self) -> None:
         self._seen = 0
-        self._depth = 0
-        self._quoted = False
-        self._escaped = ""
-        self._closed = False
+        self._brackets = Brackets()
         self._whole: bool | None = None
 
     def of(self, pieces: Sequence[str]) -> bool:
         """Return whether the pieces form a JSON object; only pieces may be added between calls."""
         for piece in pieces[self._seen :]:
-            if self._closed:
+            if self._brackets.closed:
                 self._whole = False if piece.strip() else self._whole
             else:
-                self._look(piece)
+                self._brackets.look(piece)
         self._seen = len(pieces)
-        if self._closed and self._whole is None:
+        if self._brackets.closed and self._whole is None:
             self._whole = _is_object("".join(pieces))
         return bool(self._whole)
-
-    def _look(self, piece: str) -> None:
-        text, self._escaped = self._escaped + piece, ""
-        for mark in _MARKS.finditer(text):
-            found = mark[0]
-            if found == '"':
-                self._quoted = not self._quoted
-            elif found == "\\":
-                self._escaped = found
-            elif found[0] != "\\" and not self._quoted:
-                self._depth += 1 if found in "{[" else -1
-                if self._depth <= 0:
-                    self._closed = True
-                    return
 
 
 def _is_object(text: str) -> bool:
@@ -84,7 +64,13 @@ def _is_object(text: str) -> bool:
 
 @dataclass(slots=True)
 class Call:
-    """A tool call while it arrives; ``free_text`` marks input that is not JSON by design."""
+    """A tool call while it arrives.
+
+    Attributes:
+        free_text: Whether the input is not JSON by design.
+        value: Arguments that came as a value, until they become the text.
+        from_value: Whether the text was made from a value.
+    """
 
     name: str = ""
     provider_id: str | None = None
@@ -93,6 +79,8 @@ class Call:
     raw: JsonObject | Growing = field(default_factory=dict)
     free_text: bool = False
     wholeness: Wholeness = field(default_factory=Wholeness)
+    value: Any = None
+    from_value: bool = False
 
     @property
     def arguments(self) -> str:
@@ -107,7 +95,33 @@ class Call:
 
     def is_whole(self) -> bool:
         """Whether the arguments so far are a JSON object."""
-        return self.wholeness.of(self.pieces)
+        return not self.free_text and self.wholeness.of(self.pieces)
+
+    def says(self, value: Any) -> bool:
+        """Whether the arguments so far are the text of this value."""
+        try:
+            found: bool = json.loads(self.arguments) == value
+        except (ValueError, RecursionError):
+            return False
+        return found
+
+    def repeats(self, text: str) -> bool:
+        """Whether a text is the arguments so far, however it is formatted."""
+        if text == self.arguments:
+            return True
+        if not text.lstrip().startswith("{"):
+            return False
+        try:
+            return self.says(json.loads(text))
+        except (ValueError, RecursionError):
+            return False
+
+    @property
+    def streamed(self) -> str:
+        """The text of the arguments so far, or of the value that came instead."""
+        if self.size or not self.value:
+            return self.arguments
+        return json.dumps(self.value, ensure_ascii=False)
 
     def keep(self, extra: JsonObject) -> None:
         """Add the fields of a piece other than name, id and arguments."""
@@ -170,6 +184,16 @@ class Answer:
         self._pieces: list[ToolCallDelta] = []
         self._raw: list[Any] = []
 
+    @property
+    def has_spoken(self) -> bool:
+        """Whether text or a piece of a call was added since the last `take`."""
+        return bool(self._said or self._pieces)
+
+    @property
+    def has_content(self) -> bool:
+        """Whether there is any text, reasoning or call."""
+        return bool(self._segments or self.calls)
+
     def take(self) -> Delta:
         """Return what was added since the last call of this method."""
         if not (self._said or self._pieces or self._raw):
@@ -207,6 +231,7 @@ class Answer:
         call = self.calls[index]
         self._note_replaced("arguments", call.arguments, arguments)
         call.pieces, call.size, call.wholeness = [arguments], len(arguments), Wholeness()
+        call.from_value = False
 
     def _note_replaced(self, kind: str, streamed: str, text: str) -> None:
         self.replaced.append({"kind": kind, "streamed": streamed})
@@ -219,7 +244,9 @@ class Answer:
         found.raw = raw or found.raw
 
     def show(self, key: Hashable, raw: Any) -> None:
-        """Add or update a part of an unknown kind; the delta is not changed."""
+        """Add or update a part of an unknown kind, unless it is empty; the delta is not changed."""
+        if isinstance(raw, dict) and not told(raw, frozenset()):
+            return
         (self._known("other", key) or self._segment("other", key)).raw = raw
 
     def keep(self, raw: Any) -> None:
@@ -256,8 +283,13 @@ class Answer:
         return tuple(segment.part() for segment in self._segments)
 
     def requests(self, complete: bool) -> tuple[ToolCallRequest, ...]:
-        """Return the calls so far as requests."""
-        return tuple(call.request(complete) for call in self.calls)
+        """Return the calls so far as requests; a call without a name is none."""
+        return tuple(call.request(complete) for call in self.calls if call.name)
+
+    def unnamed(self) -> list[JsonObject]:
+        """Return what was received of calls that have no name."""
+        found = [call for call in self.calls if not call.name and call.streamed]
+        return [{"id": call.provider_id, "arguments": call.streamed} for call in found]
 
     def partial_calls(self) -> tuple[PartialToolCall, ...]:
         """Return the calls so far as what a broken stream left."""
@@ -266,9 +298,10 @@ class Answer:
                 index=index,
                 provider_id=call.provider_id,
                 name=call.name or None,
-                arguments_text=call.arguments,
+                arguments_text=call.streamed,
             )
             for index, call in enumerate(self.calls)
+            if call.name or call.streamed
         )
 
     def all_of(self, kind: Kind) -> str:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from agent_eventstore.providers.base import Growing, told, whole
 from agent_eventstore.providers.parser import ChunkParser, text
+from agent_eventstore.providers.pieces import RULES, Piece, ToolCalls
 from agent_eventstore.providers.usage import anthropic_usage, updated
 from eventstore.events import ReasoningPart, TextPart, TokenUsage
 from eventstore.events.base import JsonObject
@@ -23,6 +24,8 @@ _OF_TOOL = frozenset({"id", "input", "name", "type"})
 _PIECES = {"text_delta": "text", "thinking_delta": "thinking"}
 _OF_MESSAGE = frozenset({"stop_reason"})
 _BESIDE = ("stop_sequence", "stop_details", "container", "context_management")
+_NO_INPUT = ("", "text", "thinking", "tool_use")
+"""The blocks whose ``input_json_delta`` is a piece of a tool call, as that of an unknown block."""
 _TWO_MESSAGES = "a second message began within one stream"
 
 
@@ -66,8 +69,9 @@ class AnthropicParser(ChunkParser):
         self._blocks: list[_Block] = []
         self._by_index: dict[Any, _Block] = {}
         self._open_blocks: dict[int, _Block] = {}
-        self._begun = False
+        self._calls = ToolCalls(self._answer, RULES[self.specification])
         self._begun_twice = False
+        self._counted = False
 
     def _take(self, event: JsonObject) -> None:
         kind, index = event.get("type"), _hashable(event.get("index"))
@@ -95,8 +99,8 @@ class AnthropicParser(ChunkParser):
         self._finish()
 
     def _begin(self, event: JsonObject) -> None:
-        if not self._begun:
-            self._begun = True
+        if not self._blocks and not self._finish_reason:
+            # A proxy may send one of its own, or repeat it.
             self._start(event["message"])
             return
         # Two answers in one stream: the rest cannot be assigned to either.
@@ -122,15 +126,21 @@ class AnthropicParser(ChunkParser):
                 self._answer.keep({"content": [block]})
 
     def _open(self, index: Any, start: JsonObject) -> None:
+        known = self._by_index.get(index)
+        if known is not None and known.call is not None and _is_same(known.start, start):
+            return
         block = _Block(len(self._blocks), start)
         self._blocks.append(block)
         self._by_index[index] = self._open_blocks[block.place] = block
         if block.kind == "tool_use":
-            block.call = self._answer.open_call(
+            piece = Piece.of_arguments(
+                start.get("input") or {},
                 name=text(start.get("name")),
-                provider_id=text(start.get("id")) or None,
+                call_id=text(start.get("id")) or None,
+                index=index,
                 raw=told(start, _OF_TOOL),
             )
+            block.call = self._calls.begin(piece)
         elif block.kind == "text" and isinstance(start.get("text"), str | None):
             self._answer.say("text", block.place, text(start.get("text")))
             self._keep_citations(start)
@@ -140,7 +150,7 @@ class AnthropicParser(ChunkParser):
         elif block.kind == "redacted_thinking":
             self._answer.sign(block.place, None, block.start)
             self._answer.keep({"type": "content_block_start", "content_block": block.start})
-        else:
+        elif told(start, frozenset()):
             self._answer.show(block.place, block.start)
             self._answer.keep({"type": "content_block_start", "content_block": block.start})
 
@@ -155,19 +165,24 @@ class AnthropicParser(ChunkParser):
 
     def _grow(self, index: Any, delta: JsonObject, event: JsonObject) -> None:
         kind, block = delta.get("type"), self._by_index.get(index)
-        if block is None and isinstance(kind, str) and kind in _PIECES:
+        untyped = block is not None and not told(block.start, frozenset())
+        if (block is None or untyped) and isinstance(kind, str) and kind in _PIECES:
             self._open(index, {"type": _PIECES[kind]})
             block = self._by_index[index]
-        if block is None or block.closed:
-            self._answer.keep(event)
+        of_tool = kind == "input_json_delta" and (block is None or block.kind in _NO_INPUT)
+        if of_tool and text(delta.get("partial_json")):
+            piece = Piece(index=index, text=text(delta.get("partial_json")))
+            if self._calls.add(piece) is None:
+                self._answer.keep(event)
+        elif block is None or block.closed:
+            if told(delta, frozenset({"type"})):
+                self._answer.keep(event)
         elif kind == "text_delta" and block.kind == "text":
             self._answer.say("text", block.place, text(delta.get("text")))
         elif kind == "thinking_delta" and block.kind == "thinking":
             self._answer.say("reasoning", block.place, text(delta.get("thinking")))
         elif kind == "signature_delta" and block.kind == "thinking":
             self._sign(block, delta.get("signature"))
-        elif kind == "input_json_delta" and block.call is not None:
-            self._answer.add_to_call(block.call, text(delta.get("partial_json")))
         else:
             self._grow_other(block, delta, event)
 
@@ -188,10 +203,8 @@ class AnthropicParser(ChunkParser):
         block.closed = True
         self._open_blocks.pop(block.place, None)
         block.settle()
-        if block.call is not None and not self._answer.calls[block.call].size:
-            given = block.start.get("input")
-            arguments = json.dumps({} if given is None else given, ensure_ascii=False)
-            self._answer.add_to_call(block.call, arguments)
+        if block.call is not None:
+            self._calls.close(block.call)
         elif joined := "".join(block.input_pieces):
             try:
                 block.start["input"] = json.loads(joined)
@@ -210,9 +223,11 @@ class AnthropicParser(ChunkParser):
         delta = event.get("delta")
         delta = delta if isinstance(delta, dict) else {}
         self._add_counts(event.get("usage"))
+        self._counted = self._counted or bool(event.get("usage"))
         others = {key: event.get(key) for key in ("context_management",)}
         self._of_response |= told({**others, **delta}, _OF_MESSAGE)
-        if reason := text(delta.get("stop_reason")):
+        reason = text(delta.get("stop_reason"))
+        if reason and reason.lower() not in ("none", "null"):
             self._finish_reason = reason
             self._finish()
 
@@ -220,6 +235,10 @@ class AnthropicParser(ChunkParser):
         for block in list(self._open_blocks.values()):
             self._close(block)
         self.finished = True
+
+    def _ended_in_order(self, closed: bool) -> bool:
+        """Whether the counts of the whole answer have come, as they do after its last block."""
+        return self._counted and not self._open_blocks
 
     def _add_counts(self, usage: Any) -> None:
         if isinstance(usage, dict):
@@ -238,7 +257,7 @@ class AnthropicParser(ChunkParser):
         found = told(block.start, frozenset())
         if block.call is not None:
             request = self._answer.calls[block.call].request(complete=True)
-            return {**found, "input": request.arguments or {}}
+            return {**found, "name": request.name, "input": request.arguments or {}}
         if block.kind == "text":
             return {**found, "text": self._answer.text_of("text", block.place)}
         if block.kind == "thinking":
@@ -248,6 +267,10 @@ class AnthropicParser(ChunkParser):
 
     def _is_empty(self, block: _Block) -> bool:
         """Whether a block is empty; Anthropic rejects an empty text block in a request."""
+        if block.kind == "tool_use":
+            return block.call is None or not self._answer.calls[block.call].name
+        if not told(block.start, frozenset()):
+            return True
         if block.kind == "text":
             return not self._answer.text_of("text", block.place)
         if block.kind == "thinking" and not block.start.get("signature"):
@@ -265,6 +288,8 @@ class AnthropicParser(ChunkParser):
                 thought = {"type": "thinking", "thinking": part.text, "signature": signature}
                 found.append(part.raw or thought)
         for call in self._answer.calls:
+            if not call.name:
+                continue
             request = call.request(complete=True)
             found.append(
                 {
@@ -276,6 +301,13 @@ class AnthropicParser(ChunkParser):
                 }
             )
         return found
+
+
+def _is_same(block: JsonObject, start: JsonObject) -> bool:
+    """Whether an event begins a tool call again."""
+    return bool(text(start.get("id"))) and all(
+        block.get(key) == start.get(key) for key in ("id", "name", "type")
+    )
 
 
 def _hashable(value: Any) -> Any:

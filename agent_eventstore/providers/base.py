@@ -16,27 +16,33 @@ sellers use therefore has no seller: none is better than a wrong one.
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from eventstore.events import AssistantMessage, PartialToolCall, TokenUsage, ToolCallDelta
 from eventstore.events.base import JsonObject
 from eventstore.events.values import LlmErrorKind
 
 __all__ = [
+    "Brackets",
     "Delta",
+    "EventLines",
     "Growing",
     "Partial",
     "StreamError",
     "StreamParser",
+    "Unread",
     "as_chunk",
     "attribute",
+    "is_text",
+    "joined",
     "plain",
     "seller_of",
     "told",
@@ -72,29 +78,221 @@ def seller_of(model: str | None) -> str | None:
 
 
 def as_chunk(chunk: Any) -> Any:
-    """Return a chunk (an SDK object, a dict or a line of an event stream) as plain JSON.
+    """Return a chunk (an SDK object, a dict or an event of an event stream) as plain JSON.
 
-    Return None for a line without data, and ``[DONE]`` unchanged. Chunks of Bedrock's InvokeModel
-    are unwrapped: they hold the model's own chunks as bytes.
+    Return None for text without data, ``[DONE]`` unchanged, and text that is not one event as it
+    is. Chunks of Bedrock's InvokeModel are unwrapped: they hold the model's own chunks as bytes.
     """
     value = plain(chunk)
     match value:
         case {"chunk": {"bytes": str(inner)}}:
             value = inner
-    return plain(_from_line(value)) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    lines = EventLines()
+    found = [*lines.feed(value), *lines.end()]
+    if not found:
+        return None
+    return found[0] if len(found) == 1 and not isinstance(found[0], Unread) else value
 
 
-def _from_line(text: str) -> Any:
-    lines = [line.strip() for line in text.splitlines()]
-    lines = [line for line in lines if line and not line.startswith((":", "event:", "id:"))]
-    data = "\n".join(line.removeprefix("data:").strip() for line in lines)
-    if data in ("", "[DONE]"):
-        return data or None
+_MARKS = re.compile(r'\\.|\\\Z|["{}\[\]]', re.DOTALL)
+
+
+class Brackets:
+    """Scans JSON in pieces, each of them once, for the end of its first object or list.
+
+    Attributes:
+        closed: Whether the first bracket has been closed.
+        quoted: Whether the text so far ends within a string.
+    """
+
+    __slots__ = ("_depth", "_escaped", "closed", "quoted")
+
+    def __init__(self) -> None:
+        self.closed = self.quoted = False
+        self._depth = 0
+        self._escaped = ""
+
+    def look(self, piece: str) -> None:
+        """Take the next piece."""
+        text, self._escaped = self._escaped + piece, ""
+        for mark in _MARKS.finditer(text):
+            found = mark[0]
+            if found == '"':
+                self.quoted = not self.quoted
+            elif found == "\\":
+                self._escaped = found
+            elif found[0] != "\\" and not self.quoted:
+                self._depth += 1 if found in "{[" else -1
+                if self._depth <= 0:
+                    self.closed = True
+                    return
+
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
+"""The line ends of server-sent events; `str.splitlines` has more, which a string may contain."""
+_FIELDS = ("data", "event", "id", "retry")
+_FIELD = re.compile(rf"({'|'.join(_FIELDS)}):")
+_DONE = "[DONE]"
+
+
+class Unread(str):
+    """Text of an event stream that is neither JSON nor a field of the stream."""
+
+    __slots__ = ()
+
+
+class EventLines:
+    """Reads server-sent events, or lines of JSON, from text in any pieces.
+
+    Text may be split anywhere, within a line and within a character, or come as lines without their
+    ends. An event is returned as soon as its data is complete JSON, or at the blank line after it.
+    Only CR, LF and CRLF end a line.
+
+    Args:
+        strict: Whether only a blank line ends an event, as the standard says.
+    """
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self._strict = strict
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._line: list[str] = []
+        self._data: list[str] = []
+        self._brackets = Brackets()
+        self._event = ""
+        self._begun = False
+        self._after_return = False
+
+    def feed(self, passed: str | bytes) -> list[Any]:
+        """Take text; return the events that it completes: JSON, ``[DONE]`` or `Unread`."""
+        text = passed if isinstance(passed, str) else self._decoder.decode(passed)
+        if not text:
+            return []
+        if not self._begun:
+            text, self._begun = text.removeprefix("\ufeff"), True
+        if self._after_return:
+            text = text.removeprefix("\n")
+        self._after_return = text.endswith("\r")
+        first, *others = _LINE_END.split(text)
+        found = self._piece(first)
+        for part in others:
+            found += self._end_line()
+            found += self._piece(part)
+        return found
+
+    def end(self) -> list[Any]:
+        """Return what is left at the end of the stream."""
+        found = self._piece(self._decoder.decode(b"", final=True))
+        return found if self._strict else [*found, *self._end_line(), *self._dispatch()]
+
+    def _piece(self, text: str) -> list[Any]:
+        """Take a piece of a line."""
+        if not text or self._strict:
+            self._line += [text] if text else []
+            return []
+        found: list[Any] = []
+        if self._line and _FIELD.match(text) and (not self._brackets.quoted or _event(text)):
+            # The line before came without its end.
+            found = self._end_line()
+        self._line.append(text)
+        start = self._line[0] if len(self._line[0]) > 5 else "".join(self._line)[:6]
+        kind = _kind_of_line(start)
+        if kind == "text":
+            line, self._line = "".join(self._line), []
+            return [*found, Unread(line)]
+        if kind == "data":
+            self._brackets.look(text)
+            if self._brackets.closed:
+                value = _value("".join(self._line))
+                data = _json("\n".join((*self._data, value)))
+                if data is not None:
+                    self._line = []
+                    return [*found, *self._take(data)]
+        return found
+
+    def _end_line(self) -> list[Any]:
+        """Take the end of a line."""
+        line, self._line = "".join(self._line), []
+        if not line if self._strict else not line.strip(" \t"):
+            return self._dispatch()
+        name, _, value = line.partition(":")
+        if name == "event":
+            self._event = value.strip()
+        elif name == "data" or (not self._strict and _kind_of_line(line) == "data"):
+            self._data.append(_value(line))
+        elif not self._strict and _kind_of_line(line) == "part":
+            return [Unread(line)]
+        return []
+
+    def _dispatch(self) -> list[Any]:
+        lines = self._data
+        data = "\n".join(lines)
+        if not data.strip():
+            self._reset()
+            return []
+        found = _json(data)
+        if found is not None or len(lines) == 1:
+            return self._take(Unread(data) if found is None else found)
+        # The server has omitted the blank line between two events.
+        whole = [_json(line) for line in lines]
+        if not any(each is not None for each in whole):
+            return self._take(Unread(data))
+        self._reset()
+        pairs = zip(lines, whole, strict=True)
+        return [Unread(line) if each is None else each for line, each in pairs]
+
+    def _take(self, found: Any) -> list[Any]:
+        event = self._event
+        self._reset()
+        if event == "error":
+            if isinstance(found, Unread):
+                return [{"error": {"message": str(found)}}]
+            if isinstance(found, dict) and "error" not in found and found.get("type") != "error":
+                return [{"error": found}]
+        return [found]
+
+    def _reset(self) -> None:
+        self._data, self._event, self._brackets = [], "", Brackets()
+
+
+def _kind_of_line(start: str) -> Literal["data", "field", "part", "text"]:
+    """Return what the start of a line shows: data, another field, too little, or mere text."""
+    if start.startswith(":"):
+        return "field"
+    name, colon, _ = start.partition(":")
+    if colon and name in _FIELDS:
+        return "data" if name == "data" else "field"
+    bare = start.lstrip(" \t")
+    if bare.startswith(("{", _DONE)):
+        return "data"
+    starts = (*_FIELDS, _DONE)
+    return "part" if any(each.startswith(bare) for each in starts) else "text"
+
+
+def _value(line: str) -> str:
+    """Return the data in a line."""
+    return line[5:].removeprefix(" ") if line.startswith("data:") else line
+
+
+def _event(text: str) -> bool:
+    return text.startswith("data:") and bool(_json(_value(text)))
+
+
+def _json(data: str) -> Any:
+    """Return the object in a text, ``[DONE]``, or None."""
+    data = data.strip()
+    if data == _DONE:
+        return data
     try:
-        value = json.loads(data) if data.startswith("{") else None
+        return json.loads(data) if data.startswith("{") else None
     except (ValueError, RecursionError):
-        value = None
-    return text if value is None else value
+        return None
+
+
+def is_text(value: Any) -> bool:
+    """Whether a chunk is text or bytes; not even its class is asked, which may raise."""
+    return issubclass(type(value), str | bytes | bytearray)
 
 
 def attribute(value: Any, name: str) -> Any:
@@ -214,6 +412,19 @@ class Delta:
         return bool(self.text or self.reasoning or self.refusal or self.tool_calls or self.raw)
 
 
+def joined(deltas: Sequence[Delta]) -> Delta:
+    """Return deltas as one."""
+    if len(deltas) == 1:
+        return deltas[0]
+    return Delta(
+        text="".join(delta.text for delta in deltas),
+        reasoning="".join(delta.reasoning for delta in deltas),
+        refusal="".join(delta.refusal for delta in deltas),
+        tool_calls=tuple(piece for delta in deltas for piece in delta.tool_calls),
+        raw=tuple(raw for delta in deltas for raw in delta.raw),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Partial:
     """What has been received, in the form recorded with a failed call."""
@@ -250,11 +461,28 @@ class StreamParser(Protocol):
     def error(self) -> StreamError | None:
         """The first error in the stream."""
 
+    @property
+    def pending(self) -> str | None:
+        """The status of an answer that the provider is still making in the background."""
+
+    @property
+    def unread(self) -> bool:
+        """Whether text in the stream was no event of it; the deltas' ``raw`` has it."""
+
     def feed(self, chunk: Any) -> Delta:
         """Take a chunk, an SDK object or a dict, and return what it added.
 
         Never raises: an unknown chunk, or a value that is no chunk, is returned in the delta's
         ``raw``.
+        """
+
+    def end(self, *, closed: bool = False) -> Delta:
+        """Take the end of the stream, and return what it added.
+
+        Some servers mark no answer complete. The answer is, if they ended the stream in order.
+
+        Args:
+            closed: Whether the server ended the stream in order, with a mark that is no chunk.
         """
 
     def message(self, **fields: Any) -> AssistantMessage:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from agent_eventstore.providers.base import told
-from agent_eventstore.providers.parser import ChunkParser, as_text, place_of, text
+from agent_eventstore.providers.parser import ChunkParser, object_of, place_of, text
+from agent_eventstore.providers.pieces import RULES, Piece, ToolCalls
 from agent_eventstore.providers.usage import bedrock_usage
 from eventstore.events.base import JsonObject
 
@@ -34,7 +35,8 @@ class BedrockParser(ChunkParser):
 
     def __init__(self, provider: str | None = None) -> None:
         super().__init__(provider)
-        self._calls: dict[Any, int] = {}
+        self._calls = ToolCalls(self._answer, RULES[self.specification])
+        self._counted = False
 
     def _take(self, event: JsonObject) -> None:
         for name, body in event.items():
@@ -47,10 +49,13 @@ class BedrockParser(ChunkParser):
                 self._start(place_of(body.get("contentBlockIndex")), body.get("start"))
             elif name == "contentBlockDelta":
                 self._grow(place_of(body.get("contentBlockIndex")), body.get("delta"))
+            elif name == "contentBlockStop":
+                self._calls.stop(place_of(body.get("contentBlockIndex")))
             elif name == "messageStop":
                 self._end(body)
             elif name == "metadata":
                 self._count(bedrock_usage, body.get("usage"))
+                self._counted = True
                 self._of_response |= told(body, _OF_RESPONSE)
 
     def _read(self, response: JsonObject) -> None:
@@ -59,29 +64,41 @@ class BedrockParser(ChunkParser):
         content = message.get("content") if isinstance(message, dict) else None
         for place, block in enumerate(content if isinstance(content, list) else ()):
             self._start(place, block)
-            self._grow(place, block)
+            if not (isinstance(block, dict) and object_of(block.get("toolUse"))):
+                self._grow(place, block)
         self._counts = bedrock_usage(response.get("usage"))
         self._of_response = told(response, _OF_RESPONSE)
         self._end(response)
-        self.finished = True
 
     def _start(self, place: Any, start: Any) -> None:
         use = start.get("toolUse") if isinstance(start, dict) else None
         if isinstance(use, dict):
-            given_id = text(use.get("toolUseId")) or None
-            name = text(use.get("name"))
-            self._calls[place] = self._answer.open_call(name=name, provider_id=given_id)
+            self._calls.begin(
+                Piece.of_arguments(
+                    use.get("input"),
+                    name=text(use.get("name")),
+                    call_id=text(use.get("toolUseId")) or None,
+                    index=place,
+                )
+            )
 
     def _grow(self, place: Any, delta: Any) -> None:
         pieces = delta if isinstance(delta, dict) else {"text": delta}
-        use, thought = pieces.get("toolUse"), pieces.get("reasoningContent")
-        if isinstance(use, dict) and place in self._calls:
-            self._answer.add_to_call(self._calls[place], as_text(use.get("input")))
-        elif isinstance(thought, dict):
+        use, thought = object_of(pieces.get("toolUse")), object_of(pieces.get("reasoningContent"))
+        if told(use, frozenset()):
+            self._calls.add(
+                Piece.of_arguments(
+                    use.get("input"),
+                    name=text(use.get("name")),
+                    call_id=text(use.get("toolUseId")) or None,
+                    index=place,
+                )
+            )
+        elif told(thought, frozenset()):
             self._think(place, thought)
         elif isinstance(pieces.get("text"), str):
             self._answer.say("text", place, pieces["text"])
-        elif delta is not None:
+        elif delta is not None and told(pieces, frozenset({"toolUse", "reasoningContent"})):
             self._show_other(delta, delta)
 
     def _think(self, place: Any, thought: JsonObject) -> None:
@@ -96,4 +113,12 @@ class BedrockParser(ChunkParser):
 
     def _end(self, body: JsonObject) -> None:
         self._finish_reason = text(body.get("stopReason")) or self._finish_reason
+        self._finish()
+
+    def _finish(self) -> None:
         self.finished = True
+        self._calls.close_all()
+
+    def _ended_in_order(self, closed: bool) -> bool:
+        """Whether the counts have come, which are last."""
+        return self._counted

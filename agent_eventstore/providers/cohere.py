@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from agent_eventstore.providers.base import told
 from agent_eventstore.providers.parser import ChunkParser, object_of, place_of, text
+from agent_eventstore.providers.pieces import RULES, Piece, ToolCalls
 from agent_eventstore.providers.usage import cohere_usage
 from eventstore.events.base import JsonObject
 
@@ -37,7 +38,7 @@ class CohereParser(ChunkParser):
 
     def __init__(self, provider: str | None = None) -> None:
         super().__init__(provider)
-        self._calls: dict[Any, int] = {}
+        self._calls = ToolCalls(self._answer, RULES[self.specification])
         self._citations: list[Any] = []
 
     def _take(self, event: JsonObject) -> None:
@@ -52,13 +53,17 @@ class CohereParser(ChunkParser):
                 self._say(place, message.get("content"))
             case "tool-plan-delta":
                 self._answer.say("text", _PLAN, text(message.get("tool_plan")))
-            case "tool-call-start" | "tool-call-delta":
-                self._call(place, object_of(message.get("tool_calls")))
+            case "tool-call-start":
+                self._calls.begin(_piece(place, message.get("tool_calls")))
+            case "tool-call-delta":
+                self._calls.add(_piece(place, message.get("tool_calls")))
+            case "tool-call-end":
+                self._calls.stop(place_of(place))
             case "citation-start":
                 self._cite(message.get("citations"))
             case "message-end":
                 self._end(delta)
-            case "content-end" | "tool-call-end" | "citation-end":
+            case "content-end" | "citation-end":
                 pass
             case _:
                 self._answer.keep(event)
@@ -77,7 +82,7 @@ class CohereParser(ChunkParser):
         for place, block in enumerate(content if isinstance(content, list) else ()):
             self._say(place, block)
         for place, call in enumerate(calls if isinstance(calls, list) else ()):
-            self._call(place, object_of(call))
+            self._calls.begin(_piece(place, call))
         self._cite(message.get("citations"))
         if extra := told(message, _OF_MESSAGE):
             self._answer.keep({"message": extra})
@@ -94,16 +99,6 @@ class CohereParser(ChunkParser):
             case _:
                 self._show_other(block, block)
 
-    def _call(self, place: Any, call: JsonObject) -> None:
-        function = object_of(call.get("function"))
-        arguments = text(function.get("arguments"))
-        known = self._calls.get(place_of(place))
-        if known is None:
-            given, name = text(call.get("id")) or None, text(function.get("name"))
-            known = self._answer.open_call(name=name, provider_id=given)
-            self._calls[place_of(place)] = known
-        self._answer.add_to_call(known, arguments)
-
     def _cite(self, citations: Any) -> None:
         found = citations if isinstance(citations, list) else [citations]
         for citation in found:
@@ -117,8 +112,25 @@ class CohereParser(ChunkParser):
         self._finish_reason = text(body.get("finish_reason")) or self._finish_reason
         self._count(cohere_usage, body.get("usage"))
         self._of_response |= told(body, _OF_RESPONSE)
-        self.finished = self.error is None
+        if self.error is None:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.finished = True
+        self._calls.close_all()
 
     def _raw(self) -> JsonObject:
         beside = {"citations": self._citations, "response": self._of_response}
         return told(beside, frozenset())
+
+
+def _piece(place: Any, call: Any) -> Piece:
+    """Return a tool call, or a piece of one; some servers send a list of a single piece."""
+    call = call[0] if isinstance(call, list) and call else call
+    function = object_of(object_of(call).get("function"))
+    return Piece.of_arguments(
+        function.get("arguments"),
+        name=text(function.get("name")),
+        call_id=text(object_of(call).get("id")) or None,
+        index=place_of(place),
+    )

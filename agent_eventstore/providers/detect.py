@@ -9,7 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from agent_eventstore.providers.anthropic import AnthropicParser
-from agent_eventstore.providers.base import Delta, Partial, StreamError, StreamParser, as_chunk
+from agent_eventstore.providers.base import (
+    Delta,
+    EventLines,
+    Partial,
+    StreamError,
+    StreamParser,
+    as_chunk,
+    is_text,
+    joined,
+)
 from agent_eventstore.providers.bedrock import EVENTS, BedrockParser
 from agent_eventstore.providers.cohere import COHERE_EVENTS, CohereParser
 from agent_eventstore.providers.gemini import GeminiParser, field
@@ -78,6 +87,7 @@ class _Undetected:
         self._provider = provider
         self._inner: ChunkParser | None = None
         self._before: list[Any] = []
+        self._lines = EventLines()
 
     @property
     def unknown(self) -> bool:
@@ -91,12 +101,33 @@ class _Undetected:
     def error(self) -> StreamError | None:
         return None if self._inner is None else self._inner.error
 
+    @property
+    def pending(self) -> str | None:
+        return None if self._inner is None else self._inner.pending
+
+    @property
+    def unread(self) -> bool:
+        return self._inner is not None and self._inner.unread
+
     def feed(self, chunk: Any) -> Delta:
+        if self._inner is not None:
+            return self._inner.feed(chunk)
+        if is_text(chunk):
+            events = self._lines.feed(chunk if isinstance(chunk, str) else bytes(chunk))
+            return joined([self._detect(event) for event in events])
+        return self._detect(chunk)
+
+    def end(self, *, closed: bool = False) -> Delta:
+        rest = [self._detect(event) for event in self._lines.end()] if self._inner is None else []
+        return joined([*rest, *([self._inner.end(closed=closed)] if self._inner else [])])
+
+    def _detect(self, chunk: Any) -> Delta:
         if self._inner is None:
             kind = _kind_of(chunk)
             if kind is None:
                 return self._keep(chunk)
             self._inner = kind(self._provider)
+            self._inner.lines = self._lines
         return self._inner.feed(chunk)
 
     def message(self, **fields: Any) -> AssistantMessage:

@@ -7,10 +7,12 @@ reference, "Interactions" (2026).
 
 from __future__ import annotations
 
+import json
 from typing import Any, ClassVar
 
 from agent_eventstore.providers.base import told
-from agent_eventstore.providers.parser import ChunkParser, as_text, object_of, place_of, text
+from agent_eventstore.providers.parser import ChunkParser, object_of, place_of, text
+from agent_eventstore.providers.pieces import RULES, Piece, ToolCalls
 from agent_eventstore.providers.usage import interactions_usage
 from eventstore.events.base import JsonObject
 
@@ -20,7 +22,7 @@ _OF_INTERACTION = frozenset(
     {"id", "object", "model", "status", "steps", "usage", "created", "updated", "error"}
 )
 _GOES_ON = ("", "in_progress", "queued")
-_SILENT = ("interaction.status_update", "step.stop")
+_SILENT = ("interaction.status_update",)
 
 
 class InteractionsParser(ChunkParser):
@@ -32,21 +34,35 @@ class InteractionsParser(ChunkParser):
     def __init__(self, provider: str | None = None) -> None:
         super().__init__(provider)
         self._kinds: dict[Any, str] = {}
-        self._calls: dict[Any, int] = {}
+        self._calls = ToolCalls(self._answer, RULES[self.specification])
+        self._seen: dict[str, int] = {}
         self._steps: dict[Any, JsonObject] = {}
 
     def _take(self, event: JsonObject) -> None:
         kind, place = text(event.get("event_type")), place_of(event.get("index"))
+        if self._is_seen(event):
+            return
         if kind == "error" or (not kind and event.get("error")):
             self._fail(event.get("error"), event)
         elif kind == "step.start":
             self._step(place, event.get("step"))
         elif kind == "step.delta":
             self._grow(place, event.get("delta"))
+        elif kind == "step.stop":
+            self._calls.stop(place)
         elif isinstance(event.get("interaction"), dict):
             self._end(event["interaction"])
         elif kind not in _SILENT:
             self._answer.keep(event)
+
+    def _is_seen(self, event: JsonObject) -> bool:
+        """Whether an event has come before: a resumed stream may repeat some."""
+        name = text(event.get("event_id"))
+        if not name:
+            return False
+        content = hash(json.dumps(event, sort_keys=True))
+        seen, self._seen[name] = self._seen.get(name), content
+        return seen == content
 
     def _read(self, response: JsonObject) -> None:
         steps = response.get("steps")
@@ -65,14 +81,12 @@ class InteractionsParser(ChunkParser):
             case "thought":
                 self._grow(place, step)
             case "function_call":
-                given, name = text(step.get("id")) or None, text(step.get("name"))
-                self._calls[place] = self._answer.open_call(name=name, provider_id=given)
-                self._grow(place, step)
+                self._calls.begin(_piece(place, step))
             case "user_input":
                 self._answer.keep(step)
             case "model_output":
                 pass
-            case _:
+            case _ if told(step, frozenset()):
                 self._steps[place] = dict(step)
                 self._answer.show(("step", place), self._steps[place])
                 self._answer.keep(step)
@@ -83,8 +97,10 @@ class InteractionsParser(ChunkParser):
     def _grow(self, place: Any, delta: Any) -> None:
         if not isinstance(delta, dict):
             self._keep_other(delta)
-        elif place in self._calls:
-            self._answer.add_to_call(self._calls[place], as_text(delta.get("arguments")))
+        elif self._kinds.get(place) == "function_call" or (
+            place not in self._steps and "arguments" in delta
+        ):
+            self._calls.add(_piece(place, delta))
         elif place in self._steps:
             self._steps[place] |= told(delta, frozenset({"type"}))
             self._answer.keep(delta)
@@ -93,7 +109,7 @@ class InteractionsParser(ChunkParser):
                 self._answer.sign(place, signature)
         elif delta.get("type") in ("text", "thought_summary"):
             self._say(place, delta.get("content", delta))
-        elif delta.get("type") != "thought":
+        elif delta.get("type") != "thought" and told(delta, frozenset({"type"})):
             self._keep_other(delta)
 
     def _say(self, place: Any, block: Any) -> None:
@@ -116,4 +132,22 @@ class InteractionsParser(ChunkParser):
         if status == "failed" or body.get("error"):
             self._fail(body.get("error") or {"message": "the interaction failed"}, body)
         elif status not in _GOES_ON:
-            self._finish_reason, self.finished = status, self.error is None
+            self._finish_reason = status
+            if self.error is None:
+                self._finish()
+        else:
+            self.pending = status or None
+
+    def _finish(self) -> None:
+        self.finished = True
+        self._calls.close_all()
+
+
+def _piece(place: Any, step: JsonObject) -> Piece:
+    """Return a function call, or a piece of one."""
+    return Piece.of_arguments(
+        step.get("arguments"),
+        name=text(step.get("name")),
+        call_id=text(step.get("id")) or None,
+        index=place,
+    )

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from agent_eventstore.providers.base import told
-from agent_eventstore.providers.parser import ChunkParser, as_text, text
+from agent_eventstore.providers.parser import ChunkParser, object_of, text
+from agent_eventstore.providers.pieces import RULES, Piece, ToolCalls
 from agent_eventstore.providers.usage import ollama_usage
 from eventstore.events.base import JsonObject
 
@@ -30,24 +31,35 @@ class OllamaParser(ChunkParser):
     specification: ClassVar[str] = "ollama_chat"
     server: ClassVar[str | None] = "ollama"
 
+    def __init__(self, provider: str | None = None) -> None:
+        super().__init__(provider)
+        self._calls = ToolCalls(self._answer, RULES[self.specification])
+
     def _take(self, event: JsonObject) -> None:
         self._note({"model": event.get("model")})
         if event.get("error"):
             self._fail(event["error"], event)
-        message = event.get("message")
-        if isinstance(message, dict):
-            self._add(message)
-        self._answer.say("reasoning", "reasoning", text(event.get("thinking")))
-        self._answer.say("text", "text", text(event.get("response")))
+        message = object_of(event.get("message"))
+        self._add(message)
+        # `/api/generate` has no message; a proxy may send both.
+        if not message.get("thinking"):
+            self._answer.say("reasoning", "reasoning", text(event.get("thinking")))
+        if not message.get("content"):
+            self._answer.say("text", "text", text(event.get("response")))
         self._counts = ollama_usage(event) or self._counts
         if event.get("done") is True:
             self._finish_reason = text(event.get("done_reason")) or "stop"
-            self.finished = True
+            self._finish()
         self._of_response |= told(event, _OF_CHUNK)
 
     def _read(self, response: JsonObject) -> None:
         self._take(response)
-        self.finished = self.finished or self.error is None
+        if self.error is None:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.finished = True
+        self._calls.close_all()
 
     def _add(self, message: JsonObject) -> None:
         self._answer.say("reasoning", "reasoning", text(message.get("thinking")))
@@ -66,5 +78,7 @@ class OllamaParser(ChunkParser):
             self._show_other(extra, {"message": extra})
 
     def _call(self, body: JsonObject, given_id: str | None) -> None:
-        index = self._answer.open_call(name=text(body.get("name")), provider_id=given_id)
-        self._answer.add_to_call(index, as_text(body.get("arguments")))
+        piece = Piece.of_arguments(
+            body.get("arguments"), name=text(body.get("name")), call_id=given_id
+        )
+        self._calls.add(piece)

@@ -5,10 +5,10 @@ sends ``content`` as a list; Groq also puts usage under ``x_groq``; Azure begins
 without choices; usage may come last, with every chunk (as a running total), or not at all; an error
 may come as ``{"error": ...}``, with or without choices. Only the first choice is the answer.
 
-`ChatCalls` assigns each piece of a stream to its tool call. OpenAI numbers the calls and sends id
-and name once, in the first piece. Compatible servers omit the number, the id or both, number every
-call 0, repeat id and name with each piece, invent a new id for each piece, or send the whole call
-again at the end.
+OpenAI numbers the tool calls and sends id and name once, in the first piece. Compatible servers
+omit the number, the id or both, number every call 0 or every piece anew, repeat id and name with
+each piece, invent a new id for each piece, or send the whole call again at the end. Some never send
+a finish reason: the usage, or the end mark of the stream, then completes the answer.
 """
 
 from __future__ import annotations
@@ -16,16 +16,22 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
-from agent_eventstore.providers.answer import Answer, Call, Kind
+from agent_eventstore.providers.answer import Answer, Kind
 from agent_eventstore.providers.base import Growing, seller_of, told
-from agent_eventstore.providers.parser import ChunkParser, as_text, text
+from agent_eventstore.providers.parser import ChunkParser, object_of, text
+from agent_eventstore.providers.pieces import RULES, Piece, ToolCalls
 from agent_eventstore.providers.usage import chat_usage
+from eventstore.events import TokenUsage
 from eventstore.events.base import JsonObject
 
 __all__ = ["ChatCalls", "OpenAIChatParser"]
 
 
-_KNOWN = frozenset({"custom", "function", "id", "index", "type"})
+_KNOWN = frozenset({"arguments", "custom", "function", "id", "index", "name", "type"})
+_LEGACY = -1
+"""The number of the call in ``function_call``."""
+_NO_REASON = frozenset({"", "none", "null"})
+_ROLE = frozenset({"role"})
 
 _REASONING = ("reasoning_content", "reasoning", "reasoning_text")
 _OF_CHUNK = frozenset(
@@ -43,15 +49,14 @@ _OF_DELTA = frozenset(
 
 
 class ChatCalls:
-    """The tool calls of one streamed chat completion."""
+    """The tool calls of one chat completion."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
-        self._by_number: dict[int, int] = {}
-        self._by_id: dict[str, int] = {}
+        self._calls = ToolCalls(answer, RULES["openai_chat"])
 
-    def add(self, pieces: Any) -> None:
-        """Add the ``tool_calls`` of a delta."""
+    def add(self, pieces: Any, *, whole: bool = False) -> None:
+        """Add the ``tool_calls`` of a delta, or of a whole message."""
         if isinstance(pieces, dict):
             pieces = [pieces]
         if not isinstance(pieces, list):
@@ -59,86 +64,57 @@ class ChatCalls:
             return
         for place, piece in enumerate(pieces):
             if isinstance(piece, dict):
-                self._add(piece, place, len(pieces))
+                self._add(piece, place, len(pieces), whole)
             elif piece is not None:
                 self._answer.keep({"tool_calls": [piece]})
 
     def add_legacy(self, piece: JsonObject) -> None:
         """Add the ``function_call`` of a delta; there is only one per message."""
-        self._add({"index": -1, "function": piece}, 0, 1)
+        self._add({"index": _LEGACY, "function": piece}, 0, 1, whole=False)
 
-    def _add(self, piece: JsonObject, place: int, pieces: int) -> None:
-        free_text = isinstance(piece.get("custom"), dict)
-        body = piece.get("custom") if free_text else piece.get("function")
-        body = body if isinstance(body, dict) else {}
-        name, given_id = text(body.get("name")), text(piece.get("id")) or None
-        arguments = as_text(body.get("input" if free_text else "arguments"))
-        number = _number(piece.get("index"))
-        index = self._find(number, given_id, name, place, pieces)
-        if index is not None and _begins_anew(self._call(index), given_id, name, arguments):
-            index = None
-        elif index is not None and _repeats(self._call(index), given_id, name, arguments):
-            return
-        if index is None:
-            index = self._answer.open_call(provider_id=given_id, name=name, free_text=free_text)
-            self._answer.add_to_call(index, arguments)
-        else:
-            more = "" if name == self._call(index).name else name
-            self._answer.add_to_call(index, arguments, more, given_id)
-        if number is not None:
-            self._by_number[number] = index
-        if given_id is not None:
-            self._by_id[given_id] = index
+    def has(self, name: str) -> bool:
+        """Whether a tool is called."""
+        return any(call.name == name for call in self._answer.calls)
+
+    def end(self) -> None:
+        """Complete the calls."""
+        self._calls.close_all()
+
+    def _add(self, piece: JsonObject, place: int, pieces: int, whole: bool) -> None:
+        body, free_text = _body_of(piece)
+        found = Piece.of_arguments(
+            body.get("input" if free_text else "arguments"),
+            name=text(body.get("name")),
+            call_id=text(piece.get("id")) or None,
+            index=place if whole else _number(piece.get("index")),
+            place=place,
+            of=pieces,
+            free_text=free_text,
+        )
+        index = self._calls.begin(found) if whole else self._calls.add(found)
         if extra := told(piece, _KNOWN):
-            self._call(index).keep(extra)
+            if index is not None:
+                self._answer.calls[index].keep(extra)
             self._answer.keep({"tool_calls": [{"index": index, **extra}]})
 
-    def _find(
-        self, number: int | None, given_id: str | None, name: str, place: int, pieces: int
-    ) -> int | None:
-        if number is not None:
-            return self._by_number.get(number)
-        if given_id is not None and given_id in self._by_id:
-            return self._by_id[given_id]
-        calls = len(self._answer.calls)
-        if not calls:
-            return None
-        if name and (given_id or self._call(calls - 1).name):
-            return None
-        return min(place, calls - 1) if pieces > 1 else calls - 1
 
-    def _call(self, index: int) -> Call:
-        return self._answer.calls[index]
+def _body_of(piece: JsonObject) -> tuple[JsonObject, bool]:
+    """Return the object that holds name and arguments, and whether it is of a custom tool.
 
-
-def _begins_anew(call: Call, given_id: str | None, name: str, arguments: str) -> bool:
-    """Whether a piece with a known number begins another call: some servers number every call 0.
-
-    A name precedes the arguments, so a name after arguments begins a call: always if the name or id
-    differs; if both are the same, only if the arguments so far are complete and new ones begin.
+    Some servers send all variants, and leave those that do not apply empty.
     """
-    if not name or not call.name:
-        return False
-    if given_id and call.provider_id and given_id != call.provider_id:
-        return True
-    if not call.size:
-        return False
-    if name != call.name:
-        return True
-    return not given_id and arguments.lstrip().startswith("{") and call.is_whole()
+    custom, function = object_of(piece.get("custom")), object_of(piece.get("function"))
+    if told(custom, frozenset()) or (not told(function, frozenset()) and "custom" in piece):
+        return custom, True
+    if told(function, frozenset()):
+        return function, False
+    # Some servers omit the wrapper.
+    flat = {"name": piece.get("name"), "arguments": piece.get("arguments")}
+    return (flat if isinstance(flat["name"], str) else function), False
 
 
-def _repeats(call: Call, given_id: str | None, name: str, arguments: str) -> bool:
-    """Whether a piece is a complete call sent again."""
-    return (
-        bool(arguments)
-        and given_id is not None
-        and given_id == call.provider_id
-        and name == call.name
-        and len(arguments) == call.size
-        and arguments == call.arguments
-        and call.is_whole()
-    )
+def _some(counts: TokenUsage | None) -> bool:
+    return counts is not None and bool(counts.prompt_tokens or counts.completion_tokens)
 
 
 def _number(value: Any) -> int | None:
@@ -160,6 +136,10 @@ class OpenAIChatParser(ChunkParser):
         self._of_message = Growing()
         self._logprobs = Growing()
         self._told_seller: str | None = None
+        self._whole = False
+        self._in_deltas = False
+        self._counted = False
+        self._runs_on = False
 
     def _take(self, event: JsonObject) -> None:
         if not event.keys() & {"choices", "error", "id", "model", "usage", "x_groq"}:
@@ -180,31 +160,60 @@ class OpenAIChatParser(ChunkParser):
             else:
                 self._answer.keep({"choices": [choice]})
         self._of_response |= told(event, _OF_CHUNK)
+        # Counts before the last content are a running total, which a cut stream has too.
+        self._runs_on = self._runs_on or (self._counted and self._answer.has_spoken)
+        self._counted = self._counted or _some(self._counts)
 
     def _read(self, response: JsonObject) -> None:
         choices = response.get("choices")
-        if isinstance(choices, list):
-            response = {**response, "choices": [_numbered(choice) for choice in choices]}
+        self._whole = True
         self._take(response)
         if isinstance(choices, list) and len(choices) > 1:
             self._of_response["choices"] = choices[1:]
-        self.finished = self.finished or self.error is None
+        if self.error is None:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.finished = True
+        self._calls.end()
+
+    def _ended_in_order(self, closed: bool) -> bool:
+        """Whether the server ended the stream in order, though it sent no finish reason."""
+        counted = self._counted and not self._runs_on
+        whole = all(
+            call.is_whole() or call.free_text or not call.size for call in self._answer.calls
+        )
+        return whole and (counted or (closed and self._answer.has_content))
 
     def _choose(self, choice: JsonObject) -> None:
-        delta = choice.get("delta")
-        delta = delta if isinstance(delta, dict) else choice.get("message")
-        if isinstance(delta, dict):
+        delta, message = object_of(choice.get("delta")), object_of(choice.get("message"))
+        if told(message, _ROLE) and not told(delta, _ROLE):
+            self._add(message if self._whole else self._rest_of(message))
+        else:
             self._add(delta)
-        self._say("text", choice.get("text"))
+            self._in_deltas = True
+        if not text(object_of(delta or message).get("content")):
+            self._say("text", choice.get("text"))
         if isinstance(logprobs := choice.get("logprobs"), dict):
             self._logprobs.add(told(logprobs, frozenset()))
         if choice.get("error"):
             self._fail(choice["error"], choice)
-        if reason := text(choice.get("finish_reason")):
+        reason = text(choice.get("finish_reason"))
+        if reason.lower() not in _NO_REASON:
             self._finish_reason = reason
-            self.finished = reason != "error"
+            if reason == "error":
+                self.finished = False
+            else:
+                self._finish()
         self._of_response |= told(choice, _OF_CHOICE)
         self._count_all(choice)
+
+    def _rest_of(self, message: JsonObject) -> JsonObject:
+        """Return what a whole message lacks, if a stream's deltas had the rest of it."""
+        said, whole = self._answer.all_of("text"), text(message.get("content"))
+        if self._in_deltas and said and whole.startswith(said):
+            return {**message, "content": whole[len(said) :]}
+        return message
 
     def _add(self, delta: JsonObject) -> None:
         # A server in transition sends the same reasoning under two names.
@@ -212,8 +221,12 @@ class OpenAIChatParser(ChunkParser):
         self._say("text", delta.get("content"))
         self._say("refusal", delta.get("refusal"))
         if delta.get("tool_calls"):
-            self._calls.add(delta["tool_calls"])
-        if isinstance(legacy := delta.get("function_call"), dict):
+            self._calls.add(delta["tool_calls"], whole=self._whole)
+        legacy = object_of(delta.get("function_call"))
+        # Some servers send the same call under both names.
+        if told(legacy, frozenset()) and not (
+            delta.get("tool_calls") and self._calls.has(text(legacy.get("name")))
+        ):
             self._calls.add_legacy(legacy)
         if extra := told(delta, _OF_DELTA):
             self._of_message.add(extra)
@@ -223,6 +236,8 @@ class OpenAIChatParser(ChunkParser):
         """Add a text, or the texts of a list of content parts."""
         if isinstance(content, str):
             self._answer.say(kind, kind, content)
+            return
+        if content == {}:
             return
         if isinstance(content, dict) and not content.keys() & {"text", "thinking", "type"}:
             # A structured answer, which some servers send as an object.
@@ -267,15 +282,3 @@ class OpenAIChatParser(ChunkParser):
             "logprobs": self._logprobs.value(),
         }
         return told(found, frozenset())
-
-
-def _numbered(choice: Any) -> Any:
-    """Return a whole choice with its calls numbered; an id may repeat only within a stream."""
-    message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(message, dict) or not isinstance(calls := message.get("tool_calls"), list):
-        return choice
-    numbered = [
-        {**call, "index": place} if isinstance(call, dict) else call
-        for place, call in enumerate(calls)
-    ]
-    return {**choice, "message": {**message, "tool_calls": numbered}}

@@ -21,7 +21,8 @@ from typing import Any, ClassVar, Literal
 from agent_eventstore.providers.acts import CALLS, acts_of
 from agent_eventstore.providers.answer import Answer, Kind
 from agent_eventstore.providers.base import seller_of, told
-from agent_eventstore.providers.parser import ChunkParser, text
+from agent_eventstore.providers.parser import ChunkParser, object_of, text
+from agent_eventstore.providers.pieces import RULES, Piece, ToolCalls
 from agent_eventstore.providers.usage import responses_usage
 from eventstore.events.base import JsonObject
 
@@ -52,6 +53,7 @@ _PARTS = {
     "response.content_part": "content",
     "response.reasoning_summary_part": "summary",
 }
+_GOES_ON = frozenset({"in_progress", "queued"})
 _STARTS = frozenset({"response.created", "response.queued", "response.in_progress"})
 _ENDS = frozenset(
     {
@@ -76,7 +78,12 @@ _NOTHING = frozenset({"ping", "keepalive", "response.keepalive"})
 
 @dataclass(slots=True)
 class Item:
-    """An output item; ``done`` is the provider's own object once complete."""
+    """An output item.
+
+    Attributes:
+        head: The provider's own object as it was when the item began.
+        done: The provider's own object once complete.
+    """
 
     number: int
     kind: str
@@ -85,14 +92,20 @@ class Item:
     shown: bool = False
     texts: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     sizes: dict[tuple[str, int], int] = field(default_factory=dict)
+    head: JsonObject | None = None
     done: JsonObject | None = None
 
 
 class Items:
-    """The output items of one response, in order of arrival."""
+    """The output items of one response, in order of arrival.
+
+    An event belongs to the item that its id says, otherwise its output index, otherwise to the
+    latest item of its kind: some servers change an item's id midway, others number every item 0.
+    """
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
+        self._calls = ToolCalls(answer, RULES["openai_responses"])
         self._items: list[Item] = []
         self._by_index: dict[int, Item] = {}
         self._of_kind: dict[str, list[Item]] = {}
@@ -101,29 +114,47 @@ class Items:
 
     def begin(self, event: JsonObject) -> None:
         """Begin an item, from its ``added`` event."""
-        if isinstance(body := event.get("item"), dict):
-            kind = text(body.get("type"))
-            item = self.at(event, kind)
-            if item.done is None:
-                self._head(item, body)
+        body = object_of(event.get("item"))
+        if not told(body, frozenset()):
+            return
+        kind, index = text(body.get("type")), event.get("output_index")
+        item = self._known({"item_id": body.get("id"), **event}, kind)
+        before = item and (item.head or item.done)
+        if item is None or (before and _differ(before, body)):
+            item = self._open(kind, None)
+        if isinstance(index, int):
+            self._by_index[index] = item
+        if item.done is None:
+            item.head = body
+            self._head(item, body)
 
     def at(self, event: JsonObject, kind: str) -> Item:
-        """Return the item that an event belongs to, or a new one of this kind.
-
-        The output index takes precedence, because some servers change an item's id midway.
-        """
-        index = event.get("output_index")
-        item_id = text(event.get("item_id")) or None
-        if isinstance(index, int):
-            item = self._by_index.get(index)
-            if item is None or item.kind != kind:
-                item = self._by_index[index] = self._open(kind, item_id)
-            return item
-        if item_id is None:
+        """Return the item that an event belongs to, or a new one of this kind."""
+        index, item_id = event.get("output_index"), text(event.get("item_id")) or None
+        found = self._known(event, kind)
+        if found is None and not isinstance(index, int) and item_id is None:
             same = self._of_kind.get(kind)
-        else:
-            same = self._by_id.get((kind, item_id))
-        return same[-1] if same else self._open(kind, item_id)
+            found = same[-1] if same else None
+        # A number or an id that nothing began belongs to the call that is open, if one is.
+        found = found or self._going_on(kind) or self._open(kind, item_id)
+        if isinstance(index, int):
+            self._by_index.setdefault(index, found)
+        return found
+
+    def _known(self, event: JsonObject, kind: str) -> Item | None:
+        """Return the item that an event's id says, otherwise the one that its number says."""
+        index, item_id = event.get("output_index"), text(event.get("item_id")) or None
+        numbered = self._by_index.get(index) if isinstance(index, int) else None
+        named = self._by_id.get((kind, item_id)) if item_id is not None else None
+        if named and numbered not in named:
+            return named[-1]
+        return numbered if numbered is not None and numbered.kind == kind else None
+
+    def _going_on(self, kind: str) -> Item | None:
+        """Return the latest item of a kind if it has begun with an event, and is not done."""
+        same = self._of_kind.get(kind)
+        begun = same is not None and same[-1].head is not None and same[-1].done is None
+        return same[-1] if same is not None and begun and kind in CALLS else None
 
     def say(self, item: Item, kind: Kind, place: tuple[str, int], piece: str) -> None:
         """Add a piece of text to a part of an item."""
@@ -155,42 +186,57 @@ class Items:
             item.call = self._answer.open_call(free_text=free_text, raw=raw)
         return item.call
 
+    def grow_call(self, item: Item, piece: str) -> None:
+        """Add a piece of a call's arguments."""
+        self._calls.add_to(self.call_of(item), Piece(text=piece))
+
     def complete_call(self, item: Item, whole: Any) -> None:
         """Add the rest of a call's arguments, given all of them."""
-        if whole is not None and not isinstance(whole, str):
-            whole = json.dumps(whole, ensure_ascii=False)
-        index = self.call_of(item)
-        call = self._answer.calls[index]
-        if not isinstance(whole, str) or not whole:
-            return
-        streamed = call.arguments
-        call.pieces[:] = [streamed] if streamed else []
-        if whole.startswith(streamed):
-            self._answer.add_to_call(index, whole[call.size :])
-        else:
-            self._answer.replace_call(index, whole)
+        if whole is not None:
+            self._calls.complete(self.call_of(item), whole)
 
     def end(self, event: JsonObject) -> None:
         """Complete an item, from its ``done`` event."""
-        if isinstance(body := event.get("item"), dict):
-            given = {"item_id": body.get("id"), **event}
-            self._finish(self.at(given, text(body.get("type"))), body)
+        body = object_of(event.get("item"))
+        if told(body, frozenset()):
+            kind = text(body.get("type"))
+            item = self.at({"item_id": body.get("id"), **event}, kind)
+            if item.done is not None and _differ(item.done, body):
+                item = self._open(kind, None)
+            self._finish(item, body)
 
     def end_all(self, output: Any) -> None:
         """Complete all items from the final output; some servers leave it empty after a stream."""
-        seen: dict[str, int] = {}
-        for body in output if isinstance(output, list) else ():
+        bodies = output if isinstance(output, list) else []
+        taken: set[int] = set()
+        matched: dict[int, Item] = {}
+        for place, body in enumerate(bodies):
+            named = self._by_id.get(
+                (text(object_of(body).get("type")), text(object_of(body).get("id")))
+            )
+            found = next((each for each in named or () if each.number not in taken), None)
+            if found is not None:
+                matched[place] = found
+                taken.add(found.number)
+        for place, body in enumerate(bodies):
             if not isinstance(body, dict):
-                self._answer.show(("other", len(seen)), body)
+                self._answer.show(("other", place), body)
                 self._answer.keep(body)
                 continue
             kind = text(body.get("type"))
-            ordinal = seen[kind] = seen.get(kind, -1) + 1
-            named = self._by_id.get((kind, text(body.get("id"))))
-            found = named or self._of_kind.get(kind, [])[ordinal : ordinal + 1]
-            self._finish(found[0] if found else self._open(kind, None), body)
-        if isinstance(output, list) and output:
-            self._output = output
+            item = matched.get(place)
+            if item is None:
+                same = self._of_kind.get(kind, ())
+                free = (each for each in same if each.number not in taken)
+                item = next(free, None) or self._open(kind, None)
+                taken.add(item.number)
+            self._finish(item, body)
+        for item in self._items:
+            if item.head is not None and item.done is None and not item.texts:
+                # An item that came whole when it began.
+                self._finish(item, item.head, done=False)
+        if bodies:
+            self._output = bodies
 
     def whole(self) -> list[Any]:
         """Return the completed items, in the form in which the provider wants them back."""
@@ -223,9 +269,11 @@ class Items:
             more = name[len(call.name) :] if name.startswith(call.name) else ""
             self._answer.add_to_call(index, name=more, provider_id=provider_id)
 
-    def _finish(self, item: Item, body: JsonObject) -> None:
+    def _finish(self, item: Item, body: JsonObject, *, done: bool = True) -> None:
         self._head(item, body)
-        before, item.done = item.done, body
+        before = item.done
+        if done:
+            item.done = body
         if item.kind in CALLS:
             self.complete_call(item, body.get(CALLS[item.kind]))
         elif item.kind == "message":
@@ -236,7 +284,7 @@ class Items:
             self._sign(item, body)
         elif (act := acts_of(body)) is not None:
             self._act(item, body, *act)
-        else:
+        elif told(body, frozenset()):
             self._answer.show(item.number, body)
             if before is None:
                 self._answer.keep({"type": "response.output_item.done", "item": body})
@@ -275,6 +323,9 @@ class OpenAIResponsesParser(ChunkParser):
     def __init__(self, provider: str | None = None) -> None:
         super().__init__(provider)
         self._items = Items(self._answer)
+        self._seen: dict[int, int] = {}
+        self._last_number = -1
+        self._in_sequence = True
         self._handlers: dict[str, Callable[[JsonObject], None]] = {
             "response.output_item.added": self._items.begin,
             "response.output_item.done": self._items.end,
@@ -282,6 +333,8 @@ class OpenAIResponsesParser(ChunkParser):
         }
 
     def _take(self, event: JsonObject) -> None:
+        if self._is_seen(event):
+            return
         kind = text(event.get("type"))
         stem, _, last = kind.rpartition(".")
         response = event.get("response")
@@ -289,6 +342,8 @@ class OpenAIResponsesParser(ChunkParser):
             self._handlers[kind](event)
         elif kind in _STARTS and isinstance(response, dict):
             self._note(response)
+            if response.get("background") is True:
+                self.pending = text(response.get("status")) or kind.removeprefix("response.")
         elif kind in _ENDS:
             self._end(kind, response if isinstance(response, dict) else {}, event)
         elif stem in _TEXTS and last in ("delta", "done"):
@@ -301,6 +356,22 @@ class OpenAIResponsesParser(ChunkParser):
             self._take_error(event)
         elif kind not in _NOTHING:
             self._answer.keep(event)
+
+    def _is_seen(self, event: JsonObject) -> bool:
+        """Whether an event has come before: a resumed stream may repeat some.
+
+        Only where every event so far had a higher number than the one before, since some servers
+        give all events the same.
+        """
+        number = event.get("sequence_number")
+        if not isinstance(number, int) or not self._in_sequence:
+            return False
+        content = hash(json.dumps(event, sort_keys=True))
+        if number > self._last_number:
+            self._last_number, self._seen[number] = number, content
+            return False
+        self._in_sequence = self._seen.get(number) == content
+        return self._in_sequence
 
     def _read(self, response: JsonObject) -> None:
         status = text(response.get("status")) or "completed"
@@ -322,9 +393,8 @@ class OpenAIResponsesParser(ChunkParser):
     def _take_arguments(self, kind: str, last: str, event: JsonObject) -> None:
         item = self._items.at(event, kind)
         if last == "delta":
-            index = self._items.call_of(item)
             if event.get("delta") is None or isinstance(event["delta"], str):
-                self._answer.add_to_call(index, text(event.get("delta")))
+                self._items.grow_call(item, text(event.get("delta")))
             else:
                 self._answer.keep(event)
         else:
@@ -343,17 +413,26 @@ class OpenAIResponsesParser(ChunkParser):
 
     def _end(self, kind: str, response: JsonObject, event: JsonObject) -> None:
         self._note(response)
+        status = text(response.get("status")) or kind.removeprefix("response.")
+        if status in _GOES_ON:
+            self.pending = status
+            return
         self._items.end_all(response.get("output"))
+        self.pending = None
         self._of_response = told(response, _OF_RESPONSE)
         self._count(responses_usage, response.get("usage"))
-        status = text(response.get("status")) or kind.removeprefix("response.")
         if status in ("failed", "cancelled"):
             error = response.get("error") or {"code": status, "message": f"the response {status}"}
             self._fail(error, event)
         details = response.get("incomplete_details")
         reason = text(details.get("reason")) if isinstance(details, dict) else ""
         self._finish_reason = reason or status
-        self.finished = status not in ("failed", "cancelled", "in_progress", "queued")
+        self.finished = status not in ("failed", "cancelled")
+
+    def _finish(self) -> None:
+        if not self.finished:
+            self._items.end_all(None)
+            self.finished = True
 
     def _seller(self) -> str | None:
         return self._provider or seller_of(self._model)
@@ -368,3 +447,9 @@ def _place(event: JsonObject) -> int:
         if isinstance(value := event.get(key), int):
             return int(value)
     return 0
+
+
+def _differ(before: JsonObject, body: JsonObject) -> bool:
+    """Whether two objects are those of two items: a call has an id that does not change."""
+    key = "call_id" if before.get("call_id") and body.get("call_id") else "id"
+    return before.get(key) != body.get(key)

@@ -16,10 +16,13 @@ from agent_eventstore.errors import UnknownResponse
 from agent_eventstore.providers.answer import Answer
 from agent_eventstore.providers.base import (
     Delta,
+    EventLines,
     Partial,
     StreamError,
+    Unread,
     as_chunk,
     attribute,
+    is_text,
     plain,
     told,
     word,
@@ -49,6 +52,11 @@ class ChunkParser(ABC):
 
     Args:
         provider: The server of the model, if known; otherwise the chunks may identify it.
+
+    Attributes:
+        lines: Reads chunks that are text of an event stream.
+        pending: The status of an answer that the provider is still making in the background.
+        unread: Whether such text could not be read; it is in the deltas' ``raw``.
     """
 
     specification: ClassVar[str]
@@ -59,6 +67,9 @@ class ChunkParser(ABC):
     def __init__(self, provider: str | None = None) -> None:
         self.finished = False
         self.error: StreamError | None = None
+        self.lines = EventLines()
+        self.unread = False
+        self.pending: str | None = None
         self._answer = Answer()
         self._provider = provider or self.server
         self._model: str | None = None
@@ -71,19 +82,43 @@ class ChunkParser(ABC):
 
     def feed(self, chunk: Any) -> Delta:
         """Take a chunk and return what it added; see `StreamParser.feed`."""
+        if is_text(chunk):
+            for event in self.lines.feed(chunk if isinstance(chunk, str) else bytes(chunk)):
+                self._feed(event)
+            return self._answer.take()
         kind = word(chunk, "type")
         if kind in _DERIVED:
             return Delta()
         # The SDK's wrapper also holds a snapshot of everything so far.
         inner = attribute(chunk, "chunk") if kind == "chunk" else None
-        event = as_chunk(chunk if inner is None else inner)
-        if isinstance(event, dict):
-            self._take_object(event)
-        elif event == "[DONE]":
-            self.finished = self.finished or self.error is None
-        elif event is not None:
-            self._answer.keep(event)
+        self._feed(as_chunk(chunk if inner is None else inner))
         return self._answer.take()
+
+    def _feed(self, event: Any) -> None:
+        if isinstance(event, dict):
+            self._take_object(plain(event))
+        elif event == "[DONE]":
+            if self.error is None:
+                self._finish()
+        elif event is not None:
+            self.unread = self.unread or isinstance(event, Unread)
+            self._answer.keep(str(event) if isinstance(event, Unread) else event)
+
+    def end(self, *, closed: bool = False) -> Delta:
+        """Take the end of the stream; see `StreamParser.end`."""
+        for event in self.lines.end():
+            self._feed(event)
+        if not self.finished and self.error is None and self._ended_in_order(closed):
+            self._finish()
+        return self._answer.take()
+
+    def _finish(self) -> None:
+        """Mark the answer complete."""
+        self.finished = True
+
+    def _ended_in_order(self, closed: bool) -> bool:
+        """Whether the stream has ended in order, though nothing marked the answer complete."""
+        return False
 
     def read(self, response: JsonObject) -> None:
         """Read a whole response that was not streamed."""
@@ -95,7 +130,11 @@ class ChunkParser(ABC):
 
     def message(self, **fields: Any) -> AssistantMessage:
         """Return what has been received; see `StreamParser.message`."""
-        beside = {"body": self._body, "replaced": self._answer.replaced}
+        beside = {
+            "body": self._body,
+            "replaced": self._answer.replaced,
+            "unnamed_calls": self._answer.unnamed(),
+        }
         own: dict[str, Any] = {
             "parts": self._answer.parts(),
             "tool_calls": self._answer.requests(self.finished),
@@ -140,8 +179,9 @@ class ChunkParser(ABC):
     def _show_other(self, part: Any, delta: Any) -> None:
         """Add a part of an unknown kind, and ``delta`` to the delta's ``raw``."""
         self._others += 1
-        self._answer.show(("other", self._others), part)
-        self._answer.keep(delta)
+        if not isinstance(part, dict) or told(part, frozenset()):
+            self._answer.show(("other", self._others), part)
+            self._answer.keep(delta)
 
     def _seller(self) -> str | None:
         return self._provider

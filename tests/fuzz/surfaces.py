@@ -1,4 +1,4 @@
-"""What mutants are let loose on: the importers, the Python API, and the command line.
+"""What mutants are let loose on: importers, streams, the Python API, and the command line.
 
 Each function does one thing with hostile values, and returns what it was. What it raises is judged
 by `tests.fuzz.runs`; a command that ends with a status of its own is judged here.
@@ -6,6 +6,7 @@ by `tests.fuzz.runs`; a command that ends with a status of its own is judged her
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ from agent_eventstore.cli import cli
 from agent_eventstore.cli.options import InputFile
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import FORMATS, Transcript, load, read_transcripts
+from agent_eventstore.machines.calls import CallScript
+from eventstore.events import Meta, TextPart
 from tests.cli.program import run
 from tests.fuzz.api import OPERATIONS
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.world import World, documents
+from tests.properties.splitting import SPLITTERS, Quirks, answer_from, put_together
 from tests.properties.test_fuzz_importers import BY_LINE
 
 __all__ = ["SURFACES", "Broken"]
@@ -81,7 +85,87 @@ def commands(world: World, mutator: Mutator) -> str:
     return " ".join(path)
 
 
-SURFACES = (importers, importers, importers, api, api, api, api, api, api, commands)
+def streams(world: World, mutator: Mutator) -> str:
+    """Feed a stream of pieces that servers send in their own ways, some of them lost.
+
+    What each chunk adds is put together here without any parser: no text and no call may be lost,
+    doubled, or given to another.
+    """
+    name = mutator.one_of(tuple(SPLITTERS))
+    random, answer = mutator.random, answer_from(mutator.random)
+    own = mutator.chance(0.6)
+    quirks = Quirks(
+        numbers=mutator.one_of(("own", "none") if own else ("zero", "rising")),
+        repeats_names=own and mutator.chance(0.3),
+        placeholders=mutator.chance(0.5),
+        values=mutator.chance(0.3),
+        repeats_whole=own and mutator.chance(0.3),
+        interleaved=own and mutator.chance(0.5),
+        numbers_from=mutator.one_of((0, 1, 5)),
+    )
+    sent = SPLITTERS[name](random, answer, quirks)
+    if mutator.chance(0.3):
+        # What only repeats or closes may be lost, and empty chunks may come anywhere.
+        sent = [chunk for chunk in sent if chunk.needed or chunk.adds or mutator.chance(0.5)]
+    if cut := mutator.chance(0.3):
+        sent = sent[: random.randint(1, len(sent) - 1)]
+    script = CallScript(Meta(), 0.0)
+    for piece in _pieces(mutator, [chunk.value for chunk in sent]):
+        script.feed(piece, 0.0)
+    script.end(0.0)
+    text, calls = put_together(sent)
+    if script.message is not None:
+        said = "".join(p.text for p in script.message.parts if isinstance(p, TextPart))
+        found = [(call.name, call.arguments_text) for call in script.message.tool_calls]
+    elif script.error is not None and cut:
+        said = script.error.partial_text
+        partial = script.error.partial_tool_calls
+        found = [(call.name or "", call.arguments_text) for call in partial]
+    else:
+        raise Broken(f"{name}, {quirks}: {script.error!r:.500}")
+    same = [one for one, _ in found] == [one for one, _ in calls] and all(
+        _same(one, other, cut) for (_, one), (_, other) in zip(found, calls, strict=True)
+    )
+    if said != text or not same:
+        raise Broken(f"{name}, {quirks}: {(said, found)!r:.600} is not {(text, calls)!r:.600}")
+    return f"stream of {name}"
+
+
+def _same(found: str, expected: str, cut: bool) -> bool:
+    """Whether arguments are the same, however they are formatted."""
+    if found == expected or (found in ("", "{}") and expected in ("", "{}")):
+        return True
+    try:
+        value, wanted = json.loads(found or "{}"), json.loads(expected or "{}")
+    except ValueError:
+        return False
+    # Arguments that come in places are less while their stream goes on.
+    return bool(value == wanted or (cut and value.items() <= wanted.items()))
+
+
+def _pieces(mutator: Mutator, chunks: list[Any]) -> list[Any]:
+    """Return chunks as objects, as lines, or as bytes in any pieces."""
+    match mutator.random.randrange(3):
+        case 0:
+            return chunks
+        case 1:
+            return ["data: " + json.dumps(chunk, ensure_ascii=False) for chunk in chunks]
+    end = mutator.one_of(("\n", "\r\n", "\r"))
+    sent = "\ufeff" * mutator.chance(0.3)
+    for number, chunk in enumerate(chunks):
+        sent += mutator.one_of(("", f": keep-alive{end}{end}", f"id: {number}{end}"))
+        field = mutator.one_of(("data:", "data: "))
+        sent += field + json.dumps(chunk, ensure_ascii=False) + end + end
+    content, size = sent.encode(), mutator.random.randint(1, 80)
+    return [content[at : at + size] for at in range(0, len(content), size)]
+
+
+SURFACES = (
+    *(importers, importers, importers),
+    *(streams, streams, streams),
+    *(api, api, api, api, api, api),
+    commands,
+)
 """Each in the share in which it is drawn."""
 
 
