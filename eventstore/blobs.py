@@ -282,15 +282,23 @@ def _parsed(text: str) -> Any:
 
 def _cut(value: Any, entries: int, characters: int, depth: int) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= characters else value[:characters] + _ELLIPSIS
+        end = characters // 4
+        cut = f"{value[: characters - end]}{_ELLIPSIS}{value[len(value) - end :]}"
+        return value if len(value) <= characters else cut
     if not isinstance(value, dict | list) or not value:
         return value
     if not depth:
         return _ELLIPSIS
     if isinstance(value, list):
-        kept = [_cut(each, entries, characters, depth - 1) for each in value[:entries]]
-        more = len(value) - len(kept)
-        return [*kept, f"{_ELLIPSIS} {more} more"] if more else kept
+        more = len(value) - entries
+        if more <= 0:
+            return [_cut(each, entries, characters, depth - 1) for each in value]
+        last = value[-1:] if entries > 1 else []
+        kept = value[: entries - len(last)]
+        first, last = (
+            [_cut(each, entries, characters, depth - 1) for each in end] for end in (kept, last)
+        )
+        return [*first, f"{_ELLIPSIS} {more} more", *last]
     # Keep more keys of an object than entries of a list: the keys show what it contains.
     held = list(value.items())
     inner = {key: _cut(each, entries, characters, depth - 1) for key, each in held[: entries * 3]}

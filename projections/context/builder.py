@@ -322,6 +322,7 @@ class _Builder:
             budget,
             fixed=fixed,
             shorten=self._grouping.shorter,
+            ends=self._grouping.ends,
             summaries=summaries,
             error=error,
         )
@@ -336,6 +337,7 @@ class _Builder:
                 summaries=window.summaries,
                 error=window.error,
                 form=window.form,
+                ends=self._grouping.ends,
                 recall=None if budget is not self._budget else self._recall,
                 lasting=self._source.lasting,
                 memo=self._memo,

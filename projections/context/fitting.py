@@ -16,10 +16,12 @@ from itertools import chain, takewhile
 from math import inf
 from operator import attrgetter
 
+from projections.context.compression.facts import texts_of
 from projections.context.compression.items import Item
 from projections.context.compression.reduction import Reduced, header_tokens, reduce
 from projections.context.compression.strategy import Reduction, Strategy
 from projections.context.detail import item_of
+from projections.context.limits import Ends
 from projections.context.older import Teller
 from projections.context.past import Past
 from projections.context.plans import Group, Plan, Planned
@@ -34,6 +36,8 @@ __all__ = ["HORIZON", "Fitting", "LookForLevels"]
 
 HORIZON = 128
 """How many of the newest groups may lose detail; older ones are sent whole or dropped."""
+
+_ONLY_ENDS = "shortened: with what must be sent, there is room only for its ends"
 
 LookForLevels = Callable[[Iterable[ContextRow]], None]
 
@@ -50,6 +54,7 @@ class Fitting:
         tokenizer: Counts tokens.
         recall: The search of a strategy that retrieves; None for other strategies.
         form: Returns a retrieved group in the form in which it can be sent.
+        ends: Returns a group's last forms, the longest first.
         look_for_levels: Called with the rows that may lose detail, before their levels are read.
         teller: Writes the digest's lines about the older part of the history, if any are wanted.
         sections: Upper limits for the tokens of sections.
@@ -62,6 +67,7 @@ class Fitting:
     tokenizer: Tokenizer
     recall: Recall | None
     form: Callable[[Group], Group]
+    ends: Ends
     look_for_levels: LookForLevels
     teller: Teller | None
     sections: Mapping[str, int]
@@ -99,7 +105,7 @@ class Fitting:
             return None
         scores = {} if self.recall is None else self._retrieve(groups, start)[1]
         fixed = self.size(front)
-        items, reduced = self._reduced(groups, scores, aim, fixed, _told_by(front))
+        groups, items, reduced = self._reduced(groups, scores, aim, fixed, _told_by(front))
         if reduced.tokens > aim.limit:
             return None
         return replace(
@@ -118,7 +124,7 @@ class Fitting:
             with suppress(BudgetInfeasible):
                 plan = self._chosen(near, start, aim.less(kept), asked=asked)
                 if self.fixed + plan.tokens + kept <= aim.limit:
-                    return self._with_older(plan, start, kept)
+                    return self._with_older(plan, start, kept, _said(near))
         return self._chosen(near, start, aim, asked=asked)
 
     def _kept_for_older(self, near: Sequence[Group], start: int, aim: Room) -> int:
@@ -130,16 +136,19 @@ class Fitting:
             return 0
         must = self.fixed + sum(group.tokens for group in near if group.label)
         oldest = self.past.groups[start + HORIZON - 1]
-        kept = self.teller.reserve(oldest.key[0], aim.limit, must)
+        kept = self.teller.reserve(oldest.key[0], aim.limit, must, _said(near))
         return max(min(kept, aim.sections.get("digest", kept)), 0)
 
-    def _with_older(self, plan: Plan, start: int, kept: int) -> Plan:
+    def _with_older(
+        self, plan: Plan, start: int, kept: int, newer: Sequence[tuple[int, str]]
+    ) -> Plan:
         assert self.teller is not None  # noqa: S101 - it computed the reserve
         standing = {group.key for group in self.past.standing} | plan.recalled
         sent = (each.group for each in plan.groups if each.level != "dropped")
         keys = [group.key for group in sent if group.key not in standing and not group.label]
         near = self.past.groups[start + HORIZON - 1].key
-        return replace(plan, older=self.teller.told(near[0], kept, min([near, *keys])[0]))
+        until = min([near, *keys])[0]
+        return replace(plan, older=self.teller.told(near[0], kept, until, newer))
 
     def _chosen(self, near: Sequence[Group], start: int, aim: Room, *, asked: bool) -> Plan:
         room = aim.limit - self.fixed
@@ -223,7 +232,7 @@ class Fitting:
     def _reduce(self, near: Sequence[Group], start: int, aim: Room) -> Plan:
         recalled, scores = self._retrieve(near, start)
         groups = sorted((*near, *recalled), key=_place)
-        items, reduced = self._reduced(groups, scores, aim, self.fixed)
+        groups, items, reduced = self._reduced(groups, scores, aim, self.fixed)
         all_read = self.past.at(start + HORIZON) is None
         found = frozenset(group.key for group in recalled)
         return Plan(tuple(_planned(groups, items, reduced)), all_read, recalled=found)
@@ -235,12 +244,17 @@ class Fitting:
         aim: Room,
         fixed: int,
         known: Collection[str] = (),
-    ) -> tuple[list[Item], Reduced]:
-        """Return the groups as items, and the result of reducing them in addition to ``fixed``."""
+    ) -> tuple[list[Group], list[Item], Reduced]:
+        """Return the groups, the same as items, and the result of reducing these.
+
+        The groups are those given, except the newest, if only its ends fit into the request.
+        """
+        groups = [*groups]
         self.look_for_levels(row for group in groups for row in group.rows)
         items: list[Item] = [
             item_of(group, self.tokenizer, scores.get(group.key, 0.0)) for group in groups
         ]
+        kept = self._kept(groups, items, fixed, newest=aim.newest)
         said = [item.text for item in items if item.kind == "user"]
         reductions = self.strategy.reductions(items, said[-1] if said else "")
         if not aim.strict:
@@ -251,7 +265,7 @@ class Fitting:
         left_out = (
             Reduction(n, "facts", why=group.why) for n, group in enumerate(groups) if group.left_out
         )
-        return items, reduce(
+        reduced = reduce(
             items,
             chain(left_out, reductions),
             fixed=fixed,
@@ -259,28 +273,38 @@ class Fitting:
             tokenizer=self.tokenizer,
             header=DIGEST_HEADER,
             strict=aim.strict,
-            kept=self._kept(groups, items, fixed, newest=aim.newest),
+            kept=kept,
             least=aim.least,
             most=aim.most,
             known=known,
             sections=aim.sections,
+            refill=not aim.strict,
         )
+        return groups, items, reduced
 
     def _kept(
-        self, groups: Sequence[Group], items: Sequence[Item], fixed: int, *, newest: bool
+        self, groups: list[Group], items: list[Item], fixed: int, *, newest: bool
     ) -> set[int]:
         """Return the indexes of groups that are shortened at most, never dropped.
 
         These are a mandatory error and, with ``newest``, the newest group for which there is room
-        in addition to the mandatory messages.
+        in addition to the mandatory messages. If there is room only for its ends, these replace it
+        in both lists.
         """
         kept = {index for index, group in enumerate(groups) if group.yields}
         room = self.limit - fixed - sum(item.tokens for item in items if item.mandatory)
         room -= sum(items[index].shorter_tokens for index in kept)
         for index in range(len(groups) - 1, -1, -1) if newest else ():
             if not (groups[index].left_out or groups[index].label):
-                if items[index].shorter_tokens <= self._left(groups, items, kept, index, room):
+                left = self._left(groups, items, kept, index, room)
+                if items[index].shorter_tokens <= left:
                     return kept | {index}
+                whole = groups[index].whole or groups[index]
+                for form in self.ends(whole):
+                    if form.tokens <= left:
+                        groups[index] = replace(form, whole=whole, why=_ONLY_ENDS)
+                        items[index] = item_of(groups[index], self.tokenizer)
+                        return kept | {index}
         return kept
 
     def _left(
@@ -298,6 +322,12 @@ class Fitting:
         must = sum(item.tokens for item in items if item.mandatory and item.section == name)
         must += sum(items[n].shorter_tokens for n in kept if items[n].section == name)
         return min(room, self.sections[name] - must)
+
+
+def _said(groups: Sequence[Group]) -> list[tuple[int, str]]:
+    """Return version and text of each message of a user."""
+    users = (group.rows[0] for group in groups if group.kind == "user")
+    return [(row.version, "\n".join(texts_of(row.message))) for row in users]
 
 
 def _told_by(front: Plan) -> set[str]:

@@ -6,7 +6,7 @@ text around it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from projections.context import detail
 from projections.context.detail import shortened
 from projections.context.formats.base import compacted_for, native_for
-from projections.context.levels import lower
+from projections.context.levels import ends_of, lower
 from projections.context.output_paths import READ_OUTPUT, message_alias
 from projections.context.plans import COMPACTED, Group, Plan
 from projections.context.rows import ContextRow, counted
@@ -24,6 +24,9 @@ from projections.context.table_rows import tabled_rows
 from projections.tokens import Tokenizer, counts, tokenizer_for
 
 __all__ = ["Grouping", "tokens_of"]
+
+_ENDS = (3_600, 900)  # bytes that stay of a group's texts; the last form takes a few hundred tokens
+_LEAST_ENDS = 90
 
 
 class Grouping:
@@ -124,6 +127,17 @@ class Grouping:
         if all(lower(row).shortened is None for row in group.rows):
             return None
         return self._group(tuple(map(shortened, group.rows)))
+
+    def ends(self, group: Group) -> Iterator[Group]:
+        """Yield a group as the two ends of each of its texts, as long as that is less.
+
+        All results of an answer share the bytes, so that a group of many calls is small too.
+        """
+        for most in _ENDS:
+            most = max(most // max(len(group.rows) - 1, 1), _LEAST_ENDS)
+            made = self._group(tuple(ends_of(row, most) for row in group.rows))
+            if made.tokens < group.tokens:
+                yield made
 
     def shorter_task(
         self, mandatory: Sequence[Group], source: RowSource, tools: Collection[Any]

@@ -29,16 +29,17 @@ from eventstore.ids import call_id
 from eventstore.sql.backend import AnyConnection, backend_of, fetch, has_table
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.types import Digest, Id
-from projections.context.compression.facts import Fact, FactKind, lasting_facts
-from projections.context.compression.shortening import Preview, is_short, shorten
+from projections.context.compression.facts import Fact, FactKind
+from projections.context.compression.lasting import facts_to_keep
+from projections.context.compression.shortening import Preview, ends, is_short, shorten
 from projections.context.counting import ENCODING
 from projections.context.limits import content_chars
-from projections.context.rows import ContextRow
+from projections.context.rows import ContextRow, counted
 from projections.engine import setup
 from projections.tokens import Count, Tokenizer, count_message, counts, tokenizer_for
 from projections.tokens.counts import canonical
 
-__all__ = ["TABLE", "KeptLevels", "Lower", "create", "lower"]
+__all__ = ["TABLE", "KeptLevels", "Lower", "create", "ends_of", "lower"]
 
 TABLE = Table(
     "lower_levels",
@@ -51,14 +52,20 @@ TABLE = Table(
     sqlite_with_rowid=False,
 )
 
-_VERSION = b"4"
+_VERSION = b"5"
 """Raised when shortening or facts change, so that old entries are no longer found."""
 
 _MOST_AT_ONCE = 500  # digests in one query
 _LEAST_KEPT = 16  # fewer are computed again faster than a transaction writes them
 
 _TOKENIZER = tokenizer_for(ENCODING)
-_LETTERS: dict[FactKind, str] = {"identifier": "i", "name": "n", "phrase": "p", "term": "t"}
+_LETTERS: dict[FactKind, str] = {
+    "rule": "r",
+    "identifier": "i",
+    "name": "n",
+    "phrase": "p",
+    "term": "t",
+}
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()}
 
 _COLUMNS = {"conversation_id": "uuid", "digest": "uuid", "held": "text"}
@@ -96,6 +103,25 @@ def lower(row: ContextRow) -> Lower:
         found = _made(row, _shorter(row), counts.count) if _has_levels(row) else _NONE
         row.note("noted", found)
     return found
+
+
+def ends_of(row: ContextRow, most_bytes: int) -> ContextRow:
+    """Return a row with the two ends of its text and arguments; the same row if that is not less.
+
+    It is what a group is sent as if no other form of it fits; see `shortening.ends`.
+    """
+    if not _has_levels(row) or row.kind == "error":
+        return row
+    came = row.came or row
+    message = ends(came.message, most_bytes, _preview(came))
+    if message is None:
+        return row
+    count = counts.count(message, _TOKENIZER)
+    if count.tokens >= row.tokens:
+        return row
+    made = row.with_(**counted(message, count, ENCODING), native=None)
+    made.note("noted", _NONE)
+    return made
 
 
 def create(store: EventStore, *, patience_ms: int | None = None) -> None:
@@ -312,7 +338,8 @@ def _made(
         shorter = tokens = None
     if row.kind == "error":
         return Lower(shorter, tokens)
-    return Lower(shorter, tokens, lasting_facts((row.message,), (shorter or row.message,)))
+    message = {"role": row.role, **row.message}
+    return Lower(shorter, tokens, facts_to_keep((message,), (shorter or row.message,)))
 
 
 def _with_content(message: Mapping[str, Any], content: str | None) -> dict[str, Any] | None:

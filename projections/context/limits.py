@@ -1,9 +1,10 @@
 """Applies the limits to a history: selects the newest groups, and no group that is too large.
 
 A group that exceeds a limit even when only the mandatory messages are sent with it is sent in its
-shorter form; if that exceeds the limit too, the group is left out, and older groups can still be
-sent. Once half of ``max_messages`` or ``max_chars`` is used, the history ends at the first group
-that no longer fits; before that point, such a group is sent in its shorter form or left out.
+shorter form; if that exceeds the limit too, only the ends of its texts are sent. If even these
+exceed it, the group is left out, and older groups can still be sent. Once half of ``max_messages``
+or ``max_chars`` is used, the history ends at the first group that no longer fits; before that
+point, such a group is sent in a shorter form or left out.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from eventstore.events.codec import dumps_json
 from projections.context.plans import Budget, Group
 from projections.errors import BudgetInfeasible
 
-__all__ = ["Window", "chars_of", "content_chars", "within"]
+__all__ = ["Ends", "Window", "chars_of", "content_chars", "within"]
 
 Shorten = Callable[[Group], Group | None]
 """Returns a group in its shorter form, or None if it has none."""
+
+Ends = Callable[[Group], Iterable[Group]]
+"""Returns the forms in which only the ends of a group's texts are sent, the longest first."""
 
 _LEAST_MESSAGES = 32
 _ID = 24  # characters for the id of a call, which each request sets
@@ -76,6 +80,7 @@ def within(
     *,
     fixed: int = 0,
     shorten: Shorten = lambda group: None,
+    ends: Ends = lambda group: (),
     summaries: Sequence[Group] = (),
     error: Group | None = None,
 ) -> Window:
@@ -92,6 +97,7 @@ def within(
         budget: The limits.
         fixed: Tokens of everything that is sent in addition to the history.
         shorten: Returns the shorter form of a group.
+        ends: Returns a group's last forms, for those whose shorter form is too large too.
         summaries: The summaries in effect: sent if they fit in addition to the newest group.
         error: The mandatory error: sent in its shorter form if it takes more than half of what is
             left of a limit.
@@ -115,7 +121,7 @@ def within(
         tokens = budget.max_tokens - fixed - _tokens(users[:1])
         alone.append(_Limit("max_tokens", tokens, tokens, lambda group: group.tokens))
     alone += _section_limits(budget, _tokens(users[:1]))
-    window = _Walk(limits, alone, shorten, {group.key for group in must[len(front) :]})
+    window = _Walk(limits, alone, shorten, ends, {group.key for group in must[len(front) :]})
     summaries = window.newest_summaries(summaries, budget)
     if not limits:
         return Window(map(window.alone, newest), tuple(summaries), error, window.alone)
@@ -134,12 +140,13 @@ class _Walk:
         limits: Sequence[_Limit],
         alone: Sequence[_Limit],
         shorten: Shorten,
+        ends: Ends,
         paid: set[tuple[int, int]],
     ) -> None:
         self.ended: list[str] = []
         self.summaries: list[Group] = []
         self._limits = limits
-        self._shorten = shorten
+        self._shorten, self._ends = shorten, ends
         self._paid = paid
         # The limits of a group with which only mandatory messages are sent.
         self._alone = alone
@@ -223,13 +230,13 @@ class _Walk:
                 break
         else:
             return group
-        whole = group.whole or group
-        shorter = self._shorten(whole)
-        if shorter is not None and all(limit.fits(shorter) for limit in limits):
-            return replace(shorter, whole=whole, why=f"shortened: whole it is {how} {over.name}")
-        if shorter is not None:
-            over = next(limit for limit in limits if not limit.fits(shorter))
-        rows = (shorter or group).rows
+        whole, rows = group.whole or group, group.rows
+        first = self._shorten(whole)
+        for shorter in chain(() if first is None else (first,), self._ends(whole)):
+            if all(limit.fits(shorter) for limit in limits):
+                why = f"shortened: whole it is {how} {over.name}"
+                return replace(shorter, whole=whole, why=why)
+            rows, over = shorter.rows, next(limit for limit in limits if not limit.fits(shorter))
         return Group(rows, 0, whole=whole, why=f"{how} {over.name}")
 
     def _pay(self, group: Group) -> None:

@@ -1,18 +1,18 @@
 """The digest's lines about the part of a history that is older than the planned groups.
 
 Older groups are not planned one by one, but the digest still has lines about what users said there:
-rules verbatim, and identifiers. An index finds the newest 256 rows that contain any. Rules come
-first, newest first, and take up to half of the room. Then come identifiers, from blocks of 64
+rules and other lasting statements verbatim, and identifiers. An index finds the newest 256 rows
+that contain any. Rules come first, newest first, and take up to half of the room, or all that the
+rest does not need. Other statements take an eighth. Then come identifiers, from blocks of 64
 messages in turn, so that every block has a line before any has a second; within a block,
-identifiers of a rare form come first. The order does not depend on the room, so more room only adds
-lines.
+identifiers of a rare form come first. What a newer message of a user takes back has no line.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, zip_longest
@@ -20,7 +20,13 @@ from typing import NamedTuple
 
 from eventstore.sql.read import END
 from projections.context.compression.facts import texts_of
-from projections.context.compression.lasting import MOST_READ, Lasting, lasting_of
+from projections.context.compression.lasting import (
+    MOST_READ,
+    Lasting,
+    lasting_of,
+    may_take_back,
+    takes_back,
+)
 from projections.context.compression.reduction import header_tokens
 from projections.context.prompts import DIGEST_HEADER
 from projections.context.rows import ContextRow
@@ -36,7 +42,9 @@ _SHARE = 8  # percent
 _BLOCK = 64
 _LINE_END = 1
 _DIGIT, _LETTER = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]")
+Said = Sequence[tuple[int, str]]
 _Line = tuple[ContextRow, str]
+_Sized = tuple[ContextRow, str, int]
 _Left = tuple[ContextRow, Lasting]
 
 
@@ -79,7 +87,7 @@ class Teller:
         self._left: dict[int, _Lines] = {}
         self._header = header_tokens(DIGEST_HEADER, tokenizer)
 
-    def reserve(self, before: int, limit: int, must: int) -> int:
+    def reserve(self, before: int, limit: int, must: int, newer: Said = ()) -> int:
         """Return the tokens to reserve: eight percent of the room, or fewer if all lines fit.
 
         The reserve grows with the limit, but more slowly, so that a larger budget leaves more for
@@ -89,38 +97,63 @@ class Teller:
             before: The version of the oldest group of the plan.
             limit: Upper limit for the request's tokens.
             must: Tokens of everything that must be sent.
+            newer: Version and text of each newer message of a user, which may take back older ones.
         """
         room = max(min((limit - must) * _SHARE // 100, limit * 2 // 5 - must), 0)
         if room <= self._header:
             return room
-        found, tokens = self._lines(before), self._header
-        for _, line in chain(_rules(found.left), _facts(found.facts)):
+        found, tokens = self._lines(before, newer), self._header
+        for _, line in chain(_rules(found.left), _facts(found.facts), _statements(found.left)):
             tokens += _count(line, self._tokenizer.name) + _LINE_END
             if tokens >= room:
                 return room
         return tokens if tokens > self._header else 0
 
-    def told(self, before: int, reserved: int, until: int = END) -> Older | None:
+    def told(self, before: int, reserved: int, until: int = END, newer: Said = ()) -> Older | None:
         """Return the lines about rows before a version that fit into the reserved tokens.
 
         With ``until``, only rows before that version too.
         """
-        found = self._lines(before)
+        found = self._lines(before, newer)
         return _older_of(found, reserved - self._header, self._tokenizer, until)
 
-    def _lines(self, before: int) -> _Lines:
+    def _lines(self, before: int, newer: Said) -> _Lines:
         if before not in self._left:
             found = self._lasting(before, MOST_OLDER)
-            left = [(row, _left_by(row)) for row in found if row.key not in self._but]
+            rows = [row for row in found if row.key not in self._but]
+            left = _in_effect([(row, _left_by(row)) for row in rows], newer)
             self._left[before] = _Lines(left, _in_turns(left))
         return self._left[before]
 
 
+def _in_effect(left: Sequence[_Left], newer: Said) -> list[_Left]:
+    """Return rows, newest first, without what newer messages of users take back."""
+    after = [each for each in newer if may_take_back(each[1])]
+    found: list[_Left] = []
+    for row, lasting in left:
+        text = _text(row)
+        if any(takes_back(each, (row.version, text)) for each in after):
+            lasting = lasting.without(after, row.version)
+        if may_take_back(text):
+            after.append((row.version, text))
+        found.append((row, lasting))
+    return found
+
+
 def _older_of(lines: _Lines, room: int, tokenizer: Tokenizer, until: int) -> Older | None:
-    """Return the lines that fit into ``room`` tokens, or None if there are none."""
-    rules = _fitting(_rules(lines.left, until), room // 2, tokenizer)
-    used = sum(size for _, _, size in rules)
-    told = [*rules, *_fitting(_facts(lines.facts, until), room - used, tokenizer)]
+    """Return the lines that fit into ``room`` tokens, or None if there are none.
+
+    Rules take up to half of it, or what everything else leaves; other statements up to an eighth.
+    """
+    facts = [*_sized(_facts(lines.facts, until), tokenizer)]
+    rest = room - sum(size for *_, size in facts)
+    rules = _fitting(_sized(_rules(lines.left, until), tokenizer), max(room // 2, rest))
+    room -= sum(size for *_, size in rules)
+    statements = _fitting(
+        _sized(_statements(lines.left, until), tokenizer), max(room // 8, min(rest, room))
+    )
+    room -= sum(size for *_, size in statements)
+    told = [*rules, *statements, *_fitting(facts, room)]
     if not told:
         return None
     told.sort(key=lambda each: each[0].key)
@@ -131,13 +164,15 @@ def _older_of(lines: _Lines, room: int, tokenizer: Tokenizer, until: int) -> Old
     )
 
 
-def _fitting(
-    lines: Iterator[_Line], room: int, tokenizer: Tokenizer
-) -> list[tuple[ContextRow, str, int]]:
-    """Return the lines before the first one that does not fit, with their tokens."""
-    fitting = []
+def _sized(lines: Iterator[_Line], tokenizer: Tokenizer) -> Iterator[_Sized]:
     for row, line in lines:
-        size = _count(line, tokenizer.name) + _LINE_END
+        yield row, line, _count(line, tokenizer.name) + _LINE_END
+
+
+def _fitting(lines: Iterable[_Sized], room: int) -> list[_Sized]:
+    """Return the lines before the first one that does not fit."""
+    fitting = []
+    for row, line, size in lines:
         if size > room:
             break
         room -= size
@@ -146,12 +181,20 @@ def _fitting(
 
 
 def _rules(left: Sequence[_Left], until: int = END) -> Iterator[_Line]:
+    return _verbatim(((row, lasting.rules) for row, lasting in left), until)
+
+
+def _statements(left: Sequence[_Left], until: int = END) -> Iterator[_Line]:
+    return _verbatim(((row, lasting.statements) for row, lasting in left), until)
+
+
+def _verbatim(left: Iterable[tuple[ContextRow, Sequence[str]]], until: int) -> Iterator[_Line]:
     seen: set[str] = set()
-    for row, lasting in left:
-        for rule in lasting.rules if row.version < until else ():
-            if rule not in seen:
-                seen.add(rule)
-                yield row, f"{row.version} user: {rule}"
+    for row, sentences in left:
+        for sentence in sentences if row.version < until else ():
+            if sentence not in seen:
+                seen.add(sentence)
+                yield row, f"{row.version} user: {sentence}"
 
 
 def _in_turns(left: Sequence[_Left]) -> list[_Left]:
@@ -186,8 +229,12 @@ def _forms(facts: tuple[str, ...]) -> frozenset[str]:
     return frozenset(map(_form, facts))
 
 
+def _text(row: ContextRow) -> str:
+    return "\n".join(texts_of(row.message))[:MOST_READ]
+
+
 def _left_by(row: ContextRow) -> Lasting:
-    return _lasting_of("\n".join(texts_of(row.message))[:MOST_READ])
+    return _lasting_of(_text(row))
 
 
 # A step reads mostly the same rows as the previous one; analysing them is half of its time.

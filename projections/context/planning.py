@@ -23,6 +23,7 @@ from operator import attrgetter
 from projections.context.compression.monitor import Thresholds, exactly
 from projections.context.compression.strategy import Strategy, interval
 from projections.context.fitting import HORIZON, Fitting, LookForLevels
+from projections.context.limits import Ends
 from projections.context.older import LookForLasting, Teller
 from projections.context.past import Past, whole
 from projections.context.plan_cache import PlanMemo
@@ -51,6 +52,7 @@ def plan(
     summaries: Sequence[Group] = (),
     error: Group | None = None,
     form: Callable[[Group], Group] = lambda group: group,
+    ends: Ends = lambda group: (),
     recall: Recall | None = None,
     lasting: LookForLasting = lambda before, limit: (),
     memo: PlanMemo | None = None,
@@ -71,6 +73,7 @@ def plan(
             messages older than all groups that are read.
         error: An error that must be sent too, at least in its shorter form.
         form: Returns a retrieved group in the form in which it can be sent.
+        ends: Returns a group's last forms, the longest first.
         recall: The search of a strategy that retrieves; None for other strategies.
         lasting: Returns the newest rows before a version that contain rules or identifiers.
         memo: The cache of step plans, if there is one.
@@ -98,6 +101,7 @@ def plan(
         tokenizer,
         recall,
         form,
+        ends,
         look_for_levels,
         teller,
         dict(budget.sections),

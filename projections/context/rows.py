@@ -93,8 +93,9 @@ CONTEXT_MESSAGES = ReadTable(
 class _Noting:
     """Values derived from a row, cached for as long as the row exists."""
 
-    __slots__ = ("fresh", "grouped", "noted", "short", "table")
+    __slots__ = ("came", "fresh", "grouped", "noted", "short", "table")
     fresh: bool  # Whether this process has just folded the row, so that nothing of it is stored.
+    came: Any  # For a row whose result is a table, the row as it came.
     grouped: Any  # The group that begins with the row, and what it was made from.
     noted: Any  # The row's lower levels.
     short: Any  # The row at the level ``shortened``; the row itself if it has no shorter form.
@@ -104,6 +105,7 @@ class _Noting:
         """Create a row without cached values."""
         made = super().__new__(cls)
         object.__setattr__(made, "fresh", False)
+        object.__setattr__(made, "came", None)
         object.__setattr__(made, "grouped", None)
         object.__setattr__(made, "noted", None)
         object.__setattr__(made, "short", None)

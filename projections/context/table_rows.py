@@ -50,6 +50,7 @@ def note_tables(rows: Iterable[ContextRow]) -> None:
         if count.tokens < row.tokens:
             table = row.with_(**counted(message, count, ENCODING))
             table.note("table", False)
+            table.note("came", row)
             row.note("table", table)
 
 

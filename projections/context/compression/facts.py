@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple
 
 __all__ = [
     "LONGEST_FACT",
-    "SENTENCE_ENDS",
     "Fact",
     "FactKind",
     "calls_of",
@@ -33,9 +32,10 @@ __all__ = [
     "texts_of",
 ]
 
-FactKind = Literal["identifier", "name", "phrase", "term"]
-"""``identifier``: an id, date, path, address; ``name``: a proper noun; ``phrase``: a short value
-of several words; ``term``: a word from a fixed vocabulary, such as a status."""
+FactKind = Literal["rule", "identifier", "name", "phrase", "term"]
+"""``rule``: a lasting statement of a user; ``identifier``: an id, date, path, address; ``name``: a
+proper noun; ``phrase``: a short value of several words; ``term``: a word from a fixed vocabulary,
+such as a status."""
 
 LONGEST_FACT = 512
 """The most characters of a fact: longer literals, such as encoded data, are no facts."""
@@ -51,9 +51,6 @@ _LONGEST_TERM = 48
 _LONGEST_PHRASE = 64
 _LEAST_DIGITS = 5
 _LEAST_NUMBER = 10**_LEAST_DIGITS
-
-# The ends of sentences, at which shortened texts are cut.
-SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
 
 # ASCII only: in a script without spaces between words, an identifier ends at the first letter of
 # that script. The lookbehinds and length limits keep the time linear on very long runs. Lower-case

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from projections.context.compression.facts import Fact, calls_of, lasting_facts, texts_of
+from projections.context.compression.facts import Fact, calls_of, texts_of
+from projections.context.compression.lasting import facts_to_keep
 from projections.context.compression.shortening import shorten
 from projections.tokens import Tokenizer, count_message
 
@@ -145,7 +146,7 @@ def _item(place: int, group: Sequence[Message], tokenizer: Tokenizer, mandatory:
         tokens=tokens,
         shorter=tuple(short) if short_tokens < tokens else None,
         shorter_tokens=min(short_tokens, tokens),
-        facts=lasting_facts(group, short),
+        facts=facts_to_keep(group, short),
         label=" ".join((str(place), *_names(group))),
         mandatory=mandatory,
     )

@@ -3,22 +3,27 @@
 The document's selection and its fallbacks are one list here, ordered by how little an agent loses:
 
 1. Talk that no rule keeps (intermediate prose, errors) is reduced to its facts, lowest score first:
-   it can be said again, and nothing refers to it.
+   it can be said again, and nothing refers to it. The last answer of a round is not among it: it is
+   shortened, to its conclusion if it is long.
 2. Tool results are shortened to a preview, lowest score first, so old and large ones come first.
    They precede user text: a tool result can be read again, but a user's words cannot.
-3. Long texts of assistants, then of users, are shortened, oldest first.
-4. Whole groups before the last four rounds are reduced to their facts: talk, tool groups,
-   decisions, user messages, then summaries, each lowest score first. The document drops all of
-   these at once; reducing them one by one keeps as many as fit.
-5. The facts of these groups are removed from the digest: terms, phrases, names, then identifiers,
+3. Long texts of assistants are shortened, oldest first.
+4. Tool groups are reduced to their facts, the least worth per token first: those before the last
+   four rounds, then those of the last rounds except the current one.
+5. Long texts of users are shortened, oldest first.
+6. Whole rounds before the last four are reduced to their facts, the least worth per token first: in
+   each round the answers, then at once their question, so that no question stays without the
+   conclusion of its answer. Then summaries are. The document drops all of these at once; reducing
+   them one by one keeps as many as fit.
+7. The facts of these groups are removed from the digest: terms, phrases, names, then identifiers,
    each lowest score first.
-6. The last four rounds are reduced to their facts, oldest round first, and in each round the user
-   message last, so that no answer outlives its question; then these facts are removed. In the end
-   only mandatory messages are left.
+8. The last four rounds are reduced to their facts: tool groups, then oldest round first, and in
+   each round the user message last, so that no answer outlives its question; then these facts are
+   removed. In the end only mandatory messages are left.
 
-Until step 4, rules keep user messages, decisions and completions, complete tool groups, summaries
-and the newest groups. On real agent transcripts cut to half, keeping the facts leaves twice as many
-calls possible as dropping groups at once.
+So every user message stays while the output of a tool can still shrink; calls of the current round
+stay so that the model does not repeat them. On real agent transcripts
+cut to half, keeping the facts leaves twice as many calls possible as dropping groups at once.
 """
 
 from __future__ import annotations
@@ -41,7 +46,7 @@ from projections.context.compression.strategy import Reduction, require_counts
 
 __all__ = ["KeyMessages"]
 
-_FACTS: tuple[FactKind, ...] = ("term", "phrase", "name", "identifier")
+_FACTS: tuple[FactKind, ...] = ("term", "phrase", "name", "identifier", "rule")
 _TOOLS, _DECISIONS, _USERS, _SUMMARIES, _TALK = "tool group", "decision", "user", "summary", "talk"
 
 
@@ -58,7 +63,7 @@ class KeyMessages:
     rounds: int = 4
 
     name: ClassVar[str] = "key_messages"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         """Check that both numbers are whole and not negative."""
@@ -78,6 +83,12 @@ class _Ranked:
         self._recent = len(items) - recent
         self._last = last_rounds(items, rounds)
         self._told: dict[int, str] = {}
+        self._rounds = _rounds_of(items)
+        self._answers = {
+            max(n for n in each if items[n].kind == "assistant")
+            for each in self._rounds
+            if any(items[n].kind == "assistant" for n in each)
+        }
         self._rule = {index: _rule(items[index]) for index in self._open}
         self._scores: dict[int, Score] = {
             index: score_of(items[index], len(items) - index) for index in self._open
@@ -91,20 +102,52 @@ class _Ranked:
         return told
 
     def reductions(self) -> Iterator[Reduction]:
-        talk = self._of(_TALK)
+        talk, tools = self._of(_TALK), self._of(_TOOLS)
+        between = [index for index in talk if index not in self._answers]
         yield from self._leave(
-            self._lowest(i for i in talk if i < self._recent), "not a key message"
+            self._lowest(i for i in between if i < self._recent), "not a key message"
         )
-        yield from self._shorten(self._lowest(self._of(_TOOLS)), "tool result as a preview")
-        long = [*talk, *self._of(_DECISIONS), *self._of(_SUMMARIES)]
+        yield from self._shorten(self._lowest(self._answers & {*talk}), "answer shortened")
+        yield from self._shorten(self._lowest(tools), "tool result as a preview")
+        long = [*between, *self._of(_DECISIONS), *self._of(_SUMMARIES)]
         yield from self._shorten(sorted(long), "long text shortened")
+        yield from self._leave(
+            self._lightest(i for i in tools if i < self._last), "tool group before the last rounds"
+        )
+        yield from self._leave(
+            self._lightest(i for i in tools if self._last <= i < self._rounds[-1][0]),
+            "tool group of the last rounds",
+        )
         yield from self._shorten(self._of(_USERS), "long user text shortened")
-        for rule in (_TALK, _TOOLS, _DECISIONS, _USERS, _SUMMARIES):
-            before = self._lowest(i for i in self._of(rule) if i < self._last)
-            yield from self._leave(before, f"{rule} before the last rounds")
+        for each in self._rounds_by_worth():
+            yield from self._leave(each, "round before the last ones")
+        before = self._lowest(i for i in self._of(_SUMMARIES) if i < self._last)
+        yield from self._leave(before, "summary before the last rounds")
         yield from self._forget(self._lowest(i for i in self._open if i < self._last))
-        yield from self._leave(self._by_round(), "oldest of the last rounds")
+        newest = (i for i in tools if i >= self._last)
+        yield from self._leave((*newest, *self._by_round()), "oldest of the last rounds")
         yield from self._forget(self._lowest(i for i in self._open if i >= self._last))
+
+    def _rounds_by_worth(self) -> list[list[int]]:
+        """Return the rounds before the last ones, least worth per token first.
+
+        Of each round, the answers that may lose detail, then its question; no summaries.
+        """
+        rounds = []
+        for each in self._rounds:
+            open_ = [n for n in each if n in self._rule and self._rule[n] != _SUMMARIES]
+            if open_ and each[-1] < self._last:
+                rounds.append(sorted(open_, key=lambda n: (self._rule[n] == _USERS, n)))
+        return sorted(rounds, key=self._worth)
+
+    def _lightest(self, indexes: Iterable[int]) -> list[int]:
+        return sorted(indexes, key=lambda index: self._worth((index,)))
+
+    def _worth(self, indexes: Sequence[int]) -> tuple[int, int]:
+        """Return what items are worth per token; a penalty for size is no loss twice."""
+        points = sum(max(self._scores[index].points, 1) for index in indexes)
+        tokens = sum(self._items[index].shorter_tokens for index in indexes)
+        return points * 1_000 // max(tokens, 1), indexes[0]
 
     def _of(self, rule: str) -> list[int]:
         return [index for index in self._open if self._rule[index] == rule]
@@ -143,6 +186,16 @@ class _Ranked:
         for index in indexes:
             if self._items[index].has_shorter:
                 yield Reduction(index, "shortened", why=f"{why}, {self._why(index)}")
+
+
+def _rounds_of(items: Sequence[Item]) -> list[list[int]]:
+    """Return the indexes of each round: a user message and everything before the next one."""
+    rounds: list[list[int]] = []
+    for index, item in enumerate(items):
+        if item.kind == "user" or not rounds:
+            rounds.append([])
+        rounds[-1].append(index)
+    return rounds
 
 
 def _rule(item: Item) -> str:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from projections.context.compression.facts import calls_of, texts_of
 from projections.context.compression.items import Item, Level, Message
-from projections.context.compression.scoring import is_summary
+from projections.context.compression.scoring import is_summary, last_rounds
 from projections.context.compression.shortening import LONGEST, shorten_text
 from projections.context.compression.strategy import (
     Reduction,
@@ -41,6 +41,7 @@ no instruction in it. Answer with the summary alone."""
 
 _LEAST_TOKENS = 2_000
 _MOST_TOKENS = 32_000
+_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +140,10 @@ def summary_due(
 ) -> SummaryRequest | None:
     """Return the summary that is due, of the oldest groups that lost their texts; None if none is.
 
-    These are the groups that were dropped or reduced to facts, from the oldest up to the first one
-    that is still sent. Mandatory groups are skipped. Groups that an earlier summary covers are not
-    items any more; the earlier summaries themselves are included, so that the new one replaces
-    them.
+    These are the groups that were dropped or reduced to facts, also between groups that are still
+    sent, and those before the last rounds that were shortened. Mandatory groups are skipped. Groups
+    that an earlier summary covers are not items any more; the earlier summaries themselves are
+    included, so that the new one replaces them.
 
     Args:
         items: The items, oldest first.
@@ -180,13 +181,11 @@ def summary_due(
 
 
 def _lost(items: Sequence[Item], levels: Sequence[Level]) -> Iterator[int]:
+    recent = last_rounds(items, _ROUNDS)
     for index, (item, level) in enumerate(zip(items, levels, strict=True)):
-        if item.mandatory:
-            continue
-        if level in ("facts", "dropped") or is_summary(item):
+        lost = level in ("facts", "dropped") or (level == "shortened" and index < recent)
+        if not item.mandatory and (lost or is_summary(item)):
             yield index
-        else:
-            return
 
 
 def _version(item: Item) -> int:

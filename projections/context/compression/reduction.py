@@ -12,6 +12,7 @@ from functools import lru_cache
 from math import inf
 
 from projections.context.compression.items import LEVELS, Item, Level
+from projections.context.compression.lasting import replaced_in, superseded
 from projections.context.compression.strategy import Reduction
 from projections.errors import BudgetInfeasible
 from projections.tokens import Tokenizer, tokenizer_for
@@ -59,11 +60,14 @@ def reduce(
     most: Sequence[int] = (),
     known: Collection[str] = (),
     sections: Mapping[str, int] | None = None,
+    refill: bool = False,
 ) -> Reduced:
     """Carry out reductions in order, and stop as soon as the request fits.
 
     Sections over their limits come first: each is reduced by its own reductions until it fits. If
     the last reduction takes the request below ``least``, the newest items get their detail back.
+    With ``refill``, items then get their detail back as far as it fits, those that lost it last
+    first.
 
     Args:
         items: The items, oldest first.
@@ -78,6 +82,8 @@ def reduce(
         most: Upper limits for all tokens while items get their detail back, tried in turn.
         known: Facts that the rest of the request contains, so that the digest omits them.
         sections: Upper limits for the tokens of sections, including ``digest``; see `section_of`.
+        refill: Whether to use the room that the last reductions have freed beyond need. A larger
+            ``max_tokens`` may then keep less of an item.
 
     Raises:
         BudgetInfeasible: The request does not fit after all reductions; the error names the items
@@ -105,8 +111,12 @@ def reduce(
         state.shorten_digest(listed, limits["digest"])
     if strict and state.tokens > max_tokens:
         raise BudgetInfeasible(max_tokens, state.sizes(fixed))
+    newest = range(len(items) - 1, -1, -1)
     for ceiling in most:
-        state.raise_newest(least, ceiling, limits)
+        state.give_back(newest, least, ceiling, limits)
+    if refill:
+        last = dict.fromkeys(each.item for each in reversed(done))
+        state.give_back(last, max_tokens, max_tokens, limits)
     return state.result()
 
 
@@ -173,6 +183,7 @@ class _State:
         self._reason = [""] * len(items)
         self._facts: list[dict[int, int]] = [{} for _ in items]
         self._lines = 0
+        self._superseded = _superseded(items)
         self._owners = _owners(items, known)
         self._said = "\n".join(item.text for item in items if item.mandatory)
 
@@ -192,6 +203,16 @@ class _State:
                 self._forget(index, reduction.fact, reduction.why)
         elif _RANK[reduction.to] > _RANK[level]:
             self._lower(index, reduction.to, reduction.why)
+        self._lower_superseded(index)
+
+    def _lower_superseded(self, index: int) -> None:
+        """Keep no more of messages that a message takes back than of that message itself."""
+        level = self._level[index]
+        if level not in ("facts", "dropped"):
+            return
+        for older in self._superseded.get(index, ()):
+            if _RANK[level] > _RANK[self._level[older]] and not self._items[older].mandatory:
+                self._lower(older, level, f"taken back by version {self._items[index].key[0]}")
 
     def held(self, section: str) -> int:
         """Return the tokens of a section."""
@@ -217,16 +238,27 @@ class _State:
                 )
                 tokens -= before - self.tokens
 
-    def raise_newest(self, least: int, most: int, sections: Mapping[str, int]) -> None:
-        """Give items their detail back, newest first, until the request has ``least`` tokens."""
-        for index in range(len(self._items) - 1, -1, -1):
+    def give_back(
+        self, indexes: Iterable[int], least: int, most: int, sections: Mapping[str, int]
+    ) -> None:
+        """Give items their detail back, in an order, until the request has ``least`` tokens."""
+        for index in indexes:
             item = self._items[index]
             if self.tokens < least and not item.mandatory and item.tokens:
+                if self._is_superseded(index):
+                    continue
                 left = self._left(index, sections)
                 if item.tokens <= left:
                     self._raise(index, "full", item.tokens, most)
                 if item.has_shorter and item.shorter_tokens <= left:
                     self._raise(index, "shortened", item.shorter_tokens, most)
+
+    def _is_superseded(self, index: int) -> bool:
+        """Whether a message that takes this one back is not sent."""
+        return any(
+            index in older and self._level[newer] in ("facts", "dropped")
+            for newer, older in self._superseded.items()
+        )
 
     def _left(self, index: int, sections: Mapping[str, int]) -> float:
         """Return the tokens that an item may take within the limit of its section."""
@@ -316,6 +348,15 @@ class _State:
         )
 
 
+def _superseded(items: Sequence[Item]) -> dict[int, list[int]]:
+    """Return for each user message the indexes of the older ones that it takes back."""
+    users = [index for index, item in enumerate(items) if item.kind == "user"]
+    found: dict[int, list[int]] = {}
+    for older, newer in superseded([(items[n].key[0], items[n].text) for n in users]).items():
+        found.setdefault(users[newer], []).append(users[older])
+    return found
+
+
 def _owners(items: Sequence[Item], known: Collection[str]) -> dict[int, tuple[int, ...]]:
     """Return for each item the indexes of its facts that appear in no later item.
 
@@ -326,6 +367,8 @@ def _owners(items: Sequence[Item], known: Collection[str]) -> dict[int, tuple[in
     owned: dict[int, tuple[int, ...]] = {}
     for index in range(len(items) - 1, -1, -1):
         item = items[index]
+        if item.kind == "user":
+            later.update(replaced_in(item.text))
         if item.mandatory:
             continue
         if facts := item.facts:

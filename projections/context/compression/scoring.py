@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-_SCANNED = 2_000  # characters; the rest of a group is not searched
+_SCANNED = 2_000  # characters at each end; what is between them is not searched
 _HALF_LIFE = 16  # recency is worth half this many groups back
 _RECENCY, _USER, _SUMMARY, _DECISION, _ERROR = 100, 100, 100, 80, 40
 _PATHS, _CODE, _NUMBERS = 50, 50, 30
@@ -127,7 +127,9 @@ def _worth(item: Item) -> tuple[tuple[str, int], ...]:
 
 
 def _parts(item: Item) -> Iterator[tuple[str, int]]:
-    text, results = item.text[:_SCANNED], has_results(item)
+    text, results = item.text, has_results(item)
+    if len(text) > 2 * _SCANNED:
+        text = f"{text[:_SCANNED]}\n{text[-_SCANNED:]}"
     yield "user", _USER * (item.kind == "user")
     yield "summary", _SUMMARY * is_summary(item)
     yield "error", _ERROR * (item.kind == "error")

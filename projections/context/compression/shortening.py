@@ -4,7 +4,11 @@ JSON stays JSON. Repetition goes first (whitespace, and the keys of similar obje
 becomes one table), then long prose within values, then the middle rows of long tables. Prose keeps
 its first sentence, and the sentences with facts, numbers or words of obligation. Long prose
 (document 000) also keeps a user's first paragraph and bullets, an assistant's conclusion, and a
-tool's name, status, and first and last lines.
+tool's name, status, and first and last lines. Where nearly every line of an output matters (logs,
+tables, listings), only the first and last lines stay.
+
+`ends` is the last form of a message before it is left out: the two ends of each text, word for
+word, in a few hundred tokens.
 """
 
 from __future__ import annotations
@@ -13,11 +17,25 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from projections.context.compression.facts import SENTENCE_ENDS, facts_of_text, json_of
+from projections.context.compression.facts import (
+    facts_of_text,
+    json_of,
+    texts_of,
+)
+from projections.context.compression.lasting import is_lasting
+from projections.context.compression.sentences import BULLET, sentences_of
 from projections.context.compression.tables import dumped as _dumps
 from projections.context.compression.tables import tabled
 
-__all__ = ["LONGEST", "Preview", "is_short", "shorten", "shorten_json", "shorten_text"]
+__all__ = [
+    "LONGEST",
+    "Preview",
+    "ends",
+    "is_short",
+    "shorten",
+    "shorten_json",
+    "shorten_text",
+]
 
 LONGEST = 8_000
 """The most characters of a shortened content."""
@@ -27,11 +45,15 @@ _LONGEST_VALUE = 160  # characters of a text within JSON
 _LEAST_ROWS = 2
 _LONG = 600  # characters above which prose is long; also the most that stay of a first paragraph
 _ENDS = 2  # number of first lines, and of last lines, that stay of a long output
+_LEAST_END = 80  # characters of each end, if that many lines have fewer
+_MOST_LINES = 4_000  # characters of the lines that stay of an output in which every line matters
+_LEAST_LINES = 600  # characters above which such an output loses its middle
+_END_OF_VALUE = 48
 _PREVIEW = "TOOL_RESULT_PREVIEW"
 _READ = 100_000  # characters of prose that are read: half at each end
 _MOST_CUTS = 24
 _CUT = re.compile(rf"{_ELLIPSIS} (\d{{1,9}}) more")
-# Faster than SENTENCE_ENDS, and matches every text that it matches.
+# Matches every text that has more than one sentence.
 _MAY_END = re.compile(r"[.!?\n\u3002\uff01\uff1f](?!\Z)")
 _OBLIGES = re.compile(
     r"\b(?=[acdmnost])"  # Most words begin with another letter.
@@ -44,7 +66,6 @@ _CONCLUDES = re.compile(
     r"(?:conclusions?|summary|in short|in sum|to sum up|overall|therefore)\b|结论|总结|综上|总之",
     re.IGNORECASE,
 )
-_BULLET = re.compile(r"\s*(?:[-*+\u2022\u00b7]|\d{1,3}[.)\u3001])\s*\S")
 _MAY_BE_LONG = re.compile(rf'[^"]{{{_LONGEST_VALUE + 1}}}|\\')
 _MAY_BE_DIGIT = re.compile(r"[0-9\x80-\U0010ffff]")
 
@@ -102,44 +123,161 @@ def is_short(table: str, content: str) -> bool:
 def shorten_text(text: str, role: str = "") -> str:
     """Return the sentences of a text that matter most, in order; a single sentence is unchanged.
 
+    A list item is one sentence. The two ends of a tool's output stay as they are written.
+
     Args:
         text: The text.
         role: The role of its author, which decides what else a long text keeps.
     """
+    whole = text
     if len(text) > _READ:
         half = _READ // 2
         text = f"{text[:half]}\n{_ELLIPSIS}\n{text[-half:]}"
     if _MAY_END.search(text) is None and len(text) <= LONGEST:
         return text
-    sentences = [
-        sentence for sentence in SENTENCE_ENDS.split(text) if sentence and sentence.strip()
-    ]
-    also = _of_role(text, sentences, role) if len(text) > _LONG else ()
+    sentences = sentences_of(text)
+    also = _of_role(text, sentences, role)
     kept = [
         sentence
         for place, sentence in enumerate(sentences)
-        if place == 0 or place in also or _matters(sentence)
+        if place == 0 or place in also or _matters(sentence, role)
     ]
     shorter = text if len(kept) == len(sentences) else "\n".join(kept)
+    if role == "tool" and len(whole) > _LONG:
+        if len(shorter) > max(len(whole) // 2, _LONG) or len(shorter) > LONGEST:
+            return _both(whole, min(max(len(whole) // 3, _LEAST_LINES), _MOST_LINES))
+        if shorter is not text:
+            return _with_ends(whole, shorter)
     if len(shorter) <= LONGEST:
         return shorter
-    half = LONGEST // 2 - 2
-    return f"{shorter[:half]}\n{_ELLIPSIS}\n{shorter[-half:]}"
+    return _both(shorter, LONGEST - 32)
+
+
+def ends(
+    message: Mapping[str, Any], most_bytes: int, preview: Preview | None = None
+) -> dict[str, Any] | None:
+    """Return a message with the two ends of its text and of each argument; None if not shorter.
+
+    The message of a tool names the tool, the status and the path of the whole output. Arguments
+    stay a JSON object.
+
+    Args:
+        message: A message in OpenAI's chat format.
+        most_bytes: The most bytes of UTF-8 that stay of a text; a byte is a third of a token.
+        preview: What is shown with the output of a tool.
+    """
+    content, made = message.get("content"), dict(message)
+    said = "\n".join(texts_of(message))
+    others = len(content) - len([*texts_of(message)]) if isinstance(content, list) else 0
+    if others or len(said.encode(errors="replace")) > most_bytes:
+        made["content"] = _both(_body(said), _characters(said, most_bytes))
+        if others:
+            made["content"] = f"[{others} images or files]\n{made['content']}".rstrip()
+        if preview is not None:
+            made["content"] = _told(made["content"], preview)
+    if isinstance(calls := message.get("tool_calls"), list):
+        made["tool_calls"] = [_with_ends_of_arguments(call, most_bytes) for call in calls]
+    return None if made == message else made
+
+
+def _with_ends_of_arguments(call: Any, most_bytes: int) -> Any:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    text = function.get("arguments") if isinstance(function, Mapping) else None
+    if not isinstance(text, str) or len(text) <= most_bytes:
+        return call
+    value, arguments = json_of(text), ""
+    for most in (most_bytes // 2, most_bytes // 8, 24) if isinstance(value, dict) else ():
+        arguments = _dumps(_cut_texts(value, most))
+        if len(arguments) <= most_bytes:
+            break
+    else:
+        arguments = _dumps({"preview": _both(text, _characters(text, most_bytes * 3 // 4))})
+    return {**call, "function": {**(function or {}), "arguments": arguments}}
+
+
+def _cut_texts(value: Any, most: int) -> Any:
+    """Return a JSON value with the ends of its long texts and lists."""
+    if isinstance(value, str):
+        return value if len(value) <= most else _both(value, most)
+    if isinstance(value, list):
+        if len(value) > 2 * _ENDS:
+            left = f"{_ELLIPSIS} {len(value) - 2 * _ENDS} more"
+            value = [*value[:_ENDS], left, *value[-_ENDS:]]
+        return [_cut_texts(each, most) for each in value]
+    if isinstance(value, dict):
+        return {key: _cut_texts(each, most) for key, each in value.items()}
+    return value
+
+
+def _body(text: str) -> str:
+    """Return a text without the lines that `_told` has added to it."""
+    if not text.startswith(_PREVIEW):
+        return text
+    lines = text.split("\n")
+    lines = lines[3:] if "- status: " in "".join(lines[2:3]) else lines
+    return "\n".join(lines[:-1] if lines[-1].startswith("Full output: ") else lines)
+
+
+def _characters(text: str, most_bytes: int) -> int:
+    """Return how many characters of a text take about this many bytes."""
+    return most_bytes * len(text) // max(len(text.encode(errors="replace")), 1)
+
+
+def _both(text: str, most: int) -> str:
+    """Return the two ends of a text, two thirds of it from the start: whole lines if possible."""
+    if len(text) <= most:
+        return text
+    first, last = text[: most * 2 // 3], text[len(text) - most // 3 :]
+    cut = first.rfind("\n")
+    first = first[:cut] if cut > len(first) // 2 else first
+    cut = last.find("\n")
+    last = last[cut + 1 :] if 0 <= cut < len(last) // 2 else last
+    left = text.count("\n", len(first), len(text) - len(last)) - 1
+    more = f" {left} more lines" if left > 0 else ""
+    return f"{first}\n{_ELLIPSIS}{more}\n{last}"
+
+
+def _with_ends(text: str, shorter: str) -> str:
+    """Return the sentences that matter, between the two ends of an output as they are written."""
+    lines = [line for line in text.splitlines(keepends=True) if line.strip()]
+    first = _end(lines)
+    last = _end(lines[::-1], -1)
+    middle = "\n".join(
+        line
+        for line in shorter.split("\n")
+        if line.strip() not in first and line.strip() not in last
+    )
+    made = "\n".join(filter(None, (first.rstrip("\n"), middle, last)))
+    return made if len(made) < len(text) else text
+
+
+def _end(lines: list[str], step: int = 1) -> str:
+    """Return the lines of one end of an output: two of them, or more if these are very short."""
+    taken: list[str] = []
+    for line in lines:
+        if len(taken) >= _ENDS and sum(map(len, taken)) >= _LEAST_END:
+            break
+        taken.append(
+            line if len(line) <= _LONG else line[: _LONG // 2] if step > 0 else line[-_LONG // 2 :]
+        )
+        if len(line) > _LONG:
+            break
+    return "".join(taken[::step])
 
 
 def _of_role(text: str, sentences: list[str], role: str) -> set[int]:
-    """Return the indexes of the sentences that a long text keeps because of its author's role."""
-    last = len(sentences) - 1
+    """Return the indexes of the sentences that a text keeps because of its author's role."""
     if role == "user":
+        bullets = {place for place, each in enumerate(sentences) if BULLET.match(each)}
+        if len(text) <= _LONG:
+            return bullets
         paragraph = text.lstrip().partition("\n\n")[0][:_LONG]
-        first = len([each for each in SENTENCE_ENDS.split(paragraph) if each and each.strip()])
-        bullets = (place for place, each in enumerate(sentences) if _BULLET.match(each))
-        return {*range(first), *bullets}
+        return {*range(len(sentences_of(paragraph))), *bullets}
+    if len(text) <= _LONG:
+        return set()
     if role == "assistant":
         ends = {place for place, each in enumerate(sentences) if _CONCLUDES.search(each)}
-        return ends or {last}
-    if role == "tool":
-        return {*range(_ENDS), *range(last + 1 - _ENDS, last + 1)}
+        return ends or {len(sentences) - 1}
     return set()
 
 
@@ -170,9 +308,10 @@ def _both_ends(text: str) -> str:
     return _dumps({"preview": f"{text[: LONGEST * 3 // 8]}{_ELLIPSIS}{text[-LONGEST // 8 :]}"})
 
 
-def _matters(sentence: str) -> bool:
+def _matters(sentence: str, role: str) -> bool:
     return (
-        (_MAY_BE_DIGIT.search(sentence) is not None and any(map(str.isdigit, sentence)))
+        (role == "user" and is_lasting(sentence))
+        or (_MAY_BE_DIGIT.search(sentence) is not None and any(map(str.isdigit, sentence)))
         or _OBLIGES.search(sentence) is not None
         or next(facts_of_text(sentence), None) is not None
     )
@@ -181,7 +320,10 @@ def _matters(sentence: str) -> bool:
 def _shortened_value(value: str) -> str:
     if len(value) <= _LONGEST_VALUE:
         return value
-    return shorten_text(value)[:_LONGEST_VALUE] + _ELLIPSIS
+    shorter = shorten_text(value)
+    if len(shorter) <= _LONGEST_VALUE:
+        return shorter + _ELLIPSIS
+    return f"{shorter[: _LONGEST_VALUE - _END_OF_VALUE]}{_ELLIPSIS}{value[-_END_OF_VALUE:]}"
 
 
 def _without_last_rows(value: Any) -> Any:

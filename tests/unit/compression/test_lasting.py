@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from projections.context.compression.lasting import Lasting, lasting_of, leaves_anything
+from projections.context.compression.lasting import (
+    Lasting,
+    lasting_of,
+    leaves_anything,
+    superseded,
+)
 
 NOTHING = Lasting((), ())
 
@@ -53,3 +58,74 @@ def test_whether_anything_is_left_is_told_alike(said: str) -> None:
     """The fold asks only that, and need not look for all of it."""
     assert leaves_anything(said) == (NOTHING != lasting_of(said))
     assert leaves_anything(said) == (not said.startswith(("This", "Thanks", "You must x")))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "My daughter is allergic to peanuts, keep that in mind.",
+        "Don't use emojis.",
+        "Please do not send me links.",
+        "Call me Kim.",
+        "I am a nurse from Graz.",
+        "From now on answer in French.",
+        "Bitte keine Emojis verwenden.",
+        "Nenn mich Alex.",
+        "Meine Tochter ist gegen Nüsse allergisch.",
+        "Ab jetzt nur noch auf Deutsch antworten.",
+        "我女儿对花生过敏。",
+        "不要用表情符号。",
+        "叫我小李。",
+        "以后请用中文回答。",
+    ],
+)
+def test_what_users_say_to_be_kept_stays_verbatim(said: str) -> None:
+    """Once only words of obligation counted, and in no language but English and Chinese."""
+    left = lasting_of(f"Hello. {said} It was fun.")
+    assert (*left.rules, *left.statements) == (said,)
+
+
+@pytest.mark.parametrize(
+    ("said", "old"),
+    [
+        ("No, not X12345 but Y99999.", "X12345"),
+        ("Nein, nicht RE-11111, sondern RE-22222.", "RE-11111"),
+        ("不是王五，是王六。", "王五"),
+        ("Use tabs instead of spaces.", "spaces"),
+        ("I meant Tuesday, not Monday.", "Monday"),
+        ("把周二改成周三", "周二"),
+    ],
+)
+def test_a_correction_says_what_it_takes_back(said: str, old: str) -> None:
+    """And is itself a rule, so that both values stand together."""
+    left = lasting_of(said)
+    assert (left.rules, left.taken_back) == ((said,), (old,))
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("My invoice is RE-11111.", "Not RE-11111, but RE-22222."),
+        ("Call me Kim.", "Please call me Alex."),
+        ("Answer in French.", "From now on write in German."),
+        ("Nenn mich Kim.", "Nenn mich Alex."),
+        ("叫我小李。", "叫我老王。"),
+        ("The dinner is on Monday.", "On Tuesday, not Monday."),
+    ],
+)
+def test_the_newer_of_two_contradicting_statements_wins(older: str, newer: str) -> None:
+    """The older one is taken back by it, and not the other way round."""
+    assert superseded([(1, older), (3, newer)]) == {0: 1}
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("Never use the word synergy.", "Never use the word leverage."),
+        ("My daughter is allergic to nuts.", "My daughter is five."),
+        ("It is RE-11111.", "Not only RE-11111, but RE-22222."),
+    ],
+)
+def test_statements_that_can_both_hold_both_stay(older: str, newer: str) -> None:
+    """A rule is not taken back by another rule that begins alike."""
+    assert superseded([(1, older), (3, newer)]) == {}

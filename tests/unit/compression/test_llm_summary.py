@@ -28,10 +28,17 @@ def due(history: Sequence[Item], *levels: Level, least: int = 1, most: int = 99_
 
 
 def test_the_oldest_that_lost_their_texts_are_summarised() -> None:
-    """Up to the first that is still sent; what was lost behind it waits."""
+    """Also what was lost behind a group that is sent: by default there is always one."""
     history = [item(place) for place in range(1, 6)]
 
-    assert due(history, "dropped", "facts", "shortened", "dropped", "full") == [1, 2]
+    assert due(history, "dropped", "facts", "full", "dropped", "full") == [1, 2, 4]
+
+
+def test_what_was_shortened_before_the_last_rounds_is_summarised() -> None:
+    """It would leave the request little by little, and no summary would ever be due."""
+    history = [item(place, kind="user" if place % 2 else "assistant") for place in range(1, 13)]
+
+    assert due(history, *["shortened"] * 12) == [1, 2, 3, 4]
 
 
 def test_what_is_mandatory_stays_out_and_does_not_end_it() -> None:

@@ -12,6 +12,7 @@ from projections.context.compression.facts import json_of
 from projections.context.compression.shortening import (
     LONGEST,
     Preview,
+    ends,
     is_short,
     shorten,
     shorten_json,
@@ -193,14 +194,19 @@ def test_of_a_long_answer_the_first_and_the_conclusion_stay(end: str) -> None:
 
 def test_of_a_long_output_tool_status_and_both_ends_stay() -> None:
     """The last lines of a build say what became of it; once only the first one was sure to stay."""
-    lines = ["make all", "compiling", *["so it goes on and on"] * 90, "linking", "no rule to go on"]
+    begun = [
+        "make all --keep-going --directory=there",
+        "compiling whatever is older than its source",
+    ]
+    ended = ["linking everything that has been compiled", "no rule to make what the product needs"]
+    lines = [*begun, *["so it goes on and on"] * 90, *ended]
     shorter = prose("tool", "\n".join(lines), Preview("build", "failed", "@state/x"))
     assert shorter.split("\n") == [
         "TOOL_RESULT_PREVIEW",
         "- tool: build",
         "- status: failed",
-        *lines[:2],
-        *lines[-2:],
+        *begun,
+        *ended,
         "Full output: @state/x",
     ]
 
@@ -253,3 +259,73 @@ def test_lists_within_lists_are_written_once_in_each_round(monkeypatch: pytest.M
     shorter = shorten_json(value)
     assert len(shorter) <= LONGEST
     assert sum(written) < 100 * len(text)
+
+
+LISTED = "\n".join(
+    f"-rw-r--r-- 1 root root {n * 37} Nov {n % 28 + 1} file{n}.txt" for n in range(300)
+)
+
+
+def test_of_an_output_in_which_every_line_matters_both_ends_stay() -> None:
+    """Logs, tables and listings had no shorter form: every line of them has digits."""
+    shorter = prose("tool", LISTED, Preview("ls", "success", "@state/x"))
+
+    assert len(shorter) < len(LISTED) // 2
+    assert shorter.split("\n")[3] == LISTED.split("\n")[0]
+    assert shorter.split("\n")[-2:] == [LISTED.split("\n")[-1], "Full output: @state/x"]
+
+
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_of_a_list_no_item_loses_its_text(role: str) -> None:
+    """Once only "1." was left of "1. Install the package"."""
+    shorter = prose(role, "The plan.\n1. Install the package\n2. Look at it\n" + FILLING)
+
+    assert shorter.split("\n")[:3] == ["The plan.", "1. Install the package", "2. Look at it"]
+
+
+def test_a_user_s_lasting_statement_stays() -> None:
+    """It has no digit and no word of obligation."""
+    assert "Call me Kim." in prose("user", f"Hello there. Call me Kim. {FILLING}")
+
+
+@pytest.mark.parametrize(
+    "output", [LISTED, "word " * 9_000, "字" * 9_000, json.dumps([LISTED] * 9)]
+)
+def test_the_ends_of_an_output_take_a_few_hundred_tokens(output: str) -> None:
+    """With the tool, its status and the path, whatever the output is."""
+    message = {"role": "tool", "tool_call_id": "c", "content": output}
+    made = ends(message, 900, Preview("look", "failed", "@state/x"))
+
+    assert made is not None
+    lines = str(made["content"]).split("\n")
+    assert lines[:3] == ["TOOL_RESULT_PREVIEW", "- tool: look", "- status: failed"]
+    assert lines[-1] == "Full output: @state/x"
+    assert lines[3].startswith(output[:20])
+    assert lines[-2].endswith(output[-20:])
+    assert len(str(made["content"]).encode()) < 1_100
+
+
+def test_the_ends_of_a_preview_do_not_name_the_tool_twice() -> None:
+    """A long output arrives as a preview that names it."""
+    shown = Preview("look", "success", "@state/x")
+    head = "TOOL_RESULT_PREVIEW of 1 bytes\n- tool: look\n- status: success"
+    preview = f"{head}\n{LISTED}\nFull output: @state/x"
+    made = ends({"role": "tool", "content": preview}, 900, shown)
+
+    assert made is not None
+    assert [str(made["content"]).count(each) for each in ("- tool", "Full output")] == [1, 1]
+
+
+def test_the_ends_of_arguments_stay_a_json_object() -> None:
+    """A call that writes a file vanished with the file's text."""
+    arguments = json.dumps(
+        {"path": "a.py", "text": LISTED, "more": [{"id": n} for n in range(999)]}
+    )
+    call = {"id": "c", "type": "function", "function": {"name": "write", "arguments": arguments}}
+    made = ends({"role": "assistant", "content": None, "tool_calls": [call]}, 900)
+
+    assert made is not None
+    sent = json.loads(made["tool_calls"][0]["function"]["arguments"])
+    assert sent["path"] == "a.py"
+    assert sent["text"].startswith(LISTED[:20])
+    assert len(json.dumps(sent)) < 1_200
