@@ -112,6 +112,15 @@ def ends_of(row: ContextRow, most_bytes: int) -> ContextRow:
     """
     if not _has_levels(row) or row.kind == "error":
         return row
+    if row.ends is None:
+        row.note("ends", {})
+    if most_bytes not in row.ends:
+        row.ends[most_bytes] = _ends_of(row, most_bytes)
+    made: ContextRow = row.ends[most_bytes]
+    return made
+
+
+def _ends_of(row: ContextRow, most_bytes: int) -> ContextRow:
     came = row.came or row
     message = ends(came.message, most_bytes, _preview(came))
     if message is None:

@@ -93,7 +93,8 @@ CONTEXT_MESSAGES = ReadTable(
 class _Noting:
     """Values derived from a row, cached for as long as the row exists."""
 
-    __slots__ = ("came", "fresh", "grouped", "noted", "short", "table")
+    __slots__ = ("came", "ends", "fresh", "grouped", "noted", "short", "table")
+    ends: Any  # The row as the two ends of its texts, by their bytes.
     fresh: bool  # Whether this process has just folded the row, so that nothing of it is stored.
     came: Any  # For a row whose result is a table, the row as it came.
     grouped: Any  # The group that begins with the row, and what it was made from.
@@ -106,6 +107,7 @@ class _Noting:
         made = super().__new__(cls)
         object.__setattr__(made, "fresh", False)
         object.__setattr__(made, "came", None)
+        object.__setattr__(made, "ends", None)
         object.__setattr__(made, "grouped", None)
         object.__setattr__(made, "noted", None)
         object.__setattr__(made, "short", None)

@@ -16,7 +16,9 @@ LOG = "\n".join(f"2026-11-25T10:{n // 60:02}:{n % 60:02} INFO job {n * 37} ok" f
 CSV = "\n".join(",".join(f"{n * k / 7:.4f}" for k in range(1, 9)) for n in range(400))
 CODE = "\n".join(f"def f{n}(a: int) -> int:\n    return a + {n}\n" for n in range(700))
 CHINESE = "今天的会议讨论了预算和计划。" * 700
-ROWS = json.dumps([{"id": f"W{n}", "state": "open", "note": f"{n * 7919 % 9973} of it " * 4} for n in range(300)])
+ROWS = json.dumps(
+    [{"id": f"W{n}", "state": "open", "note": f"{n * 7919 % 9973} of it " * 4} for n in range(300)]
+)
 OUTPUTS = [PROSE, LOG, CSV, CODE, CHINESE, ROWS]
 
 
