@@ -19,7 +19,7 @@ def test_json_stays_json_with_identifiers_and_numbers_before_prose() -> None:
     """A list is cut at its end, and says by how much; its entries keep what is short."""
     shown = json.loads(preview_of(json.dumps(orders(500))))
     assert [shown[0]["id"], shown[0]["price"]] == ["#W0000000", 0]
-    assert shown[0]["note"].endswith("…")
+    assert "…" in shown[0]["note"]
     assert shown[-1] == f"… {500 - len(shown) + 1} more"
 
 

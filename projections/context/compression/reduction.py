@@ -66,8 +66,8 @@ def reduce(
 
     Sections over their limits come first: each is reduced by its own reductions until it fits. If
     the last reduction takes the request below ``least``, the newest items get their detail back.
-    With ``refill``, items then get their detail back as far as it fits, those that lost it last
-    first.
+    With ``refill``, items then get their detail back as far as it fits: users' messages first, and
+    those first that lost it last.
 
     Args:
         items: The items, oldest first.
@@ -116,7 +116,8 @@ def reduce(
         state.give_back(newest, least, ceiling, limits)
     if refill:
         last = dict.fromkeys(each.item for each in reversed(done))
-        state.give_back(last, max_tokens, max_tokens, limits)
+        by_worth = sorted(last, key=lambda index: items[index].kind != "user")
+        state.give_back(by_worth, max_tokens, max_tokens, limits)
     return state.result()
 
 

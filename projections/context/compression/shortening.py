@@ -66,6 +66,8 @@ _CONCLUDES = re.compile(
     r"(?:conclusions?|summary|in short|in sum|to sum up|overall|therefore)\b|结论|总结|综上|总之",
     re.IGNORECASE,
 )
+_SENTENCE = re.compile(rf".{{{_LEAST_END // 2},}}?[.!?\u3002\uff01\uff1f](?=\s|\Z)", re.DOTALL)
+_SENTENCE_END = re.compile(r"[.!?]\s+|[\u3002\uff01\uff1f]")
 _MAY_BE_LONG = re.compile(rf'[^"]{{{_LONGEST_VALUE + 1}}}|\\')
 _MAY_BE_DIGIT = re.compile(r"[0-9\x80-\U0010ffff]")
 
@@ -255,14 +257,26 @@ def _end(lines: list[str], step: int = 1) -> str:
     """Return the lines of one end of an output: two of them, or more if these are very short."""
     taken: list[str] = []
     for line in lines:
+        if len(line) > _LONG:
+            taken.append(_start(line) if step > 0 else _finish(line))
+            break
         if len(taken) >= _ENDS and sum(map(len, taken)) >= _LEAST_END:
             break
-        taken.append(
-            line if len(line) <= _LONG else line[: _LONG // 2] if step > 0 else line[-_LONG // 2 :]
-        )
-        if len(line) > _LONG:
-            break
+        taken.append(line)
     return "".join(taken[::step])
+
+
+def _start(line: str) -> str:
+    """Return the start of a long line, up to the end of a sentence if one is near."""
+    found = _SENTENCE.match(line, 0, _LEAST_END)
+    return line[:_LEAST_END] if found is None else found[0]
+
+
+def _finish(line: str) -> str:
+    """Return the end of a long line, from the start of a sentence if one is near."""
+    last = line[-_LEAST_END:]
+    ends = [each.end() for each in _SENTENCE_END.finditer(last, 0, _LEAST_END // 2)]
+    return last[ends[-1] :] if ends else last
 
 
 def _of_role(text: str, sentences: list[str], role: str) -> set[int]:

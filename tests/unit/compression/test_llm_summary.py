@@ -38,7 +38,8 @@ def test_what_was_shortened_before_the_last_rounds_is_summarised() -> None:
     """It would leave the request little by little, and no summary would ever be due."""
     history = [item(place, kind="user" if place % 2 else "assistant") for place in range(1, 13)]
 
-    assert due(history, *["shortened"] * 12) == [1, 2, 3, 4]
+    levels: list[Level] = ["shortened"] * 12
+    assert due(history, *levels) == [1, 2, 3, 4]
 
 
 def test_what_is_mandatory_stays_out_and_does_not_end_it() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from eventstore.events import AssistantMessage, NewEvent, ToolCallRequest, ToolResult, UserMessage
+from eventstore.events import AssistantMessage, Payload, ToolCallRequest, ToolResult, UserMessage
 from projections.context import ContextSettings, ContextView, build
 from tests.listed_rows import ListRowSource
 from tests.unit.context.log import Log
@@ -22,7 +22,7 @@ ROWS = json.dumps(
 OUTPUTS = [PROSE, LOG, CSV, CODE, CHINESE, ROWS]
 
 
-def called(version: int, *outputs: str, arguments: str = "{}") -> list[NewEvent]:
+def called(version: int, *outputs: str, arguments: str = "{}") -> list[Payload]:
     """Return an answer at a version with one call for each output, and their results."""
     call = ToolCallRequest(name="look", arguments_text=arguments)
     return [
@@ -31,7 +31,7 @@ def called(version: int, *outputs: str, arguments: str = "{}") -> list[NewEvent]
     ]
 
 
-def view_of(entries: list[NewEvent], budget: int, *, steps: bool) -> ContextView:
+def view_of(entries: list[Payload], budget: int, *, steps: bool) -> ContextView:
     """Return the view of a log within a budget."""
     settings = ContextSettings(steps=steps)
     return build(ListRowSource(Log(entries).rows()), max_tokens=budget, settings=settings)
