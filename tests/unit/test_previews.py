@@ -16,11 +16,12 @@ def orders(count: int) -> list[dict[str, Any]]:
 
 
 def test_json_stays_json_with_identifiers_and_numbers_before_prose() -> None:
-    """A list is cut at its end, and says by how much; its entries keep what is short."""
+    """A list is cut before its last entry, and says by how much; entries keep what is short."""
     shown = json.loads(preview_of(json.dumps(orders(500))))
     assert [shown[0]["id"], shown[0]["price"]] == ["#W0000000", 0]
     assert "…" in shown[0]["note"]
-    assert shown[-1] == f"… {500 - len(shown) + 1} more"
+    assert shown[-2] == f"… {500 - len(shown) + 1} more"
+    assert shown[-1]["id"] == "#W0000499"
 
 
 @pytest.mark.parametrize(
