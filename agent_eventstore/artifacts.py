@@ -11,9 +11,7 @@ Its own output is bounded, so that it is never shown as a preview itself.
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +21,11 @@ from uuid import UUID
 from agent_eventstore.errors import UnknownAlias
 from eventstore import EventStore, RecordedEvent
 from eventstore.blobs import alias_of, is_json
-from eventstore.errors import BlobNotFound
+from eventstore.errors import BlobNotFound, OutputFileError
 from eventstore.events import ToolResult, UserMessage
 from eventstore.events.codec import dumps
-from eventstore.state_files import outputs_directory
+from eventstore.log import get_logger
+from eventstore.state_files import state_root, write_output
 from eventstore.threads import to_thread
 from projections import Views
 from projections.context import READ_OUTPUT, ContextView
@@ -51,8 +50,13 @@ MOST_CHARACTERS = 8_000
 _ALIAS = re.compile(r"@state/logs/tool-results/([0-9]{1,18}\.[0-9]{1,9})(?:\.json|\.txt)?")
 _MESSAGE = re.compile(r"@state/logs/messages/([0-9]{1,18})\.txt")
 _ARTIFACTS = "@project/artifacts/"
-_OWN = re.compile(rf"{_ARTIFACTS}(?!(?:.*/)?\.\.?(?:/|$))[^\s\x00-\x1f\\]{{1,200}}")
+# Relative, and without `.`, `..` and empty parts: joined with a folder, it stays in the folder.
+_OWN = re.compile(
+    rf"{_ARTIFACTS}(?=.{{1,200}}\Z)(?![A-Za-z]:)"
+    r"(?!\.\.?(?:/|\Z))[^\s\x00-\x1f\x7f\\/]+(?:/(?!\.\.?(?:/|\Z))[^\s\x00-\x1f\x7f\\/]+)*"
+)
 
+_log = get_logger("agent_eventstore")
 _LONGEST_QUOTE = 200  # characters of a wrong argument in an error
 _LEFT_FREE = 1_024  # bytes of the payload in addition to its text
 _DESCRIPTION = (
@@ -91,7 +95,7 @@ def checked_alias(alias: str | None) -> str | None:
     """
     if alias is not None and _OWN.fullmatch(alias) is None:
         raise ValueError(
-            f"{alias!r} is not an alias: write {_ARTIFACTS}<path>, without blanks or .."
+            f"{alias!r} is not an alias: write {_ARTIFACTS}<path>, relative, without blanks or .."
         )
     return alias
 
@@ -141,7 +145,7 @@ class ToolOutputs:
 
     def __init__(self, directory: Path | None, conversation_id: UUID) -> None:
         self._provided: set[tuple[str, bool]] = set()
-        self._directory = directory
+        self._directory = None if directory is None else state_root(directory)
         self._conversation_id = conversation_id
 
     def wanted(self, event: RecordedEvent, content: Any) -> bool:
@@ -153,11 +157,11 @@ class ToolOutputs:
     def keep(self, event: RecordedEvent, content: Any) -> None:
         """Write the file of a tool result whose text went to a blob, atomically.
 
-        An `OSError` is raised to the caller. The log already has the text, so nothing is lost: the
-        alias can still be read.
+        A file that cannot be written is reported in the log only: the tool has run and its result
+        is recorded, so the turn goes on, and the alias can still be read from the log.
         """
         if self.wanted(event, content) and isinstance(event.data, ToolResult):
-            self.write(event.data.call_id, content)
+            self._try(event.data.call_id, content)
 
     def readable(self, tools: Iterable[Any]) -> bool:
         """Whether a model can read full outputs: with ``read_output`` in ``tools``, or as files."""
@@ -167,42 +171,42 @@ class ToolOutputs:
     def provide(self, store: EventStore, conversation_id: UUID, view: ContextView) -> None:
         """Write the files of the outputs that a request does not show in full, each once.
 
-        Raises:
-            OSError: A file cannot be written, or a link leads out of the state directory.
+        A file that cannot be written is reported in the log, and tried again with the next request.
         """
         for call_id, version, by_digest in view.in_part if self._directory is not None else ():
             if (call_id, by_digest) in self._provided:
                 continue
             text = _text_of(store, conversation_id, version)
-            self.write(call_id, text)
-            if by_digest and is_json(text):
-                # The digest names every file with one pattern, without the .json ending.
-                self.write(call_id, text, plain=True)
-            self._provided.add((call_id, by_digest))
+            # The digest names every file with one pattern, without the .json ending.
+            plain = by_digest and is_json(text)
+            if self._try(call_id, text) and (not plain or self._try(call_id, text, plain=True)):
+                self._provided.add((call_id, by_digest))
+
+    def _try(self, call_id: str, text: str, *, plain: bool = False) -> bool:
+        try:
+            self.write(call_id, text, plain=plain)
+        except OutputFileError as error:
+            _log.warning(
+                "the file of a tool output was not written: its text is in the log alone",
+                conversation_id=self._conversation_id,
+                call_id=call_id,
+                error=str(error),
+            )
+            return False
+        return True
 
     def write(self, call_id: str, text: str, *, plain: bool = False) -> None:
-        """Write a call's output to a temporary file, and rename it at the end.
+        """Write a call's output to a file, completely or not at all.
 
         Raises:
             UnknownAlias: ``call_id`` is not the id of a call.
-            OSError: The file cannot be written, or a link leads out of the state directory.
+            OutputFileError: The file cannot be written, or a link leads out of the state directory.
         """
         if self._directory is None:
             return
         call_of_alias(alias := alias_of(call_id, "" if plain else text))
-        directory = outputs_directory(self._directory, self._conversation_id)
-        for folder in (*reversed(directory.parents[:2]), directory):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=directory, prefix=f".{call_id}.")  # of mode 0600
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(text.encode("utf-8", "surrogatepass"))
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(directory / alias.rpartition("/")[2])
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        content = text.encode("utf-8", "surrogatepass")
+        write_output(self._directory, self._conversation_id, alias.rpartition("/")[2], content)
 
 
 class ReadOutput:

@@ -24,6 +24,7 @@
     ├── EventDamaged              an event's row cannot be read             (also ValueError)
     ├── ConversationDamaged       a conversation's row cannot be read       (also ValueError)
     ├── RowDamaged                another row, or its JSON, cannot be read  (also ValueError)
+    ├── OutputFileError           files of tool outputs cannot be written or deleted (also OSError)
     ├── CheckpointRefused         altered, unsigned, or of another store    (also ValueError)
     ├── KeyRefused                a signature key cannot be used            (also ValueError)
     ├── BlockNotOpen              a turn or call is used outside its block  (also RuntimeError)

@@ -35,12 +35,15 @@ from eventstore.events import ConversationStart, Meta, SessionStart, ToolPolicy
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId, uuid_in
 from eventstore.leases import KEEPER, LEASE_S, begin, give_back
+from eventstore.log import get_logger
 from eventstore.owners import Owned
 from eventstore.sql.streams import owner_of
-from eventstore.state_files import delete_erased
+from eventstore.state_files import delete_erased, state_root
 from projections import Views
 
 __all__ = ["IfExists", "SessionMode", "Title", "forked", "opened", "started"]
+
+_log = get_logger("agent_eventstore")
 
 _LEASE_COMES_S = 1.0
 _LOOK_AGAIN_S = 0.01
@@ -143,7 +146,7 @@ class _Writing:
     @property
     def files(self) -> Path | None:
         """The state directory."""
-        return None if self.state_directory is None else Path(self.state_directory)
+        return None if self.state_directory is None else state_root(self.state_directory)
 
     def meta(self, mode: Mode | None, session_id: str | None = None) -> Meta:
         """Return the metadata of the session's events, in this mode."""
@@ -271,7 +274,7 @@ def _opened(store: EventStore, stream: UUID, writing: _Writing) -> Session:
         journal = Journal(store, stream, epoch=epoch)
         journal.write([writing.first(meta)])
         if state is not None:
-            delete_erased(store, stream, state)
+            _delete_files(store, stream, state)
         session = Session(
             journal,
             views,
@@ -286,6 +289,15 @@ def _opened(store: EventStore, stream: UUID, writing: _Writing) -> Session:
         with suppress(EventStoreError):
             give_back(store, stream, session_id)
         raise
+
+
+def _delete_files(store: EventStore, stream: UUID, state: Path) -> None:
+    """Delete files that were erased meanwhile; what prevents it does not prevent the session."""
+    try:
+        delete_erased(store, stream, state)
+    except EventStoreError as error:
+        said = "files of erased outputs were not deleted: erase again when they can go"
+        _log.warning(said, conversation_id=stream, error=str(error))
 
 
 def forked(

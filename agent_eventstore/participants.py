@@ -13,6 +13,7 @@ from typing import Any
 
 from agent_eventstore.mentions import ParsedMentions, parse_mentions
 from eventstore.events import JsonObject, Mention
+from eventstore.options import require_several
 
 __all__ = [
     "HISTORY",
@@ -69,6 +70,7 @@ class Participant:
     model: str | None = None
 
     def __post_init__(self) -> None:
+        require_several(nicknames=self.nicknames, aliases=self.aliases)
         if _ID.fullmatch(self.id) is None:
             raise ValueError(
                 f"{self.id!r} cannot be the id of a participant: choose up to 64 letters, digits, "
@@ -93,7 +95,9 @@ class Participant:
     def of(cls, kept: Mapping[str, Any]) -> Participant:
         """Return the participant that a conversation's start stores."""
         told: JsonObject = {name: kept[name] for name in cls.__slots__ if name in kept}
-        told |= {name: tuple(told[name]) for name in ("nicknames", "aliases") if name in told}
+        # What is not a list is refused as the participant's own, instead of being split.
+        lists = ("nicknames", "aliases")
+        told |= {name: tuple(told[name]) for name in lists if isinstance(told.get(name), list)}
         return cls(**told)
 
 

@@ -8,13 +8,18 @@ provider reported are not kept: they were counted from the text.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection
 
-from eventstore.errors import BlobDamaged, BlobNotFound, EventDamaged
+from eventstore.errors import (
+    BlobDamaged,
+    BlobNotFound,
+    EventDamaged,
+    EventStoreError,
+    KeyUnavailable,
+)
 from eventstore.events.billing import billing_of
 from eventstore.events.model import (
     AssistantChunk,
@@ -27,9 +32,9 @@ from eventstore.events.model import (
 from eventstore.events.records import RecordedEvent
 from eventstore.events.values import Invocation
 from eventstore.log import get_logger
-from eventstore.sql.read import read_page
+from eventstore.sql.read import END, read_page
 
-__all__ = ["bills", "kept", "nameless", "readable"]
+__all__ = ["bills", "is_unreadable", "kept", "nameless", "readable"]
 
 _log = get_logger("eventstore")
 
@@ -37,7 +42,6 @@ _MOST_CALLS = 1_000
 """The most calls that one ``kept_usage`` event holds."""
 _WHERE = ("turn", "step", "mode", "session_id", "run_id", "agent_id")
 _PAGE = 1_000
-_UNREADABLE = (BlobDamaged, BlobNotFound, EventDamaged)
 _BILLED = (AssistantChunk, AssistantMessage, LlmError, LlmRequest)
 
 
@@ -56,38 +60,49 @@ def nameless(call: BilledCall) -> BilledCall:
     return call.model_copy(update={"llm_call_id": f"v{call.version}", **none})
 
 
-def readable(connection: Connection, conversation_id: UUID) -> Iterator[RecordedEvent]:
-    """Yield a conversation's events, except damaged ones: these can still be erased.
+def is_unreadable(error: EventStoreError) -> bool:
+    """Whether an event cannot be read for good: it is damaged, or its key is lost."""
+    if isinstance(error, KeyUnavailable):
+        return error.lasting
+    return isinstance(error, BlobDamaged | BlobNotFound | EventDamaged)
 
-    Reads page by page in the caller's transaction.
+
+def readable(
+    connection: Connection, conversation_id: UUID, unread: dict[int, EventStoreError] | None = None
+) -> Iterator[RecordedEvent]:
+    """Yield a conversation's events, except those that cannot be read: these can still be erased.
+
+    Reads page by page in the caller's transaction. ``unread`` gets the error of each version that
+    is left out.
 
     Raises:
-        KeyUnavailable: An event is sealed, and its key is not available.
+        KeyUnavailable: An event is sealed, and its key is not available at the moment.
     """
-    after = 0
+    after, singles = 0, 0
     while True:
+        size = 1 if singles else _PAGE
+        before = after + 2 if singles else END
         try:
-            page = read_page(connection, conversation_id, after=after, limit=_PAGE)
-        except _UNREADABLE as error:
-            said = "an event cannot be read: the erasure goes on without it"
-            _log.warning(said, conversation_id=conversation_id, error=str(error))
-            yield from _one_by_one(connection, conversation_id, after)
-            after += _PAGE
-            continue
+            page = read_page(connection, conversation_id, after=after, before=before, limit=size)
+        except EventStoreError as error:
+            if not is_unreadable(error):
+                raise
+            if not singles:  # one by one, to find those that can be read
+                said = "an event cannot be read: the erasure goes on without it"
+                _log.warning(said, conversation_id=conversation_id, error=str(error))
+                singles = _PAGE
+                continue
+            page = []
+            if unread is not None:
+                unread[after + 1] = error
         yield from page
-        if len(page) < _PAGE:
+        if singles:
+            singles -= 1
+            after += 1
+        elif len(page) < _PAGE:
             return
-        after = page[-1].version
-
-
-def _one_by_one(
-    connection: Connection, conversation_id: UUID, after: int
-) -> Iterator[RecordedEvent]:
-    for version in range(after + 1, after + _PAGE + 1):
-        with suppress(*_UNREADABLE):
-            yield from read_page(
-                connection, conversation_id, after=version - 1, before=version + 1, limit=1
-            )
+        else:
+            after = page[-1].version
 
 
 def bills(events: Iterable[RecordedEvent], erased: Collection[int]) -> tuple[BilledCall, ...]:

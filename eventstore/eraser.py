@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from logging import INFO
 from pathlib import Path
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 from uuid import UUID
 
 from sqlalchemy import Connection, select
 
+from eventstore.bill import is_unreadable
 from eventstore.erased_rows import tables_with_content
 from eventstore.erasure import Erasing, ErasureReceipt, erase_in
 from eventstore.errors import EventStoreError, InvalidEvent, StoreUnavailable
@@ -20,13 +22,14 @@ from eventstore.events.records import NewEvent
 from eventstore.ids import StreamId
 from eventstore.key_directory import destroy_retired
 from eventstore.log import get_logger
+from eventstore.options import require_several
 from eventstore.owners import Owned, Owner
 from eventstore.purging import PurgeReceipt, Purging, purge_in
 from eventstore.sql import traces
 from eventstore.sql.read import read_page
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.transactions import Transactions, empty_log
-from eventstore.state_files import delete_erased
+from eventstore.state_files import delete_erased, state_root
 from eventstore.telemetry import operation
 from eventstore.writer import EventWriter
 
@@ -34,6 +37,7 @@ __all__ = ["EventEraser", "UserErasure"]
 
 
 _PAGE = 500
+_MOST_NOTES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class UserErasure:
         kept_calls: How many model calls lost text and are still billed.
         forks: Other users' conversations that lost events they shared with this user's.
         log_emptied: False if a reader keeps erased pages in SQLite's files.
+        left: The conversations that could not be erased, each with the reason.
     """
 
     user_id: str
@@ -63,6 +68,7 @@ class UserErasure:
     kept_calls: int = 0
     forks: tuple[UUID, ...] = ()
     log_emptied: bool = True
+    left: tuple[tuple[UUID, str], ...] = ()
 
     def with_receipt(self, receipt: ErasureReceipt) -> UserErasure:
         """Return this result with one more conversation."""
@@ -79,25 +85,26 @@ class UserErasure:
 
 def erase_all(
     store: Transactions, owner: Owner, erasing: Erasing
-) -> tuple[UserErasure, list[UUID], EventStoreError | None]:
-    """Erase every conversation of an owner; return the result, all their ids and the first error.
+) -> tuple[UserErasure, list[UUID], list[EventStoreError]]:
+    """Erase every conversation of an owner; return the result, all their ids and the errors.
 
     A conversation that cannot be erased does not stop the others.
     """
     done = UserErasure(owner.user_id or "", owner.tenant_id)
     streams: list[UUID] = []
-    failed: EventStoreError | None = None
+    failed: list[EventStoreError] = []
     for stream in _streams(store, owner):
         streams.append(stream)
-        with store.reading() as connection:
-            is_erased = _is_erased(connection, stream, erasing.keep_usage)
-        if is_erased:
-            done = replace(done, erased_before=done.erased_before + 1)
-            continue
         try:
-            done = done.with_receipt(erase_in(store, stream, erasing))
+            with store.reading() as connection:
+                is_erased = _is_erased(connection, stream, erasing.keep_usage)
+            if is_erased:
+                done = replace(done, erased_before=done.erased_before + 1)
+            else:
+                done = done.with_receipt(erase_in(store, stream, erasing))
         except EventStoreError as error:
-            failed = failed or error
+            failed.append(error)
+            done = replace(done, left=(*done.left, (stream, str(error))))
     theirs = {*streams}
     others = tuple(fork for fork in done.forks if fork not in theirs)
     return replace(done, forks=others), streams, failed
@@ -121,7 +128,12 @@ def _streams(store: Transactions, owner: Owner) -> Iterator[UUID]:
 
 def _is_erased(connection: Connection, conversation_id: UUID, keep_usage: bool) -> bool:
     """Whether the conversation's last event is the receipt of an erasure of all of it."""
-    newest = read_page(connection, conversation_id, backward=True, limit=1)
+    try:
+        newest = read_page(connection, conversation_id, backward=True, limit=1)
+    except EventStoreError as error:
+        if not is_unreadable(error):
+            raise
+        return False
     receipt = newest[0].data if newest else None
     if not isinstance(receipt, Erasure) or not receipt.whole:
         return False
@@ -132,6 +144,19 @@ def _is_erased(connection: Connection, conversation_id: UUID, keep_usage: bool) 
         events.c.data.is_not(None),
     )
     return keep_usage or connection.execute(bill.limit(1)).first() is None
+
+
+def _raise_any(failed: Sequence[EventStoreError], receipt: Any) -> None:
+    """Raise the first error, with the others as notes and the receipt of what was committed."""
+    if not failed:
+        return
+    first, *others = failed
+    for error in others[:_MOST_NOTES]:
+        first.add_note(f"and: {error}")
+    if len(others) > _MOST_NOTES:
+        first.add_note(f"and {len(others) - _MOST_NOTES} more errors")
+    first.receipt = receipt
+    raise first
 
 
 _log = get_logger("eventstore")
@@ -186,13 +211,18 @@ class EventEraser(EventWriter):
         Raises:
             ConversationNotFound: No conversation has this id.
             OwnerMismatch: The conversation belongs to another tenant or user.
+            TypeError: ``versions`` is a text.
             InvalidEvent: No reason was given, or one of ``versions`` does not exist.
             EventDamaged: One of ``versions`` cannot be read, so that its copies cannot be found.
-            OSError: A file of an erased output cannot be deleted; everything else is done.
-            KeyUnavailable: The conversation is sealed and the store was opened without keys;
-                nothing was erased. Or everything is done, but the key could not be destroyed: the
-                next erasure and the next opening of a store try again.
+            OutputFileError: Files of erased outputs cannot be deleted; everything else is done, and
+                the error's ``receipt`` is what this would have returned.
+            KeyUnavailable: The conversation is sealed and the store was opened without keys, or its
+                key cannot be read at the moment, which keeping the usage requires; nothing was
+                erased. What is sealed with a lost key can be erased. Or everything is done, but
+                the key could not be destroyed: the next erasure and the next opening of a store
+                try again.
         """
+        require_several(versions=versions)
         stream = self.stream(conversation_id, **owner)
         wanted = None if versions is None else frozenset(versions)
         asked = Erasing(reason, self.clock(), wanted, requested_by, derived, keep_usage)
@@ -230,6 +260,7 @@ class EventEraser(EventWriter):
                     **owner,
                 ).version
 
+        require_several(versions=versions)
         wanted = None if versions is None else frozenset(versions)
         asked = Erasing(reason, self.clock(), wanted, version=expected_version)
         self._erased(self.stream(conversation_id, **owner), asked, then)
@@ -247,9 +278,11 @@ class EventEraser(EventWriter):
         """Erase, and clean up after the commit."""
         with operation("eventstore", "erase", level=INFO, conversation_id=stream) as erased:
             receipt = erase_in(self, stream, asked, then)
-            self._leave_nothing((stream,), state_directory, vacuum)
             erased.note(version=receipt.version, events=len(receipt.versions))
-        return replace(receipt, log_emptied=not self._log_to_empty)
+            failed = self._leave_nothing((stream,), state_directory, vacuum)
+            receipt = replace(receipt, log_emptied=not self._log_to_empty)
+            _raise_any(failed, receipt)
+        return receipt
 
     def erase_user(
         self,
@@ -267,11 +300,11 @@ class EventEraser(EventWriter):
         Each conversation has its own transaction. If the process dies in between, call this again:
         erased conversations are skipped and the rest are erased. Conversations that are written to
         in the meantime are found by another call, which returns ``conversations=()`` once nothing
-        is left. A conversation that cannot be erased does not stop the others: its error is raised
-        when they are done, with a note if a step after the erasures fails too; another call tries
-        both again. Events that the user's conversations share with other users' forks are erased
-        there as well. Events that the user's forks share with other users' conversations belong to
-        those users, and stay.
+        is left. A conversation that cannot be erased does not stop the others: the first error is
+        raised when they are done, with the others as notes; its ``receipt`` is the result, whose
+        ``left`` lists these conversations. Another call tries them again. Events that the user's
+        conversations share with other users' forks are erased there as well. Events that the user's
+        forks share with other users' conversations belong to those users, and stay.
 
         Args:
             user_id: The user.
@@ -285,7 +318,8 @@ class EventEraser(EventWriter):
         Raises:
             OwnerMismatch: The store is bound to another tenant or user.
             InvalidEvent: No reason or no user was given.
-            OSError: A file of an erased output cannot be deleted; everything else is done.
+            OutputFileError: Files of erased outputs cannot be deleted; everything else is done, and
+                the error's ``receipt`` is what this would have returned.
             KeyUnavailable: See `erase`.
         """
         if user_id is None:
@@ -306,16 +340,11 @@ class EventEraser(EventWriter):
         asked.check()
         with operation("eventstore", "erase_user", level=INFO) as erased:
             done, streams, failed = erase_all(self, owner, asked)
-            try:
-                self._leave_nothing(streams, state_directory, vacuum)
-            except (EventStoreError, OSError) as error:
-                if failed is None:
-                    raise
-                failed.add_note(f"cleaning up after the erased conversations failed too: {error}")
             erased.note(conversations=len(done.conversations), events=done.event_count)
-        if failed is not None:
-            raise failed
-        return replace(done, log_emptied=not self._log_to_empty)
+            failed += self._leave_nothing(streams, state_directory, vacuum)
+            done = replace(done, log_emptied=not self._log_to_empty)
+            _raise_any(failed, done)
+        return done
 
     def purge(
         self,
@@ -353,7 +382,8 @@ class EventEraser(EventWriter):
             ConversationForked: Forks share its events, and ``forks`` is false; nothing is purged.
             OwnerMismatch: The conversation or one of its forks belongs to another tenant or user.
             InvalidEvent: No reason was given.
-            OSError: A file of an output cannot be deleted; everything else is done.
+            OutputFileError: Files of outputs cannot be deleted; everything else is done, and the
+                error's ``receipt`` is what this would have returned.
             KeyUnavailable: The conversation is sealed and the store was opened without keys;
                 nothing was purged. Or everything is done, but the key could not be destroyed.
         """
@@ -362,9 +392,11 @@ class EventEraser(EventWriter):
         asked = Purging(reason, self.clock(), requested_by, forks, whose)
         with operation("eventstore", "purge", level=INFO, conversation_id=stream) as purged:
             receipt = purge_in(self, stream, asked)
-            self._leave_nothing((stream, *receipt.forks), state_directory, vacuum)
             purged.note(events=receipt.event_count)
-        return replace(receipt, log_emptied=not self._log_to_empty)
+            failed = self._leave_nothing((stream, *receipt.forks), state_directory, vacuum)
+            receipt = replace(receipt, log_emptied=not self._log_to_empty)
+            _raise_any(failed, receipt)
+        return receipt
 
     def vacuum(self) -> None:
         """Rewrite all tables that hold content, and their indexes, without the erased data.
@@ -384,26 +416,36 @@ class EventEraser(EventWriter):
 
     def _leave_nothing(
         self, streams: Iterable[UUID], state_directory: str | Path | None, vacuum: bool
-    ) -> None:
-        """Clean up after the commit: keys, SQLite's log, files, and all pages with ``vacuum``."""
+    ) -> list[EventStoreError]:
+        """Clean up after the commit: keys, SQLite's log, files, and all pages with ``vacuum``.
+
+        No failure prevents the other steps; return them all.
+        """
         streams = tuple(streams)
-        try:
-            if self.keys is not None:
-                for stream in streams:
-                    destroy_retired(self, self.keys, stream)
-        finally:
-            self._empty_log()
-            directories = () if state_directory is None else (Path(state_directory),)
-            for directory in self.state_directories.union(directories):
-                for stream in streams:
-                    delete_erased(self, stream, directory)
+        failed: list[EventStoreError] = []
+        directories = () if state_directory is None else (state_root(state_directory),)
+        steps: list[Callable[[], None]] = []
+        if self.keys is not None:
+            steps += [partial(destroy_retired, self, self.keys, stream) for stream in streams]
+        steps.append(self._empty_log)
+        for directory in sorted(self.state_directories.union(directories)):
+            steps += [partial(delete_erased, self, stream, directory) for stream in streams]
         if vacuum:
+            steps.append(self._vacuum_erased)
+        for step in steps:
             try:
-                self.vacuum()
-            except StoreUnavailable as error:
-                reason = str(error).removeprefix(f"{error.url}: ")
-                said = f"the erasure is committed, but tables were not rewritten: {reason}"
-                raise type(error)(error.url, said) from error
+                step()
+            except EventStoreError as error:
+                failed.append(error)
+        return failed
+
+    def _vacuum_erased(self) -> None:
+        try:
+            self.vacuum()
+        except StoreUnavailable as error:
+            reason = str(error).removeprefix(f"{error.url}: ")
+            said = f"the erasure is committed, but tables were not rewritten: {reason}"
+            raise type(error)(error.url, said) from error
 
     def _empty_log(self) -> None:
         self._log_to_empty = not empty_log(self)

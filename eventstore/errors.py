@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -58,6 +59,7 @@ __all__ = [
     "LogWentBack",
     "NotADatabase",
     "NotWritable",
+    "OutputFileError",
     "OwnerMismatch",
     "RedactionFailed",
     "RowDamaged",
@@ -350,6 +352,19 @@ class KeyUnavailable(EventStoreError):
             "open the store with the keys that it was written with: EventStore.open(keys=...), "
             "or --keys DIR"
         )
+
+
+class OutputFileError(EventStoreError, OSError):
+    """Files of tool outputs cannot be written or deleted; ``files`` are their paths and why.
+
+    The log is not affected: it holds the text of each file, and what was erased there stays erased.
+    """
+
+    def __init__(self, files: Sequence[tuple[Path, str]]) -> None:
+        self.files = tuple(files)
+        few = "; ".join(f"{path}: {why}" for path, why in self.files[:3])
+        more = f"; and {len(self.files) - 3} more" if len(self.files) > 3 else ""
+        super().__init__(f"files of tool outputs cannot be written or deleted: {few}{more}")
 
 
 class EventDamaged(EventStoreError, ValueError):

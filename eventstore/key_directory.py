@@ -40,6 +40,7 @@ _KEY, _GONE = ".key", ".gone"
 _FILE = re.compile(r"[0-9a-f-]{36}\.[0-9a-f]{16}\.key")
 _ID = re.compile("[0-9a-f]{16}")
 _PLAIN = "plain"
+_DAMAGED = "the file of its key is damaged: restore it from a backup"
 
 
 class DirectoryKeys:
@@ -84,6 +85,8 @@ class DirectoryKeys:
             text = self._path(conversation_id, key_id, _KEY).read_text("ascii")
         except FileNotFoundError:
             raise LookupError(f"{self.directory} has no key {key_id} for it") from None
+        except (IsADirectoryError, NotADirectoryError, UnicodeDecodeError) as error:
+            raise LookupError(_DAMAGED) from error
         return self._unwrapped(text)
 
     def destroy(self, conversation_id: UUID, key_id: str) -> None:
@@ -103,7 +106,10 @@ class DirectoryKeys:
                     file.flush()
                     os.fsync(file.fileno())
                 each.unlink()
-            except FileNotFoundError:
+            except (
+                FileNotFoundError,
+                IsADirectoryError,
+            ):  # a folder holds no key
                 continue
         _sync(path.parent)
 
@@ -185,8 +191,7 @@ class DirectoryKeys:
             nonce, wrapped = raw[:_NONCE_BYTES], raw[_NONCE_BYTES:]
             return _cipher(self._wrapping[name]).decrypt(nonce, wrapped, b"")
         except (InvalidTag, ValueError) as error:
-            reason = "the file of its key is damaged: restore it from a backup"
-            raise LookupError(reason) from error
+            raise LookupError(_DAMAGED) from error
 
 
 def _new(path: Path) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-__all__ = ["at_most", "meant", "require_known", "require_store", "require_text"]
+__all__ = ["at_most", "meant", "require_known", "require_several", "require_store", "require_text"]
 
 Limit = TypeVar("Limit", int, int | None)
 
@@ -63,6 +63,22 @@ def require_text(**given: object) -> None:
     for name, value in given.items():
         if not isinstance(value, str | None):
             raise TypeError(f"{name} must be a string, not {value!r:.80}")
+
+
+def require_several(**given: object) -> None:
+    """Refuse one text where several ids or names are expected: its characters would be taken.
+
+    >>> require_several(thread_ids="12")
+    Traceback (most recent call last):
+    ...
+    TypeError: thread_ids must be several, such as a list, not the text '12'
+
+    Raises:
+        TypeError: One of the arguments is a text or bytes.
+    """
+    for name, value in given.items():
+        if isinstance(value, str | bytes | bytearray | memoryview):
+            raise TypeError(f"{name} must be several, such as a list, not the text {value!r:.80}")
 
 
 def require_store(store: object, kind: type[Any]) -> None:

@@ -102,7 +102,9 @@ class EventReader(Transactions):
             left, last = None if left is None else left - size, page[-1][VERSION]
             after, upper = (after, last) if backward else (last, upper)
 
-    def read_all(self, *, after: str | None = None, limit: int = 500) -> feed.FeedPage:
+    def read_all(
+        self, *, after: str | None = None, limit: int = 500, skip_unreadable: bool = False
+    ) -> feed.FeedPage:
         """Return the next page of all events of the store; no event is ever skipped.
 
         On PostgreSQL an event is returned once every transaction that began before its own has
@@ -110,18 +112,26 @@ class EventReader(Transactions):
         appends to several conversations overlaps another one, two events of one conversation may
         therefore be returned out of order; sort by ``version``.
 
+        Events whose key is lost for good are passed: the page's ``passed`` lists them, and they are
+        logged. Other events that cannot be read stop the feed, unless ``skip_unreadable`` is true.
+
         Args:
             after: The ``cursor`` of the previous page; None starts at the first event.
             limit: The most events to return.
+            skip_unreadable: Pass damaged events too, and those whose key is not available now.
 
         Raises:
+            EventDamaged, BlobNotFound, BlobDamaged: An event or its blob is damaged.
+            KeyUnavailable: The store has no keys, or a key is not available at the moment.
             InvalidCursor: ``after`` did not come from this store, or the log has been restored to
                 an older state since.
             OwnerMismatch: The store is bound to one owner.
         """
         self._owners.everything("read_all")
         with translated(self.url), self._at_hand.transaction() as connection:
-            return feed.read_feed(connection, after, at_most(limit))
+            return feed.read_feed(
+                connection, after, at_most(limit), skip_unreadable=skip_unreadable
+            )
 
     def get(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> StreamInfo:
         """Return a conversation's version, owner, key, times and parent.

@@ -54,7 +54,9 @@ class KeyProvider(Protocol):
     A key is 32 random bytes, identified by its conversation and an id of 16 hexadecimal digits that
     the store chooses. The methods are called from any thread; `create` and the first `get` of a
     conversation run in a transaction that holds its lock. Their errors reach the caller as
-    `KeyUnavailable`: a `LookupError` as lasting, any other as possibly temporary. A rebuild with
+    `KeyUnavailable`: a `LookupError`, or a value that is not a key, as lasting, any other as
+    possibly temporary. Operations over many conversations pass those whose key is lost for good,
+    and report them; a key that may come back stops them. A rebuild with
     several processes passes each of them a copy of the provider, using `pickle`.
     """
 
@@ -146,8 +148,9 @@ class Keyring:
             made = self.provider.create(conversation_id, key_id)
         except Exception as error:
             raise _unavailable(conversation_id, error) from error
-        key = self._remember(conversation_id, key_id, made)
-        assert key is not None  # noqa: S101 - the provider has made it
+        if (key := self._remember(conversation_id, key_id, made)) is None:
+            reason = "the provider returned None instead of a new key"
+            raise KeyUnavailable(conversation_id, reason, lasting=True)
         return key
 
     def find(self, conversation_id: UUID, key_id: str) -> SealingKey | None:
@@ -180,13 +183,19 @@ class Keyring:
         except Exception as error:
             raise _unavailable(conversation_id, error) from error
 
-    def _remember(self, conversation_id: UUID, key_id: str, key: bytes | None) -> SealingKey | None:
-        if key is not None and len(key) != KEY_BYTES:
-            reason = f"the provider's key has {len(key)} bytes instead of {KEY_BYTES}"
-            raise KeyUnavailable(conversation_id, reason, lasting=True)
+    def _remember(self, conversation_id: UUID, key_id: str, key: object) -> SealingKey | None:
+        made: SealingKey | None = None
+        if key is not None:
+            if not isinstance(key, bytes | bytearray | memoryview):
+                what = type(key).__name__
+                reason = f"the provider returned {what} instead of {KEY_BYTES} bytes"
+                raise KeyUnavailable(conversation_id, reason, lasting=True)
+            if len(raw := bytes(key)) != KEY_BYTES:
+                reason = f"the provider's key has {len(raw)} bytes instead of {KEY_BYTES}"
+                raise KeyUnavailable(conversation_id, reason, lasting=True)
+            made = SealingKey(conversation_id, key_id, raw)
         if len(self._known) >= _MOST_KEYS:
             self._known.clear()
-        made = None if key is None else SealingKey(conversation_id, key_id, key)
         self._known[conversation_id.int, key_id] = made
         return made
 

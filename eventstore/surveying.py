@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy import Connection, select
 
 from eventstore.bill import bills, readable
-from eventstore.errors import EventDamaged
+from eventstore.errors import EventDamaged, EventStoreError, KeyUnavailable
 from eventstore.events import BilledCall, Erasure, KeptUsage
 from eventstore.events.records import RecordedEvent
 from eventstore.quoting import copies_of, quotations_of
@@ -71,7 +71,7 @@ def survey(
         keep_usage: Whether to keep the usage of model calls.
 
     Raises:
-        KeyUnavailable: The conversation is sealed, and its key is not available.
+        KeyUnavailable: The conversation is sealed, and its key is not available at the moment.
         EventDamaged: One of ``versions`` cannot be read, so that its copies cannot be found.
     """
     # Read the version first, so that events appended in between are noticed later.
@@ -142,17 +142,18 @@ class _Readable:
     connection: Connection
     conversation_id: UUID
     newest: int
-    unread: set[int] = field(default_factory=set)
-    """The versions up to ``newest`` that the last iteration could not read."""
+    unread: dict[int, EventStoreError | None] = field(default_factory=dict)
+    """The versions up to ``newest`` that the last iteration could not read, and why."""
 
     def __iter__(self) -> Iterator[RecordedEvent]:
         self.unread.clear()
         last = 0
-        for event in readable(self.connection, self.conversation_id):
-            self.unread.update(range(last + 1, event.version))
+        errors: dict[int, EventStoreError] = {}
+        for event in readable(self.connection, self.conversation_id, errors):
+            self.unread.update((each, errors.get(each)) for each in range(last + 1, event.version))
             last = event.version
             yield event
-        self.unread.update(range(last + 1, self.newest + 1))
+        self.unread.update((each, errors.get(each)) for each in range(last + 1, self.newest + 1))
 
 
 def _quoting(
@@ -171,10 +172,12 @@ def _quoting(
         return {}, {}
     events = _Readable(connection, conversation_id, newest)
     copies = copies_of(events, asked)
-    for version in events.unread.intersection(asked):
-        raise EventDamaged(conversation_id, version)
+    for version, error in events.unread.items():
+        # What is sealed with a lost key has no readable copies: they were sealed with it too.
+        if version in asked and not isinstance(error, KeyUnavailable):
+            raise EventDamaged(conversation_id, version)
     quotations = quotations_of(events, {*asked, *copies} if derived else asked)
-    quotations |= dict.fromkeys(events.unread, "unreadable")
+    quotations |= dict.fromkeys((each for each in events.unread if each not in asked), "unreadable")
     if not derived:
         return {}, quotations | copies
     requests = {version: what for version, what in quotations.items() if what == "request"}

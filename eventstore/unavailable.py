@@ -25,7 +25,13 @@ __all__ = [
 
 
 class EventStoreError(Exception):
-    """The root of the tree."""
+    """The root of the tree.
+
+    ``receipt`` is the receipt of an erasure or purge that was committed before this error: what
+    failed came after it, such as the deletion of a file. None if nothing was erased.
+    """
+
+    receipt: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the error unchanged: worker processes pass it to their parent."""

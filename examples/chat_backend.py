@@ -50,6 +50,15 @@ def views_of(x_user: Annotated[str, Header()]) -> AsyncViews:
 
 
 Views = Annotated[AsyncViews, Depends(views_of)]
+
+
+async def own(views: Views, cid: UUID, x_user: Annotated[str, Header()]) -> UUID:
+    """Return a conversation's id, also if it is named by the id that this user's browser chose."""
+    found = await views.store.find(key=f"{x_user}:{cid}")
+    return found.conversation_id if found else cid
+
+
+Cid = Annotated[UUID, Depends(own)]
 Number = Annotated[int, Field(ge=0, lt=2**63)]
 Text = Annotated[str, Body()]
 After = Annotated[Number, Body()]
@@ -77,21 +86,25 @@ async def usage(views: Views):
 
 
 @app.put("/conversations/{cid}", status_code=201)
-async def begin(views: Views, cid: UUID):
-    """Begin a conversation under the browser's own id, so that a double click creates only one."""
+async def begin(views: Views, cid: UUID, x_user: Annotated[str, Header()]):
+    """Begin a conversation under the browser's own id, so that a double click creates only one.
+
+    The id counts for this user alone: nobody learns from it which ids others have.
+    """
     with suppress(errors.ConversationExists):
-        await (await AsyncConversation.start(views.store, conversation_id=cid)).close()
+        await (await AsyncConversation.start(views.store, key=f"{x_user}:{cid}")).close()
+    return {"id": await own(views, cid, x_user)}
 
 
 @app.get("/conversations/{cid}")
-async def timeline(views: Views, cid: UUID):
+async def timeline(views: Views, cid: Cid):
     """Return what the screen shows first, and the version from which to follow changes."""
     shown = {"items": await views.timeline(cid), "branches": await views.branches(cid)}
     return {**shown, "version": max((item.end_version for item in shown["items"]), default=0)}
 
 
 @app.get("/conversations/{cid}/stream")
-async def stream(views: Views, cid: UUID, after: Number = 0, seen: Seen = 0):
+async def stream(views: Views, cid: Cid, after: Number = 0, seen: Seen = 0):
     """Stream changes as any worker commits them; a browser reconnects by itself."""
     await views.store.get(cid)
 
@@ -104,45 +117,45 @@ async def stream(views: Views, cid: UUID, after: Number = 0, seen: Seen = 0):
 
 
 @app.post("/conversations/{cid}/messages", status_code=202)
-async def say(views: Views, cid: UUID, text: Text, after: After):
+async def say(views: Views, cid: Cid, text: Text, after: After):
     """Begin the answer to a message; ``after`` is the last version that the screen has seen."""
     return await answer(views, cid, after, lambda conversation: conversation.turn(text))
 
 
 @app.put("/conversations/{cid}/messages/{version}", status_code=202)
-async def edit(views: Views, cid: UUID, version: Number, text: Text, after: After):
+async def edit(views: Views, cid: Cid, version: Number, text: Text, after: After):
     """Edit a message; the old version remains as an alternative."""
     return await answer(views, cid, after, lambda conversation: conversation.edit(version, text))
 
 
 @app.post("/conversations/{cid}/regenerate", status_code=202)
-async def regenerate(views: Views, cid: UUID, after: Only):
+async def regenerate(views: Views, cid: Cid, after: Only):
     """Answer the last message again."""
     return await answer(views, cid, after, lambda conversation: conversation.regenerate())
 
 
 @app.put("/conversations/{cid}/branch", status_code=204)
-async def switch(views: Views, cid: UUID, version: Only):
+async def switch(views: Views, cid: Cid, version: Only):
     """Switch to an alternative: the arrows next to a message."""
     async with await opened(views, cid) as conversation:
         await conversation.switch_branch(version)
 
 
 @app.post("/conversations/{cid}/fork", status_code=201)
-async def fork(views: Views, cid: UUID, before: Only):
+async def fork(views: Views, cid: Cid, before: Only):
     """Continue from a message in a separate conversation."""
     async with await AsyncConversation.fork(views.store, cid, before=before) as conversation:
         return {"id": conversation.id}
 
 
 @app.post("/conversations/{cid}/stop", status_code=204)
-async def stop(views: Views, cid: UUID):
+async def stop(views: Views, cid: Cid):
     """Stop the answer in any worker: opening a conversation fences its previous writer."""
     await (await opened(views, cid)).close("stopped")
 
 
 @app.delete("/conversations/{cid}", status_code=204)
-async def delete(views: Views, cid: UUID):
+async def delete(views: Views, cid: Cid):
     """Erase the conversation's content for good; that it existed stays known."""
     await (await opened(views, cid)).close("deleted")
     await views.store.erase(cid, reason="the user deleted it")

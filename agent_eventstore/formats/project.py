@@ -28,6 +28,7 @@ from agent_eventstore.formats.transcript import Transcript
 from eventstore import EventStore
 from eventstore.errors import EventStoreError
 from eventstore.events import ConversationFork, ConversationStart, ModeSwitch
+from eventstore.options import require_several
 
 __all__ = [
     "FORMAT",
@@ -179,6 +180,7 @@ def export_project(
         FileExistsError: The directory already contains a project.
         OSError: A file cannot be written.
     """
+    require_several(conversations=conversations)
     root, report = directory / "conversations", ProjectReport()
     if (root / INDEX).exists():
         raise FileExistsError(f"{root / INDEX} already exists")

@@ -28,6 +28,7 @@ from agent_eventstore.integrations.langgraph_draft import Draft
 from agent_eventstore.integrations.langgraph_reading import history_of, listed, tuple_of
 from agent_eventstore.integrations.langgraph_threads import Threads
 from eventstore import AsyncEventStore, EventStore
+from eventstore.options import require_several
 
 __all__ = ["EventStoreSaver"]
 
@@ -57,6 +58,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         serde: Any = None,
         messages: Collection[str] | None = None,
     ) -> None:
+        require_several(messages=messages)
         super().__init__(serde=serde)
         self.store = unredacted(store, "its state as it was")
         self._codec = Codec(self.serde)
@@ -72,6 +74,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> dict[str, Any]:
         """Return, for each channel, an earlier value and the writes to rebuild its value from."""
+        require_several(channels=channels)
         with self._threads.asked(config) as (thread, _, namespace, wanted):
             return history_of(thread, namespace, wanted, channels, self._codec_now())
 
@@ -142,7 +145,11 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         """Erase the checkpoints of runs, their writes, and the messages that only they contain.
 
         It reads all threads.
+
+        Raises:
+            TypeError: ``run_ids`` is one text.
         """
+        require_several(run_ids=run_ids)
         if wanted := set(run_ids):
             self._threads.delete_runs(wanted, self._codec_now().loads)
 
@@ -158,7 +165,9 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
 
         Raises:
             ValueError: The strategy is unknown.
+            TypeError: ``thread_ids`` is one text.
         """
+        require_several(thread_ids=thread_ids)
         if strategy not in ("keep_latest", "delete"):
             raise ValueError(f"unknown strategy {strategy!r}: use keep_latest or delete")
         for thread_id in map(str, thread_ids):

@@ -37,6 +37,7 @@ from agent_eventstore.integrations.langgraph_items import (
 from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
 from eventstore.events import ConversationStart, Payload
+from eventstore.options import require_several
 
 __all__ = ["EventStoreStore"]
 
@@ -175,6 +176,7 @@ def _key(namespace: Namespace) -> str:
 
 def _valid(namespace: Namespace, *, or_none: bool = False) -> Namespace:
     """Return a namespace after checking that its labels can be joined to a key by periods."""
+    require_several(namespace=namespace)
     if not namespace and not or_none:
         raise InvalidNamespaceError("a namespace must have at least one label")
     for label in namespace:

@@ -86,6 +86,8 @@ def locate(
     for asked, owner in zip((tenant_id, user_id), owners, strict=True):
         if asked is not None and asked != owner:
             raise OwnerMismatch(source)
+    if not isinstance(before, int | None):
+        raise ForkRefused(source, f"before must be a version, not {before!r:.80}")
     version = actual if before is None else before - 1
     if not 1 <= version <= actual:
         raise ForkRefused(source, f"before must be from 2 to {actual + 1:,}, not {before}")

@@ -18,15 +18,23 @@ log that has been restored to an older state since, is detected instead of skipp
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from eventstore.errors import InvalidCursor
+from eventstore.errors import (
+    BlobDamaged,
+    BlobNotFound,
+    EventDamaged,
+    InvalidCursor,
+    KeyUnavailable,
+)
 from eventstore.events.records import RecordedEvent
+from eventstore.log import get_logger
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
     AnyConnection,
@@ -36,13 +44,14 @@ from eventstore.sql.backend import (
     fetch,
     keys_of,
 )
-from eventstore.sql.decoding import decode_rows
+from eventstore.sql.decoding import VERSION, decode_rows
 
 __all__ = [
     "Behind",
     "FeedPage",
     "HeldBack",
     "Holder",
+    "PassedEvents",
     "behind",
     "feed_end",
     "gained",
@@ -52,6 +61,10 @@ __all__ = [
 ]
 
 
+UNREADABLE = (BlobDamaged, BlobNotFound, EventDamaged, KeyUnavailable)
+"""The errors of an event that cannot be read; each names its conversation."""
+
+_log = get_logger("eventstore")
 _COLUMNS = len(EVENT_COLUMNS.split(","))
 _EVENT = itemgetter(slice(_COLUMNS))
 _DIGEST_BYTES = 8
@@ -64,11 +77,34 @@ _DIGEST = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)
+class PassedEvents:
+    """Events of a conversation that the feed passed because they cannot be read.
+
+    Attributes:
+        conversation_id: The conversation.
+        first: The version of the first of them.
+        last: The version of the last of them.
+        count: How many there are.
+        reason: Why the first one cannot be read.
+    """
+
+    conversation_id: UUID
+    first: int
+    last: int
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class FeedPage:
-    """A page of the feed; pass ``cursor`` to get the next one, even if this one is empty."""
+    """A page of the feed; pass ``cursor`` to get the next one, even if this one is empty.
+
+    ``passed`` lists the events before the cursor that cannot be read, by conversation.
+    """
 
     events: tuple[RecordedEvent, ...]
     cursor: str
+    passed: tuple[PassedEvents, ...] = ()
 
     def __iter__(self) -> Iterator[RecordedEvent]:
         """Iterate over the events."""
@@ -97,30 +133,103 @@ class _Place:
         return dict(zip(order.place, self.numbers, strict=True))
 
 
-def read_feed(connection: AnyConnection, after: str | None, limit: int) -> FeedPage:
+def read_feed(
+    connection: AnyConnection, after: str | None, limit: int, *, skip_unreadable: bool = False
+) -> FeedPage:
     """Return the next events of the feed, in the caller's transaction.
+
+    Events whose key is lost are passed, and with ``skip_unreadable`` all others that cannot be
+    read; then the page goes on until it has an event, or the feed ends.
 
     Raises:
         InvalidCursor: ``after`` did not come from this store's feed, or the log has been restored
             to an older state since.
+        EventDamaged, BlobNotFound, BlobDamaged, KeyUnavailable: An event cannot be read.
     """
     backend = backend_of(connection)
     order, cur = backend.feed, backend.reading(connection)
     place = _parse(order, after)
     begun = 0 if place == _start(order) else 1
-    # Read from the cursor's own event, to check that it still exists.
-    cur.execute(order.page, {**place.given(order), "page_size": limit + begun})
-    rows = cur.fetchall()
-    if begun and _is_purged(connection, place, rows):
-        begun, rows = 0, rows[:limit]
-    if begun and not (rows and place == _place_of(rows[0])):
-        if not rows and cur.execute(order.follows).fetchone()[0]:
-            return FeedPage((), str(after))  # The replica may lag behind.
-        raise InvalidCursor(str(after))
-    if rows:
-        place = _place_of(rows[-1])
-    events = decode_rows(cur, backend, map(_EVENT, rows[begun:]), keys_of(connection))
-    return FeedPage(tuple(events), _render(order, place))
+    passed: dict[UUID, PassedEvents] = {}
+    while True:
+        # Read from the cursor's own event, to check that it still exists.
+        rows = _rows(cur, order, {**place.given(order), "page_size": limit + begun})
+        if begun and _is_purged(connection, place, rows):
+            begun, rows = 0, rows[:limit]
+        if begun and not (rows and place == _place_of(rows[0])):
+            if not rows and cur.execute(order.follows).fetchone()[0]:
+                return FeedPage((), str(after))  # The replica may lag behind.
+            raise InvalidCursor(str(after))
+        if rows:
+            place = _place_of(rows[-1])
+        new = rows[begun:]
+        try:
+            events = decode_rows(cur, backend, map(_EVENT, new), keys_of(connection))
+        except UNREADABLE:
+            events = _readable(connection, new, skip_unreadable, passed)
+        if events or len(new) < limit or not limit:
+            for each in passed.values():
+                _log.warning(
+                    "the feed passed events that cannot be read",
+                    conversation_id=each.conversation_id,
+                    count=each.count,
+                    reason=each.reason,
+                )
+            return FeedPage(tuple(events), _render(order, place), tuple(passed.values()))
+        begun = 1
+
+
+def _rows(cur: Any, order: FeedOrder, wanted: dict[str, int]) -> list[Any]:
+    """Return a page's rows; on SQLite the texts of a row may be bytes that are not text."""
+    cur.execute(order.page, wanted)
+    try:
+        return list(cur.fetchall())
+    except sqlite3.OperationalError as error:
+        if hasattr(error, "sqlite_errorcode"):
+            raise
+    # Python's own error. A row that is read as bytes is refused where it is decoded.
+    connection = cur.connection
+    before, connection.text_factory = connection.text_factory, _text_or_bytes
+    try:
+        cur.execute(order.page, wanted)
+        return list(cur.fetchall())
+    finally:
+        connection.text_factory = before
+
+
+def _text_or_bytes(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def _readable(
+    connection: AnyConnection,
+    rows: Sequence[Any],
+    skip_unreadable: bool,
+    passed: dict[UUID, PassedEvents],
+) -> list[RecordedEvent]:
+    """Return the events that can be read, and add the others to ``passed``.
+
+    Raises:
+        EventDamaged, BlobNotFound, BlobDamaged, KeyUnavailable: An event that is not to be passed.
+    """
+    backend = backend_of(connection)
+    cur, keys = backend.reading(connection), keys_of(connection)
+    events: list[RecordedEvent] = []
+    for row in rows:
+        try:
+            events += decode_rows(cur, backend, [_EVENT(row)], keys)
+        except UNREADABLE as error:
+            lost = isinstance(error, KeyUnavailable) and error.lasting
+            if not lost and not skip_unreadable:
+                raise
+            version = row[VERSION] if isinstance(row[VERSION], int) else 0
+            stream = error.conversation_id
+            found = passed.get(stream) or PassedEvents(stream, version, version, 0, str(error))
+            passed[stream] = replace(found, last=version, count=found.count + 1)
+    return events
 
 
 def feed_end(connection: AnyConnection) -> str:

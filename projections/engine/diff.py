@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Table, exists, not_, select
 
 from eventstore import EventStore
 from eventstore.events.codec import dumps, loads
+from eventstore.options import require_several
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.streams import count_events
 from projections.engine import tables
@@ -77,6 +78,7 @@ def compare(
     with store.reading() as connection:
         found = [find_live(connection, projection) for projection in chosen]
         live = [generation for generation in found if generation is not None]
+        require_several(conversations=conversations)
         everywhere = conversations is None
         total = count_events(connection) if everywhere else 0
         strays = [stray for each in live if everywhere for stray in _strays(connection, each)]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from eventstore.events import RecordedEvent
+from eventstore.options import require_several
 from projections.errors import UnknownProjection
 from projections.tokens import Count, Tokenizer
 
@@ -84,7 +85,9 @@ def named(
     """
     known = {projection.name: projection for projection in projections}
     # A string is one name, not a sequence of one-letter names.
-    wanted = (names,) if isinstance(names, str) else tuple(names or ()) or tuple(known)
+    names = (names,) if isinstance(names, str) else names
+    require_several(names=names)
+    wanted = tuple(names or ()) or tuple(known)
     for name in wanted:
         if name not in known:
             raise UnknownProjection(name, tuple(known))

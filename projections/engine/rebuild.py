@@ -21,7 +21,7 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, not_, sele
 
 from eventstore import EventStore
 from eventstore.erasure import erasure_count, erasure_lock
-from eventstore.errors import ConversationDamaged, DatabaseBusy
+from eventstore.errors import ConversationDamaged, DatabaseBusy, KeyUnavailable
 from eventstore.log import get_logger
 from eventstore.sql import feed
 from eventstore.sql.backend import backend_named, backend_of
@@ -299,8 +299,12 @@ def _page_done(
             for conversation_id, _ in page:
                 if not skip_broken:
                     # Rows of many conversations were written at once; alone, the error names one.
-                    _fold_alone(store, targets, conversation_id)
-                    continue
+                    try:
+                        _fold_alone(store, targets, conversation_id)
+                        continue
+                    except KeyUnavailable as lost:
+                        if not lost.lasting:
+                            raise
                 failed += failures.catch_up_or_set_aside(_begin(store), targets, conversation_id)
     return len(page), events, failed
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
 from agent_eventstore.conversation import Conversation
+from agent_eventstore.errors import OutputFileError
 from tests.cli.program import run
 from tests.integration.recording import Recorder, ask_for_tool
 
@@ -116,3 +118,135 @@ def test_the_command_deletes_them(recording: Recorder, tmp_path: Path) -> None:
     assert 0 == run(*asked, "--state-directory", str(tmp_path), url=url).status
     assert [] == files(tmp_path)
     assert 2 == run(*asked, "--state-directory", str(tmp_path / "no"), url=url).status
+
+
+def put_in_place(kind: str, place: Path, outside: Path) -> None:
+    """Put something into the place of a conversation's outputs, as a tool may."""
+    if place.exists():
+        place.rename(outside.parent / "moved")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "link":
+        place.symlink_to(outside)
+    elif kind == "dangling":
+        place.symlink_to(outside / "nowhere")
+    elif kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.write_text("a file")
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "file"])
+@pytest.mark.parametrize("part", ["", "logs", "logs/tool-results"])
+def test_what_stands_in_the_place_of_a_folder_harms_its_own_conversation_alone(
+    recording: Recorder, tmp_path: Path, kind: str, part: str
+) -> None:
+    """The user's other files stayed, and no receipt was returned."""
+    state, outside = tmp_path / "state", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "6.0.txt").write_text("mine", "utf-8")
+    conversations = [recording.start(state_directory=state, user_id="ada") for _ in range(3)]
+    for conversation in conversations:
+        with_outputs(conversation, "secret")
+        conversation.close()
+    put_in_place(kind, state / str(conversations[1].id) / part, outside)
+
+    with pytest.raises(OutputFileError) as caught:
+        recording.store.erase_user("ada", reason="asked for")
+
+    assert 3 == len(caught.value.receipt.conversations)
+    assert [] == [
+        path for path in state.rglob("*.txt") if str(conversations[1].id) not in str(path)
+    ]
+    assert ["mine"] == files(outside)
+    receipt = caught.value.receipt
+    assert (3, ()) == (len(receipt.conversations), receipt.left)
+    recording.store.state_directories.clear()
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "file"])
+@pytest.mark.parametrize("part", ["", "logs", "logs/tool-results"])
+def test_a_tool_is_answered_all_the_same(
+    recording: Recorder, tmp_path: Path, kind: str, part: str
+) -> None:
+    """The result of an effect was lost, and the conversation could never be opened again."""
+    state, outside = tmp_path / "state", tmp_path / "outside"
+    outside.mkdir()
+    conversation = recording.start(state_directory=state)
+    put_in_place(kind, state / str(conversation.id) / part, outside)
+
+    with_outputs(conversation, "large")
+    with conversation.turn("go on") as turn:
+        turn.context(max_tokens=8_000, model="gpt-4o")
+    conversation.close()
+
+    assert [] == list(outside.iterdir())
+    [result] = [e.data for e in recording.store.read(conversation.id) if e.type == "tool_result"]
+    alias = f"@state/logs/tool-results/{result.call_id}.txt"
+    assert "large" in conversation.resolve(alias)
+    first = next(recording.store.read(conversation.id, limit=1))
+    recording.store.state_directories.clear()
+    recording.store.erase(conversation.id, reason="asked for", versions=[first.version])
+    recording.open(conversation.id, state_directory=state).close()
+    recording.store.state_directories.clear()
+
+
+def test_a_file_that_cannot_be_deleted_is_named(recording: Recorder, tmp_path: Path) -> None:
+    """The others are deleted, and the receipt of the erasure is there."""
+    conversation = recording.start(state_directory=tmp_path)
+    with_outputs(conversation, "one", "two")
+    conversation.close()
+    [first, _] = sorted((tmp_path / str(conversation.id)).rglob("*.txt"))
+    first.unlink()
+    (first / "inside").mkdir(parents=True)
+
+    with pytest.raises(OutputFileError) as caught:
+        recording.store.erase(conversation.id, reason="asked for")
+
+    assert [first] == [path for path, _ in caught.value.files]
+    assert [] == files(tmp_path)
+    newest = next(recording.store.read(conversation.id, backward=True))
+    assert newest.version == caught.value.receipt.version
+    recording.store.state_directories.clear()
+
+
+def test_a_hard_link_is_replaced(recording: Recorder, tmp_path: Path) -> None:
+    """What another name refers to is neither written nor deleted."""
+    state, other = tmp_path / "state", tmp_path / "other.txt"
+    other.write_text("mine", "utf-8")
+    conversation = recording.start(state_directory=state)
+    folder = state / str(conversation.id) / "logs" / "tool-results"
+    folder.mkdir(parents=True)
+    for call in range(4, 8):
+        (folder / f"{call}.0.txt").hardlink_to(other)
+
+    with_outputs(conversation, "secret")
+    conversation.close()
+    assert 1 == files(state).count("secret")
+    recording.store.erase(conversation.id, reason="asked for")
+
+    assert ("mine", []) == (other.read_text("utf-8"), files(state))
+
+
+def test_a_state_directory_replaced_by_a_link_is_not_followed(
+    recording: Recorder, tmp_path: Path
+) -> None:
+    """The product's own link counts when a session begins; not what comes in its place later."""
+    state, outside = tmp_path / "state", tmp_path / "outside"
+    outside.mkdir()
+    conversation = recording.start(state_directory=state)
+    with_outputs(conversation, "one")
+    state.rename(tmp_path / "moved")
+    state.symlink_to(outside)
+
+    with_outputs(conversation, "two")
+    conversation.close()
+
+    assert [] == list(outside.iterdir())
+    recording.store.state_directories.clear()
+
+
+def test_the_state_directory_is_its_owners_alone(recording: Recorder, tmp_path: Path) -> None:
+    """Its folders were, but it was itself open to all."""
+    state = tmp_path / "state"
+    with_outputs(recording.start(state_directory=state), "x")
+    assert 0o700 == stat.S_IMODE(state.stat().st_mode)

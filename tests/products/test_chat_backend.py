@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx2
 import pytest
@@ -72,7 +72,7 @@ class Browser:
     """One user with one conversation; requests go to any worker, and are repeated if it is gone."""
 
     def __init__(self, client: httpx2.AsyncClient, workers: list[Worker], number: int) -> None:
-        self.name, self.cid = f"user-{number}", uuid4()
+        self.name, self.chosen, self.cid = f"user-{number}", uuid4(), UUID(int=0)
         self.said: list[str] = []
         self._client, self._workers = client, workers
         self._choose = random.Random(number)  # noqa: S311 - no secret
@@ -80,7 +80,7 @@ class Browser:
     @property
     def path(self) -> str:
         """Of the conversation."""
-        return f"/conversations/{self.cid}"
+        return f"/conversations/{self.chosen}"
 
     def _url(self, path: str) -> str:
         return self._choose.choice(self._workers).url + path
@@ -180,8 +180,9 @@ def answers(shown: dict[tuple[int, int], dict[str, Any]]) -> list[str]:
 
 async def begin(browser: Browser) -> None:
     """Begin a conversation, by a double click, and say something."""
-    for _ in range(2):
-        assert 201 == (await browser.ask("PUT", browser.path)).status_code
+    begun = [await browser.ask("PUT", browser.path) for _ in range(2)]
+    assert [201, 201] == [each.status_code for each in begun]
+    [browser.cid] = {UUID(each.json()["id"]) for each in begun}
     await browser.say(f"{browser.name} begins: {LONG}")
 
 
@@ -298,6 +299,39 @@ def test_a_wrong_request_is_refused(database_url: str, monkeypatch: pytest.Monke
             assert 400 == answer.status_code
 
     asyncio.run(ask())
+
+
+def test_nobody_learns_which_ids_others_use(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beginning with an id that another user chose was a 404, with any other a 201."""
+    monkeypatch.setenv("STORE", database_url)
+    program = runpy.run_path(str(EXAMPLES / "chat_backend.py"))
+
+    async def probe() -> tuple[list[list[int]], set[str]]:
+        app = program["app"]
+        async with (
+            program["lifespan"](app),
+            httpx2.AsyncClient(
+                transport=httpx2.ASGITransport(app), base_url="http://test"
+            ) as client,
+        ):
+            ada, eve = {"X-User": "ada"}, {"X-User": "eve"}
+            chosen = f"/conversations/{uuid4()}"
+            begun = (await client.put(chosen, headers=ada)).json()["id"]
+            codes = [
+                [
+                    (await client.request(method, path, headers=eve)).status_code
+                    for method in ("GET", "PUT", "PUT", "GET", "DELETE")
+                ]
+                for path in (chosen, f"/conversations/{begun}", f"/conversations/{uuid4()}")
+            ]
+            shown = (await client.get("/conversations", headers=ada)).json()["conversations"]
+            return codes, {each["conversation_id"] for each in shown} ^ {begun}
+
+    codes, others = asyncio.run(probe())
+    assert [[404, 201, 201, 200, 204]] * 3 == codes
+    assert set() == others
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from agent_eventstore.conversation import Conversation
 from agent_eventstore.errors import UnknownAlias
 from agent_eventstore.journal import Journal
 from eventstore import Appended, EventStore, NewEvent, new_id
-from eventstore.errors import CannotConnect, InvalidEvent
+from eventstore.errors import CannotConnect, InvalidEvent, OutputFileError
 from eventstore.events import UserMessage
 from tests.crash.stand_in import answer
 
@@ -255,18 +255,14 @@ def test_forked_child_has_a_clock_of_its_own() -> None:
 # Files of outputs
 
 
-def test_file_is_written_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     """If the last step fails there is no file, and no remains of one."""
-    outputs = ToolOutputs(tmp_path, CID)
-    outputs.write("1.0", "old")
-    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
-    with pytest.raises(OSError, match="full"):
-        outputs.write("1.0", "new")
+    folder = tmp_path / str(CID) / "logs" / "tool-results"
+    (folder / "1.0.txt").mkdir(parents=True)
+    with pytest.raises(OutputFileError, match="directory"):
+        ToolOutputs(tmp_path, CID).write("1.0", "new")
 
-    (file,) = (tmp_path / str(CID) / "logs" / "tool-results").iterdir()
-    assert ("1.0.txt", "old") == (file.name, file.read_text())
+    assert ["1.0.txt"] == [path.name for path in folder.iterdir()]
 
 
 @pytest.mark.parametrize("call_id", ["../../1.0", "/1.0", "1.0/../../x", "1", "", "1.0\n"])
