@@ -10,6 +10,7 @@ import pytest
 
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.errors import OutputFileError
+from eventstore.events import ToolResult
 from tests.cli.program import run
 from tests.integration.recording import Recorder, ask_for_tool
 
@@ -180,7 +181,8 @@ def test_a_tool_is_answered_all_the_same(
     conversation.close()
 
     assert [] == list(outside.iterdir())
-    [result] = [e.data for e in recording.store.read(conversation.id) if e.type == "tool_result"]
+    data = [event.data for event in recording.store.read(conversation.id)]
+    [result] = [each for each in data if isinstance(each, ToolResult)]
     alias = f"@state/logs/tool-results/{result.call_id}.txt"
     assert "large" in conversation.resolve(alias)
     first = next(recording.store.read(conversation.id, limit=1))
