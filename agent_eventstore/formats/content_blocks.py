@@ -158,7 +158,7 @@ def _text_of(places: list[Mapping[str, Any]]) -> str | None:
         content = place.get("content")
         if isinstance(content, list):
             texts = [each.get("text") for each in content if isinstance(each, Mapping)]
-            content = "\n".join(filter(_is_text, texts)) or None
+            content = "\n".join(str(text) for text in texts if _is_text(text)) or None
         if isinstance(content, str):
             return content
         if _is_text(place.get("text")):
