@@ -93,6 +93,7 @@ class AsyncViews:
     context = _awaited(Views.context)
     tool_policy = _awaited(Views.tool_policy)
     context_of = _awaited(Views.context_of)
+    why = _awaited(Views.why)
     neutral = _awaited(Views.neutral)
     usage = _awaited(Views.usage)
     calibration = _awaited(Views.calibration)

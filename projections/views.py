@@ -270,6 +270,32 @@ class Views(ViewsAcross):
         stream = self.store.stream(conversation_id, **owner)
         return sent(self.store, stream, request_version, strategy)
 
+    def why(
+        self,
+        conversation_id: StreamId,
+        request_version: int,
+        version: int,
+        *,
+        strategy: Strategy | None = None,
+        **owner: Unpack[Owned],
+    ) -> str:
+        """Return in one line whether and in which form an event was in a request, and why not.
+
+        Args:
+            conversation_id: The conversation.
+            request_version: The version of the ``llm_request``; see `context_of`.
+            version: The version of the event.
+            strategy: The strategy that the request used, if its name is not registered.
+
+        Raises:
+            ConversationNotFound: No conversation has this id or key.
+            ValueError: The event at ``request_version`` is not such a request.
+            UnknownStrategy: No strategy with the recorded name is registered.
+            RequestNotReproducible: The replay differs from what was sent.
+        """
+        view = self.context_of(conversation_id, request_version, strategy=strategy, **owner)
+        return view.why(version)
+
     def run_state(
         self, conversation_id: StreamId, *, at: int | None = None, **owner: Unpack[Owned]
     ) -> RunState:

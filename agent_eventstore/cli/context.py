@@ -37,7 +37,7 @@ from projections.tokens import count_messages, count_tools, tokenizer_for
 __all__ = ["context", "settings_in", "show_budget"]
 
 _WITH_OF = frozenset(
-    {"conversation", "of", "explain", "full", "as_json", "db", "read_only", "verbose"}
+    {"conversation", "of", "about", "explain", "full", "as_json", "db", "read_only", "verbose"}
 )
 _FILE = InputFile()
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -94,6 +94,9 @@ _AT_LEAST_1 = Number(min=1)
 @click.option("--settings", metavar="FILE", type=_FILE, help="Settings, as JSON or TOML.")
 @click.option("--at", metavar="VERSION", type=Number(min=0), help="As of this version.")
 @click.option("--of", metavar="VERSION", type=_AT_LEAST_1, help="As sent with this llm_request.")
+@click.option(
+    "--about", metavar="VERSION", type=_AT_LEAST_1, help="Say only why this event is in it or not."
+)
 @click.option("--explain", is_flag=True, help="Show what became of each message, and why.")
 @click.option("--full", is_flag=True, help="Show full contents instead of their beginnings.")
 @json_option
@@ -103,6 +106,7 @@ def context(
     /,
     conversation: str,
     of: int | None,
+    about: int | None,
     explain: bool,
     full: bool,
     as_json: bool,
@@ -131,6 +135,10 @@ def context(
             if isinstance(error, EventStoreError):
                 raise
             raise Failed(str(error)) from error
+        if about is not None:
+            why = view.why(about)
+            print_document({"version": about, "why": why}) if as_json else click.echo(why)
+            return
         if as_json:
             print_document(view.document)
             return

@@ -286,6 +286,32 @@ class ContextView:
         """The level of each group of messages, with the reason; computed when first read."""
         return self.account.entries()
 
+    def why(self, version: int) -> str:
+        """Return in one line whether and in which form an event is in the request, and why not."""
+        for entry in self.ledger:
+            if version != entry.version and version not in entry.source_versions:
+                continue
+            form = "digest" if entry.level == "facts" else entry.level
+            said = "not sent" if form == "dropped" else f"sent: {form}"
+            before = "" if entry.tokens_before is None else f" of {entry.tokens_before}"
+            return (
+                f"version {version}: {said}, {entry.tokens_after}{before} tokens "
+                f"({entry.kind}): {entry.reason}"
+            )
+        groups = [each.group for each in self.account.history.groups]
+        oldest = min((group.key[0] for group in groups if not group.label), default=0)
+        older = next((entry for entry in self.ledger if entry.version is None), None)
+        if older is not None and version < oldest:
+            reason = older.reason.partition(";")[0]
+            return (
+                f"version {version}: not sent: {reason}; of messages so old, only lasting "
+                "statements and identifiers of users stay, as far as there is room"
+            )
+        return (
+            f"version {version}: not sent: no message of this request's history (withdrawn, "
+            "summarised, kept out of the context, newer than the request, or no message at all)"
+        )
+
     @property
     def in_part(self) -> tuple[tuple[str, int, bool], ...]:
         """The tool results that are not shown whole; see `projections.context.output_paths`."""
