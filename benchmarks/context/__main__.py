@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from benchmarks.context.agents import AGENT_BUDGETS, agents
 from benchmarks.context.candidates import Candidate, stateless
 from benchmarks.context.measures import (
     CACHE_SHARE,
@@ -25,6 +26,7 @@ from benchmarks.context.peers import LANGCHAIN, peers
 from benchmarks.context.planted import PLANTED_SHARES, planted
 from benchmarks.context.report import (
     Sheet,
+    agents_sheet,
     cache_sheet,
     grounding_sheet,
     held_sheet,
@@ -62,6 +64,7 @@ def main() -> None:
         *_kept(console, transcripts),
         _recalled(console, options.quick),
         _planted(console, options.quick),
+        _agents(console),
     ]
     if options.write:
         sections = "\n".join(markdown(sheet) for sheet in sheets)
@@ -150,6 +153,16 @@ def _planted(console: Console, quick: bool) -> Sheet:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/planted.db"))
         sheet = planted_sheet(PLANTED_SHARES, planted(store, 200 if quick else 1_000))
+    print_sheet(console, sheet)
+    return sheet
+
+
+def _agents(console: Console) -> Sheet:
+    """Measure what agents see of their tools' results."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/agents.db"))
+        sheet = agents_sheet(AGENT_BUDGETS, agents(store))
     print_sheet(console, sheet)
     return sheet
 

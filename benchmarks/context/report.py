@@ -18,6 +18,7 @@ from benchmarks.context.retrieval import Found
 
 __all__ = [
     "Sheet",
+    "agents_sheet",
     "cache_sheet",
     "grounding_sheet",
     "held_sheet",
@@ -123,6 +124,18 @@ def planted_sheet(shares: Sequence[float], found: Sequence[tuple[str, Sequence[F
         "contains verbatim, by budget as a share of the history.",
         ("context", *(f"{share:.0%}" for share in shares)),
         tuple((name, *(_answered(result) for result in results)) for name, results in found),
+    )
+
+
+def agents_sheet(budgets: Sequence[int], found: Sequence[tuple[str, Sequence[str]]]) -> Sheet:
+    """Return the table of tool agents: a column for each budget."""
+    return Sheet(
+        "Tool agents: is the newest result in the next request, and what users said?",
+        "One conversation with 30 results of 1 to 200 KB. Percent of results whose tool, status, "
+        "head, tail and path are in the next request, unless it has them whole; and of users' "
+        "messages, over all requests, by budget in tokens.",
+        ("what", *(f"{budget:,}" for budget in budgets)),
+        tuple((name, *cells) for name, cells in found),
     )
 
 
