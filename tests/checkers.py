@@ -8,6 +8,8 @@ answer with. Each returns one sentence for each thing that would be refused.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +77,8 @@ def _shape(role: str, message: Mapping[str, Any]) -> list[str]:
 def _content(role: str, message: Mapping[str, Any]) -> list[str]:
     content = message.get("content")
     if isinstance(content, str):
-        return []
+        empty = not content and role in ("user", "system", "developer")
+        return [f"an empty {role} message"] if empty else []
     if content is None:
         allowed = role == "assistant" and bool(message.get("tool_calls"))
         return [] if allowed else ["content is missing"]
@@ -87,7 +90,53 @@ def _content(role: str, message: Mapping[str, Any]) -> list[str]:
         if not isinstance(part, dict)
         or part.get("type") not in _PARTS[role]
         or part["type"] not in part
+    ] + [
+        problem
+        for part in content
+        if isinstance(part, dict) and part.get("type") == "image_url"
+        for problem in _image_url(part["image_url"].get("url"))
     ]
+
+
+_MAGIC = {
+    "image/jpeg": b"\xff\xd8\xff",
+    "image/png": b"\x89PNG\r\n\x1a\n",
+    "image/gif": b"GIF8",
+    "image/webp": b"RIFF",
+}
+
+
+def _image_url(url: object) -> list[str]:
+    """Return what is wrong with an image's address: on the web, or data of the type they claim."""
+    if not isinstance(url, str):
+        return [f"the image's URL is {url!r}"]
+    if re.match(r"https?://", url):
+        return []
+    found = re.fullmatch(r"data:([^;,]*);base64,(.*)", url, re.DOTALL)
+    return [f"the image's URL is {url[:40]!r}"] if found is None else _image(found[1], found[2])
+
+
+def _image(media: object, data: object) -> list[str]:
+    if media not in _MAGIC:
+        return [f"an image of type {media!r}"]
+    try:
+        raw = base64.b64decode(str(data), validate=True)
+    except binascii.Error:
+        return ["an image that is not base64"]
+    return [] if raw.startswith(_MAGIC[str(media)]) else [f"an image that is not {media}"]
+
+
+def _object(arguments: object) -> list[str]:
+    """Return what is wrong with arguments, which are the text of a JSON object."""
+
+    def refuse(token: str) -> None:
+        raise ValueError(token)
+
+    try:
+        value = json.loads(str(arguments), parse_constant=refuse)
+    except ValueError:
+        return [f"arguments are not JSON: {arguments!r}"]
+    return [] if isinstance(value, dict) else [f"arguments are no object: {arguments!r}"]
 
 
 def _calls(calls: object) -> list[str]:
@@ -105,6 +154,9 @@ def _calls(calls: object) -> list[str]:
             problems.append(f"bad function name {function.get('name')!r}")
         if not isinstance(function.get("arguments"), str) or not function["arguments"]:
             problems.append("arguments are not text")
+        problems += _object(function.get("arguments"))
+    if len(calls) > 128:
+        problems.append(f"{len(calls)} calls in one message")
     return problems
 
 
@@ -167,7 +219,8 @@ def _responses_message(item: Mapping[str, Any]) -> list[str]:
     ):
         problems.append(f"bad phase {item['phase']!r}")
     if isinstance(content, str):
-        return [*problems, *(["output text is not a list"] if "id" in item else ())]
+        found = ["output text is not a list"] if "id" in item else []
+        return [*problems, *found, *([] if content else ["an empty message"])]
     if not isinstance(content, list) or not content:
         return [*problems, "content is neither text nor parts"]
     if "id" in item:
@@ -184,6 +237,8 @@ def _input_parts(parts: Sequence[Any]) -> list[str]:
             problems.append(f"bad part {part!r}")
         elif not {"text", "image_url", "file_id", "file_data"} & part.keys():
             problems.append("a part without a source")
+        elif "image_url" in part:
+            problems += _image_url(part["image_url"])
     return problems
 
 
@@ -199,6 +254,10 @@ def _responses_call(item: Mapping[str, Any], calls: Mapping[str, str]) -> list[s
     field = "arguments" if item["type"] == "function_call" else "input"
     if not isinstance(item.get(field), str):
         problems.append(f"{field} is not text")
+    elif field == "arguments":
+        problems += _object(item[field])
+    if "id" in item and not str(item["id"]).startswith(("fc", "ctc")):
+        problems.append(f"bad id {item['id']!r}")
     return problems
 
 
@@ -217,8 +276,8 @@ def _responses_output(
 
 def _responses_reasoning(item: Mapping[str, Any], later: Sequence[Any]) -> list[str]:
     problems = []
-    if not isinstance(item.get("id"), str) or not isinstance(item.get("summary"), list):
-        problems.append("reasoning without id or summary")
+    if not isinstance(item.get("id", ""), str) or not isinstance(item.get("summary"), list):
+        problems.append("reasoning with a bad id, or without a summary")
     if not item.get("encrypted_content"):
         problems.append("reasoning that only the server could know")
     following = next((kind for kind in later if kind != "reasoning"), None)
@@ -249,6 +308,8 @@ def anthropic_messages(body: Mapping[str, Any]) -> list[str]:
         found += _results_first(blocks, waiting)
         waiting = [block["id"] for block in blocks if block["type"] == "tool_use"]
         found += _server_tools(blocks)
+        if roles[place] == "assistant" and "thinking" in str(blocks[-1].get("type")):
+            found.append("an assistant message ends in thinking")
         for one in waiting:
             found += [f"tool_use id {one!r} again"] if one in seen else []
             seen.add(one)
@@ -286,7 +347,6 @@ _BLOCKS: dict[str, tuple[set[str], set[str]]] = {
 }
 _OF_USER = {"text", "image", "document", "tool_result"}
 _OF_ASSISTANT = _BLOCKS.keys() - {"image", "document", "tool_result"}
-_MEDIA = {"image/jpeg", "image/png", "image/gif", "image/webp", "application/pdf"}
 
 
 def _block(role: object, block: Mapping[str, Any]) -> list[str]:
@@ -321,8 +381,9 @@ def _source(source: Mapping[str, Any]) -> list[str]:
         case "url":
             return [] if str(source.get("url")).startswith("https://") else ["a URL without TLS"]
         case "base64":
-            fine = source.get("media_type") in _MEDIA and source.get("data")
-            return [] if fine else ["bad base64 source"]
+            if source.get("media_type") != "application/pdf":
+                return _image(source.get("media_type"), source.get("data"))
+            return [] if source.get("data") else ["bad base64 source"]
         case "text":
             return [] if source.get("media_type") == "text/plain" else ["bad text source"]
     return [f"unknown source {source!r}"]

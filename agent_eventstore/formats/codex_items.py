@@ -24,6 +24,7 @@ from eventstore.events import (
     ToolResult,
 )
 from eventstore.events.values import ToolStatus
+from projections.context.content import FREE_TEXT
 
 __all__ = [
     "OUTPUTS",
@@ -95,12 +96,11 @@ def said_by(item: Mapping[str, Any]) -> tuple[tuple[ContentPart, ...], ToolCallR
         case {"type": "function_call", "arguments": str(arguments)} if named:
             return (), request_of(name, arguments, call)
         case {"type": "custom_tool_call", "input": str()} if named:
-            error = "a custom tool takes its input as text, so it is not parsed"
             raw = {"type": "custom_tool_call"}
             return (), ToolCallRequest(
                 name=name,
                 arguments_text=item["input"],
-                parse_error=error,
+                parse_error=FREE_TEXT,
                 provider_id=call,
                 raw=raw,
             )
@@ -117,6 +117,8 @@ def _thoughts(item: Mapping[str, Any]) -> tuple[ContentPart, ...]:
     texts = [text for block in blocks if (text := text_at(block, "text"))] or [""]
     signature, named = text_at(item, "encrypted_content"), text_at(item, "id")
     raw = {"type": "reasoning", **({"id": named} if named else {})}
+    if signature and isinstance(item.get("summary"), list):
+        raw["summary"] = item["summary"]
     last = ReasoningPart(text=texts[-1], signature=signature, raw=raw)
     return (*(ReasoningPart(text=text) for text in texts[:-1]), last)
 

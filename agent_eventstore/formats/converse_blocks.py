@@ -51,6 +51,8 @@ def _block(block: Mapping[str, Any]) -> Any:
             return {"type": "text", "text": dumps(value)}
         case {"reasoningContent": {"reasoningText": {"text": str(text), **rest}}}:
             return {"type": "thinking", "thinking": text, "signature": rest.get("signature")}
+        case {"reasoningContent": {"redactedContent": str(data)}}:
+            return {"type": "redacted_thinking", "data": data}
         case {"image": {"format": str(kind), "source": {"bytes": str(data)}}}:
             source = {"type": "base64", "media_type": f"image/{kind}", "data": data}
             return {"type": "image", "source": source}

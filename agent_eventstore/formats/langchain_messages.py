@@ -29,9 +29,12 @@ from eventstore.events import (
 )
 from eventstore.events.bounds import fitted
 from eventstore.ids import call_id
+from projections.context.formats.reasoning import thought_of
 
 __all__ = ["calls_of", "message_payload"]
 
+_SIGNATURES = "__gemini_function_call_thought_signatures__"
+_BESIDE = ("reasoning_details", "thinking_blocks")
 _THOUGHTS = {"thinking": "thinking", "reasoning": "reasoning"}
 
 
@@ -83,8 +86,10 @@ def _interpreted(message: Any, version: int, calls: Mapping[str, str]) -> Payloa
 
 
 def _answer(message: Any, name: str | None) -> AssistantMessage:
-    told = message.response_metadata or {}
-    requests = tuple(_request(each) for each in message.tool_calls)
+    told, more = message.response_metadata or {}, message.additional_kwargs or {}
+    signatures = more.get(_SIGNATURES)
+    signatures = signatures if isinstance(signatures, dict) else {}
+    requests = tuple(_request(each, signatures.get(each.get("id"))) for each in message.tool_calls)
     broken = tuple(
         ToolCallRequest(
             name=each.get("name") or "",
@@ -95,7 +100,7 @@ def _answer(message: Any, name: str | None) -> AssistantMessage:
         for each in message.invalid_tool_calls
     )
     return AssistantMessage(
-        parts=_parts(message.content),
+        parts=_thoughts_beside(more) + _parts(message.content),
         tool_calls=requests + broken,
         tools_elsewhere=bool(requests),
         finish_reason=_text(told.get("finish_reason") or told.get("stop_reason")),
@@ -110,9 +115,23 @@ def _answer(message: Any, name: str | None) -> AssistantMessage:
     )
 
 
-def _request(call: Mapping[str, Any]) -> ToolCallRequest:
+def _request(call: Mapping[str, Any], signature: Any) -> ToolCallRequest:
     arguments = json.dumps(call["args"], ensure_ascii=False, default=str)
-    return request_of(call["name"], arguments, call.get("id"))
+    found = request_of(call["name"], arguments, call.get("id"))
+    signed = {"thoughtSignature": signature} if _text(signature) else None
+    return found.model_copy(update={"raw": signed})
+
+
+def _thoughts_beside(more: Mapping[str, Any]) -> tuple[ContentPart, ...]:
+    """Return the reasoning that integrations keep next to a message's content."""
+    found: list[ContentPart] = []
+    item, text = more.get("reasoning"), _text(more.get("reasoning_content"))
+    if isinstance(item, dict) and (signed := thought_of({"type": "reasoning", **item})):
+        found.append(signed)
+    kept = {key: more[key] for key in _BESIDE if isinstance(more.get(key), list) and more[key]}
+    if text or kept:
+        found.append(ReasoningPart(text=text or "", raw=_plain(kept) if kept else None))
+    return tuple(found)
 
 
 def _usage(told: Mapping[str, Any] | None) -> TokenUsage | None:
@@ -133,7 +152,12 @@ def _part(block: Any) -> tuple[ContentPart, ...]:
     kind = block.get("type") if isinstance(block, dict) else None
     if kind in ("tool_use", "tool_call", "function_call", "input_json_delta"):
         return ()  # It is among the message's tool calls.
+    if isinstance(block, dict) and (signed := thought_of(block)) is not None:
+        return (signed,)
     thought = block.get(_THOUGHTS[kind]) if kind in _THOUGHTS else None
+    if kind == "reasoning" and isinstance(summary := block.get("summary"), list):
+        texts = [each.get("text") for each in summary if isinstance(each, dict)]
+        thought = "\n".join(text for text in texts if isinstance(text, str))
     if isinstance(thought, str):
         return (ReasoningPart(text=thought, signature=_text(block.get("signature"))),)
     found = parts_of([block])

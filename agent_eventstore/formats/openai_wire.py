@@ -45,7 +45,7 @@ from eventstore.events import (
 )
 from eventstore.events.records import EventData
 from eventstore.ids import call_id
-from projections.context.formats.base import strict_json
+from projections.context.content import FREE_TEXT, strict_json
 from projections.context.prompts import summary as headed
 
 __all__ = [
@@ -77,6 +77,9 @@ _SAYING = frozenset(
 """A message that carries content in OpenAI's form has at least one of these fields."""
 
 _ARGUMENTS = ("arguments", "input", "args")
+
+_SIGNED = ("extra_content", "provider_specific_fields")
+"""Fields of a call in which Google and LiteLLM keep a signature."""
 
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
@@ -250,7 +253,12 @@ def _request(call: Mapping[str, Any]) -> ToolCallRequest:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     # Inspect and AgentDojo have the function's name where OpenAI has an object with it.
     name = text_at(body, "name") or (told if isinstance(told, str) else "")
-    return request_of(name, text, text_at(call, "id"))
+    found = request_of(name, text, text_at(call, "id"))
+    if isinstance(call.get("custom"), dict):
+        custom = {"arguments": None, "parse_error": FREE_TEXT, "raw": {"type": "custom"}}
+        return found.model_copy(update=custom)
+    signed = {key: call[key] for key in _SIGNED if isinstance(call.get(key), dict)}
+    return found.model_copy(update={"raw": signed}) if signed else found
 
 
 def _render(data: Any, version: int) -> dict[str, Any] | None:

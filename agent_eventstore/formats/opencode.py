@@ -45,6 +45,7 @@ from eventstore.events import (
 )
 from eventstore.events.codec import dumps
 from eventstore.events.values import ToolStatus
+from projections.context.formats.reasoning import metadata_of, signature_in
 
 __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
@@ -139,7 +140,8 @@ class _Reader:
                 case {"type": "text", "text": str(text)} if part.get("ignored") is not True:
                     found.append(TextPart(text=text))
                 case {"type": "reasoning", "text": str(text)}:
-                    found.append(ReasoningPart(text=text))
+                    signed = metadata_of(part.get("metadata"), text)
+                    found.append(ReasoningPart(text=text) if signed is None else signed)
                 case {"type": "file", "url": str(url)}:
                     found.append(_file(part, url))
                 case {"type": "tool"}:
@@ -169,7 +171,10 @@ class _Reader:
             state = object_in(part, "state")
             named = text_at(part, "callID") or f"{key}.{number}"
             given = dumps({} if (asked := state.get("input")) is None else asked)
-            answer.calls.append(request_of(part["tool"], given, named))
+            asked_for = request_of(part["tool"], given, named)
+            if signature := signature_in({"providerMetadata": part.get("metadata")}):
+                asked_for = asked_for.model_copy(update={"raw": {"thoughtSignature": signature}})
+            answer.calls.append(asked_for)
             if state.get("status") in ("completed", "error"):
                 at = _moment(state, "end") or _moment(info, "created")
                 self.log.result(_result(state, named), occurred_at=at)

@@ -25,6 +25,7 @@ from eventstore.events import (
 from eventstore.events.codec import dumps
 
 __all__ = ["KINDS", "SILENT_KINDS", "take_kind"]
+from projections.context.formats.reasoning import thought_of
 
 _RESULTS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")
 SILENT_KINDS = (
@@ -130,8 +131,12 @@ def _parts(content: Any) -> tuple[ContentPart, ...]:
 
 
 def _reasoning(told: Mapping[str, Any]) -> list[ContentPart]:
-    blocks = told.get("thinking_blocks")
-    thoughts = [text_at(each, "thinking") for each in blocks] if isinstance(blocks, list) else []
+    listed = told.get("thinking_blocks")
+    blocks = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    signed = [part for part in map(thought_of, blocks) if part is not None]
+    if any(part.text or part.raw for part in signed):
+        return [*signed]
+    thoughts = [text_at(each, "thinking") for each in blocks]
     if not any(thoughts):
         thoughts = [text_at(told, "reasoning_content")]
     return [ReasoningPart(text=text) for text in thoughts if text]

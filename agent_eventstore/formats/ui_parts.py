@@ -25,6 +25,7 @@ from eventstore.events import (
 from eventstore.events.codec import dumps
 from eventstore.events.records import EventData
 from eventstore.ids import call_id
+from projections.context.formats.reasoning import metadata_of, signature_in
 from projections.engine.folding import spoken
 
 __all__ = [
@@ -123,7 +124,8 @@ def _part(part: Mapping[str, Any]) -> ContentPart | None:
         case {"type": "text", "text": str(text)}:
             return TextPart(text=text)
         case {"type": "reasoning", "text": str(text)}:
-            return ReasoningPart(text=text, signature=_signature(part))
+            signed = metadata_of(part.get("providerMetadata"), text)
+            return ReasoningPart(text=text) if signed is None else signed
         case {"type": "file", "mediaType": str(media_type), "url": str(url)}:
             if media_type.startswith("image/") and "filename" not in part:
                 return ImagePart(url=url, media_type=media_type)
@@ -131,13 +133,6 @@ def _part(part: Mapping[str, Any]) -> ContentPart | None:
             return FilePart(
                 name=name if isinstance(name, str) else None, url=url, media_type=media_type
             )
-    return None
-
-
-def _signature(part: Mapping[str, Any]) -> str | None:
-    match part.get("providerMetadata"):
-        case {"anthropic": {"signature": str(signature)}}:
-            return signature
     return None
 
 
@@ -154,7 +149,10 @@ def ui_calls(parts: Sequence[Mapping[str, Any]]) -> tuple[ToolCallRequest, ...]:
 def _call(part: Mapping[str, Any]) -> ToolCallRequest:
     given, named = part.get("input", part.get("rawInput")), part.get("toolCallId")
     text = given if isinstance(given, str) else dumps({} if given is None else given)
-    return request_of(_tool_of(part) or "", text, named if isinstance(named, str) else None)
+    found = request_of(_tool_of(part) or "", text, named if isinstance(named, str) else None)
+    signature = signature_in({"callProviderMetadata": part.get("callProviderMetadata")})
+    raw = None if signature is None else {"thoughtSignature": signature}
+    return found.model_copy(update={"raw": raw})
 
 
 def result_of(part: Mapping[str, Any], own_id: str) -> ToolResult | None:
@@ -188,7 +186,7 @@ def _ui_part(part: ContentPart, done: Mapping[str, str], made: Invocation | None
             return {"type": "text", "text": part.text, **done}
         case ReasoningPart():
             found = {"type": "reasoning", "text": part.text, **done}
-            told = None if part.signature is None else _signed(part, made)
+            told = _signed(part, made) if part.signature is not None or part.raw else None
             return found if told is None else {**found, "providerMetadata": told}
         case ImagePart():
             return {"type": "file", "mediaType": _media_type(part, "image/*"), "url": part.url}
@@ -204,6 +202,18 @@ def _ui_part(part: ContentPart, done: Mapping[str, str], made: Invocation | None
 
 def _signed(part: ReasoningPart, made: Invocation | None) -> dict[str, Any] | None:
     """Return the provider's signature of reasoning, under the AI SDK's names."""
+    raw = part.raw or {}
+    if raw.get("type") == "redacted_thinking":
+        return {"anthropic": {"redactedData": raw.get("data")}}
+    if "reasoning_details" in raw:
+        return {"openrouter": {"reasoning_details": raw["reasoning_details"]}}
+    if part.signature is None:
+        return None
+    if made is None and raw.get("type") == "reasoning":
+        named = {"itemId": raw["id"]} if raw.get("id") else {}
+        return {"openai": {**named, "reasoningEncryptedContent": part.signature}}
+    if made is None and signature_in(raw):
+        return {"google": {"thoughtSignature": part.signature}}
     match None if made is None else made.specification:
         case None | "anthropic_messages":
             return {"anthropic": {"signature": part.signature}}

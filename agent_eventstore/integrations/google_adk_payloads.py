@@ -90,13 +90,13 @@ def _failed(event: JsonObject, places: Places) -> Iterator[Payload]:
 
 
 def _answer(event: JsonObject, said: tuple[ContentPart, ...], parts: list[Any]) -> AssistantMessage:
-    asked = [each["function_call"] for each in parts if isinstance(each.get("function_call"), dict)]
+    asked = [each for each in parts if isinstance(each.get("function_call"), dict)]
     calls = tuple(
         request_of(
-            each.get("name") or "",
-            json.dumps(each.get("args") or {}, ensure_ascii=False),
-            each.get("id"),
-        )
+            each["function_call"].get("name") or "",
+            json.dumps(each["function_call"].get("args") or {}, ensure_ascii=False),
+            each["function_call"].get("id"),
+        ).model_copy(update={"raw": _signed(each)})
         for each in asked
     )
     return AssistantMessage(
@@ -130,13 +130,25 @@ def _result(told: JsonObject, places: Places, *, waits: bool) -> ToolResult:
     )
 
 
+def _signed(part: JsonObject) -> JsonObject | None:
+    """Return Gemini's signature of a part in standard base64, or None; ADK's is URL-safe."""
+    signature = part.get("thought_signature")
+    if not isinstance(signature, str) or not signature:
+        return None
+    return {"thoughtSignature": signature.replace("-", "+").replace("_", "/")}
+
+
 def _parts(part: JsonObject) -> Iterator[ContentPart]:
     match part:
         case {"function_call": _} | {"function_response": _}:
             return
         case {"text": str(words), "thought": True}:
-            yield ReasoningPart(text=words, signature=part.get("thought_signature"))
+            signed = _signed(part)
+            signature = None if signed is None else signed["thoughtSignature"]
+            yield ReasoningPart(text=words, signature=signature, raw=signed)
         case {"text": str(words)}:
+            if (signed := _signed(part)) is not None:
+                yield ReasoningPart(text="", signature=signed["thoughtSignature"], raw=signed)
             yield TextPart(text=words)
         case {"executable_code": {**inner}}:
             yield OtherPart(raw={"type": "executable_code", **inner})

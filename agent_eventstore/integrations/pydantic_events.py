@@ -37,10 +37,13 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.events.bounds import fitted
+from projections.context.formats.reasoning import signature_in
 
 __all__ = ["events_of"]
 
 
+_OF_OPENAI = frozenset({"openai", "azure"})
+_OF_CLAUDE = frozenset({"anthropic", "bedrock"})
 _STATUS = {"success": "success", "denied": "denied", "interrupted": "outcome_unknown"}
 
 
@@ -89,10 +92,18 @@ def _payloads(message: ModelMessage, places: Places) -> Iterator[tuple[Payload, 
                 yield _result(part, places), False
 
 
+def _signed(part: Any) -> dict[str, str] | None:
+    """Return Gemini's signature of a call, or None."""
+    signature = signature_in(part.provider_details)
+    return None if signature is None else {"thoughtSignature": signature}
+
+
 def answer_of(message: ModelResponse) -> AssistantMessage:
     """Return a response as an assistant message."""
     calls = tuple(
-        request_of(part.tool_name, part.args_as_json_str(), part.tool_call_id)
+        request_of(part.tool_name, part.args_as_json_str(), part.tool_call_id).model_copy(
+            update={"raw": _signed(part)}
+        )
         for part in message.parts
         if isinstance(part, said.ToolCallPart)
     )
@@ -115,13 +126,31 @@ def _answered(part: Any) -> Iterator[ContentPart]:
         case said.SpeechPart() if part.transcript:
             yield TextPart(text=part.transcript)
         case said.ThinkingPart():
-            yield ReasoningPart(text=part.content, signature=part.signature)
+            yield _thought(part)
         case said.FilePart():
             yield _file(part.content)
         case said.ToolCallPart():
             return
         case _:
             yield OtherPart(raw={"part_kind": part.part_kind})
+
+
+def _thought(part: Any) -> ReasoningPart:
+    """Return a thought, with whose it is; the framework names the maker of each."""
+    maker, signature = part.provider_name or "", part.signature
+    if signature and maker in _OF_OPENAI:
+        named = {"id": part.id} if part.id else {}
+        raw = {"type": "reasoning", **named, "encrypted_content": signature}
+        return ReasoningPart(text=part.content, signature=signature, raw=raw)
+    if part.id == "redacted_thinking" and signature:
+        return ReasoningPart(text="", raw={"type": "redacted_thinking", "data": signature})
+    if signature and maker.startswith("google"):
+        raw = {"thoughtSignature": signature}
+        return ReasoningPart(text=part.content, signature=signature, raw=raw)
+    if signature and maker in _OF_CLAUDE:
+        raw = {"type": "thinking"}
+        return ReasoningPart(text=part.content, signature=signature, raw=raw)
+    return ReasoningPart(text=part.content, signature=signature)
 
 
 def _result(part: Any, places: Places) -> ToolResult:

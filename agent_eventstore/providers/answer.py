@@ -26,12 +26,11 @@ from eventstore.events import (
     ToolCallRequest,
 )
 from eventstore.events.base import JsonObject
+from projections.context.content import FREE_TEXT
 
 __all__ = ["Answer", "Call", "Kind", "Wholeness"]
 
 Kind = Literal["text", "reasoning", "refusal"]
-
-FREE_TEXT = "a custom tool takes its input as text, so it is not parsed"
 
 
 class Wholeness:

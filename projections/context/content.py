@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from hashlib import sha256
+from typing import Any, NoReturn
 
 from eventstore.events import (
     AssistantMessage,
@@ -29,29 +30,47 @@ from eventstore.events import (
 )
 from eventstore.events.content import to_plain_text, without_live_screen
 from projections.context import prompts
+from projections.context.images import Unusable, image_url, is_data
 from projections.engine.mentions import legible, mention
 
 __all__ = [
+    "FREE_TEXT",
+    "INPUT",
+    "INVALID",
     "Message",
     "assistant",
     "error",
     "screen_of",
     "scrub",
+    "strict_json",
+    "strict_object",
     "system",
+    "text_in_arguments",
     "tool",
     "user",
     "user_parts",
+    "wire_arguments",
     "wire_name",
 ]
 
 Message = dict[str, Any]
+
+FREE_TEXT = "a custom tool takes its input as text, so it is not parsed"
+"""The ``parse_error`` of a call whose arguments are not JSON by design."""
+
+INPUT = "input"
+INVALID = "invalid_arguments"
+"""The keys under which arguments that are no JSON object are sent."""
 
 # Tuples, since a union would be created again for every message.
 _WITH_TEXT = (TextPart, RefusalPart, ReasoningPart)
 _NOT_CONTENT = (ReasoningPart, RefusalPart)
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
-_LONGEST_NAME = 64
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+_LONGEST_NAME = 64  # see `projections.context.formats.provider_limits`
+_DIGEST = 8
+_TEXT_CALLS = ("custom", "custom_tool_call")
 _DETAILS = ("auto", "low", "high")
 _OPENAI_PARTS = {
     "image_url": (("url",), ("detail",)),
@@ -164,8 +183,81 @@ def user_parts(parts: Sequence[ContentPart]) -> list[Message]:
 
 
 def wire_name(name: str) -> str:
-    """Return the nearest name that the format accepts; empty if nothing is left."""
-    return _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME]
+    """Return the nearest name that the formats accept; empty if nothing is left.
+
+    A name that loses letters gets a digest, so that different names stay different.
+    """
+    found = _NOT_IN_NAMES.sub("_", name)
+    if len(found) <= _LONGEST_NAME and _NOT_ASCII.search(name) is None:
+        return found
+    digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
+    return f"{found[: _LONGEST_NAME - _DIGEST - 1]}_{digest}"
+
+
+def wire_arguments(request: ToolCallRequest) -> str:
+    """Return a call's arguments as the text of a JSON object, which every provider requires.
+
+    They are the model's own text if it is an object. Arguments that were parsed although their form
+    was unusual are sent as they were parsed, since the tool ran with these. Anything else is sent
+    in words, under `INPUT` if the tool takes text, otherwise under `INVALID`; `text_in_arguments`
+    returns it.
+    """
+    text = request.arguments_text
+    if _takes_text(request):
+        return json.dumps({INPUT: text}, ensure_ascii=False)
+    if not text.strip():
+        return "{}"
+    if strict_object(text) is not None:
+        return text
+    if request.arguments is not None:
+        return json.dumps(request.arguments, ensure_ascii=False)
+    return json.dumps({INVALID: text}, ensure_ascii=False)
+
+
+def _takes_text(request: ToolCallRequest) -> bool:
+    raw = request.raw or {}
+    return raw.get("type") in _TEXT_CALLS or request.parse_error == FREE_TEXT
+
+
+def text_in_arguments(arguments: str, key: str) -> str | None:
+    """Return the text that `wire_arguments` has put under a key, or None if it has not."""
+    found = strict_object(arguments) if arguments.startswith(f'{{"{key}": ') else None
+    text = found.get(key) if found is not None and len(found) == 1 else None
+    return text if isinstance(text, str) else None
+
+
+def strict_object(text: str) -> Message | None:
+    """Return the object in a JSON text whose numbers are all finite, or None if it is not one."""
+    try:
+        value = strict_json(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def strict_json(text: str) -> Any:
+    """Return the value of a JSON text in which all numbers are finite.
+
+    Raises:
+        ValueError: The text is not JSON, or a number is not finite.
+        RecursionError: The text nests too deeply.
+    """
+    return _STRICT.decode(text)
+
+
+def _refuse(token: str) -> NoReturn:
+    raise ValueError(f"{token} is not a JSON value")
+
+
+def _finite(token: str) -> float:
+    value = float(token)
+    if abs(value) == float("inf"):
+        raise ValueError(f"{token[:40]} is out of range")
+    return value
+
+
+# Created once: `json.loads` would create a decoder for every call.
+_STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
 def scrub(value: Any) -> Any:
@@ -193,25 +285,33 @@ def _named(message: Message, name: str | None) -> Message:
 def _call(request: ToolCallRequest) -> Message:
     function = {
         "name": wire_name(request.name) or prompts.UNNAMED_TOOL,
-        "arguments": scrub(request.arguments_text or "{}"),
+        "arguments": scrub(wire_arguments(request)),
     }
     return {"id": scrub(request.provider_id or ""), "type": "function", "function": function}
 
 
 def _user_part(part: ContentPart) -> Message:
     if isinstance(part, ImagePart) and part.url:
-        image = {"url": part.url}
-        if part.detail in _DETAILS:
-            image["detail"] = str(part.detail)
-        return {"type": "image_url", "image_url": image}
+        return _image(part.url, part.detail)
     if isinstance(part, FilePart) and part.file_id:
         return {"type": "file", "file": {"file_id": part.file_id}}
     if isinstance(part, FilePart) and part.url and part.url.startswith("data:"):
         file = {"filename": part.name or "file", "file_data": part.url}
         return {"type": "file", "file": file}
     if isinstance(part, OtherPart) and _is_openai_part(part.raw):
+        if part.raw["type"] == "image_url":
+            return _image(part.raw["image_url"]["url"], part.raw["image_url"].get("detail"))
         return dict(part.raw)
     return {"type": "text", "text": _part_text(part)}
+
+
+def _image(url: str, detail: Any) -> Message:
+    usable = image_url(url)
+    if isinstance(usable, Unusable):
+        why = usable.why if is_data(url) else ""
+        return {"type": "text", "text": prompts.image_mention(url, why)}
+    told = {"detail": detail} if detail in _DETAILS else {}
+    return {"type": "image_url", "image_url": {"url": usable, **told}}
 
 
 def _is_openai_part(raw: object) -> bool:

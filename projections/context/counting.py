@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,15 @@ def _native_tokens(native: Mapping[str, Any], counter: Counter) -> int:
         if not blocks:
             return 0
         return counter.count({"role": "user", "content": blocks}, _TOKENIZER).tokens
-    texts, opaque = [native.get("reasoning_content") or ""], [0]
+    # A request has either the blocks or the fields, each the same thoughts.
+    fields = [entry["fields"] for entry in native.get("chat", ())]
+    return max(
+        _weight(native.get("reasoning_content"), blocks, counter), _weight(None, fields, counter)
+    )
+
+
+def _weight(said: str | None, blocks: Sequence[Mapping[str, Any]], counter: Counter) -> int:
+    texts, opaque = [said or ""], [0]
     for block in blocks:
         if block.get("type") not in _COUNTED_IN_MESSAGE:
             _weigh(block, texts, opaque)

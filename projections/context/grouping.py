@@ -14,6 +14,7 @@ from typing import Any
 from projections.context import detail
 from projections.context.detail import shortened
 from projections.context.formats.base import compacted_for, native_for
+from projections.context.formats.chat import gives_back
 from projections.context.levels import ends_of, lower
 from projections.context.output_paths import READ_OUTPUT, message_alias
 from projections.context.plans import COMPACTED, Group, Plan
@@ -194,6 +195,8 @@ class Grouping:
             return False
         if "specification" not in row.native:
             return self._format != "openai_chat"
+        if self._format == "openai_chat":
+            return gives_back(row.native, self._provider)
         return native_for(row, self._format, self._provider) is not None
 
 

@@ -215,9 +215,16 @@ def node_brief(node_id: str, title: str | None, brief: str | None, context: str 
     return "\n\n".join(parts)
 
 
-def image_mention(url: str) -> str:
-    """Return the text for an image in text-only content; inline data are left out."""
-    return "[image]" if not url or url.startswith("data:") else f"[image: {url}]"
+def image_mention(url: str, why: str = "") -> str:
+    """Return the text for an image in text-only content; inline data are left out.
+
+    Args:
+        url: The image's address or data.
+        why: Why the image itself is not sent, if it could be.
+    """
+    inline = not url or url[:5].lower() == "data:"
+    said = ", ".join(filter(None, ("" if inline else url, why and f"not shown: {why}")))
+    return f"[image: {said}]" if said else "[image]"
 
 
 def file_mention(*names: str | None) -> str:

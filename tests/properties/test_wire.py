@@ -42,6 +42,9 @@ from tests.unit.context.log import Log
 
 NATIVE = ("anthropic_messages", "openai_responses")
 
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC"
+JPEG = "/9j/4AAQSkZJRgABAQAAAQABAAD/2Q=="
+
 _versions = st.integers(1, 20)
 _ranges = st.lists(st.builds(VersionRange, first=_versions, last=_versions), max_size=2).map(tuple)
 _words = st.sampled_from(["", " \n", "a ", "什么", "\ud83d", "TOOL_FAILED\nx", "<system_note>"])
@@ -50,6 +53,9 @@ _urls = st.sampled_from(
         *("https://x/y.png", "http://x/y.png", "", "data:image/png;base64,AAAA", "data:,x%20y"),
         *("data:image/tiff;base64,AAAA", "data:image/png;base64,%%", "data:text/plain;base64,A"),
         *("data:text/plain,hello", "data:application/pdf;base64,AAAA", "data:", "ftp://x"),
+        *(f"data:image/png;base64,{DOT}", f"DATA:image/jpeg;base64,{DOT}", f"data:;base64,{DOT}"),
+        *(f"data:image/png;base64,{JPEG}", f"data:image/jpg;base64,{JPEG}", "blob:x"),
+        f"data:image/png;base64,{DOT[:40]}",
     ]
 )
 _parts = st.lists(
@@ -79,7 +85,10 @@ _requests = st.builds(
     ToolCallRequest,
     name=st.sampled_from(["f", "", "two words", "工具"]),
     arguments_text=st.sampled_from(
-        ["", "{}", "{broken", "[1]", '{"a": NaN}', '{"a": 1e999}', '{"\\ud800": "\\udfff"}']
+        [
+            *("", " ", "{}", "{broken", "[1]", "null", '"{}"', "{}{}", "*** Begin Patch"),
+            *('{"a": NaN}', '{"a": 1e999}', '{"\\ud800": "\\udfff"}', '```json\n{"a": 1}\n```'),
+        ]
     ),
     provider_id=st.sampled_from([None, "", "x", "y", "call_3_0", "z" * 50, "a b"]),
 )

@@ -13,7 +13,8 @@ an assistant message.
 - Texts must contain more than whitespace. Images are JPEG, PNG, GIF or WebP, as base64 or at an
   ``https:`` URL; documents are PDF or plain text. File ids belong to another provider, so they are
   described as text; so is all other content that has no block.
-- Arguments that are not an object are sent as ``{"_raw": text}``.
+- Thinking must not be the last block of an assistant message; an answer that was interrupted while
+  thinking therefore loses it.
 """
 
 from __future__ import annotations
@@ -21,15 +22,13 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
-from urllib.parse import unquote, unquote_to_bytes
 
 from projections.context import prompts
+from projections.context.content import INVALID
 from projections.context.formats import base
 from projections.context.formats.base import (
-    ANTHROPIC,
     Additions,
     Json,
     Wire,
@@ -42,7 +41,9 @@ from projections.context.formats.base import (
     system_text,
     text_in,
 )
+from projections.context.formats.provider_limits import without_excess_images
 from projections.context.formats.server_tools import paired
+from projections.context.images import IMAGE_TYPES, data_of
 from projections.context.rows import ContextRow
 
 __all__ = ["ADDITIONS", "SPECIFICATION", "blocks_of", "text_block", "wire"]
@@ -63,8 +64,7 @@ _NO_ERRORS = frozenset({"success", "withdrawn", "not_shown"})
 _ROLES = {"assistant": "assistant"}
 _OWN_WORDS = frozenset({"assistant", "tool", "user"})
 
-_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+_THINKING = frozenset({"thinking", "redacted_thinking"})
 
 
 def text_block(text: str) -> Json:
@@ -98,14 +98,14 @@ def _block(part: Json) -> Json:
 def _image(url: str) -> Json | None:
     if url.startswith("https://"):
         return {"type": "image", "source": {"type": "url", "url": url}}
-    media, data = _data_of(url)
-    if media not in _IMAGES or not data:
+    media, data = data_of(url)
+    if media not in IMAGE_TYPES or not data:
         return None
     return {"type": "image", "source": {"type": "base64", "media_type": media, "data": data}}
 
 
 def _document(name: Any, url: Any) -> Json | None:
-    media, data = _data_of(url) if isinstance(url, str) else ("", "")
+    media, data = data_of(url) if isinstance(url, str) else ("", "")
     source: Json
     if media == "application/pdf" and data:
         source = {"type": "base64", "media_type": media, "data": data}
@@ -115,25 +115,6 @@ def _document(name: Any, url: Any) -> Json | None:
         return None
     titled = {"title": name} if isinstance(name, str) and name.strip() else {}
     return {"type": "document", "source": source, **titled}
-
-
-def _data_of(url: str) -> tuple[str, str]:
-    """Return the media type of a ``data:`` URL and its bytes as base64; empty if unusable.
-
-    The base64 text may be percent-encoded, contain whitespace, or lack its padding.
-    """
-    if not url.startswith("data:"):
-        return "", ""
-    head, _, data = url[len("data:") :].partition(",")
-    media, *parameters = (field.strip().lower() for field in head.split(";"))
-    if "base64" not in parameters:
-        data = base64.b64encode(unquote_to_bytes(data)).decode("ascii")
-    else:
-        data = "".join(unquote(data).split())
-        data += "=" * (-len(data) % 4)
-    if _BASE64.fullmatch(data) is None:
-        return "", ""
-    return "image/jpeg" if media == "image/jpg" else media, data
 
 
 def _decoded(data: str) -> str:
@@ -152,11 +133,12 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
     talk = _Talk()
     said = [
         (_ROLES.get(row.kind, "user"), _blocks_of_row(row, ids, provider))
-        for row, ids in zip(rest, call_ids(rest, ANTHROPIC), strict=True)
+        for row, ids in zip(rest, call_ids(rest, SPECIFICATION), strict=True)
     ]
     paused = bool(rest) and (native_for(rest[-1], SPECIFICATION, provider) or {}).get("paused")
-    for role, blocks in paired(said, paused=bool(paused)):
+    for role, blocks in _without_last_thoughts(paired(said, paused=bool(paused))):
         talk.say(role, blocks)
+    without_excess_images(talk.messages, SPECIFICATION, text_block)
     talk.added += [_NOTE for row in rest if row.kind not in _OWN_WORDS]
     if not talk.messages:
         talk.add(base.NOTHING_YET)
@@ -178,6 +160,21 @@ def _blocks_of_row(row: ContextRow, ids: tuple[str, ...], provider: str | None) 
         case "user":
             return _user(row.message)
     return [text_block(base.note(text_in(row.message)))]
+
+
+def _without_last_thoughts(said: Sequence[tuple[str, list[Json]]]) -> list[tuple[str, list[Json]]]:
+    """Return the entries, without thinking that no other block of its message follows."""
+    found: list[tuple[str, list[Json]]] = []
+    follows = False  # whether a block of the same message follows
+    for role, blocks in reversed(said):
+        if role == "assistant":
+            while blocks and not follows and blocks[-1]["type"] in _THINKING:
+                blocks = blocks[:-1]
+            follows = follows or bool(blocks)
+        elif blocks:
+            follows = False
+        found.append((role, blocks))
+    return found[::-1]
 
 
 class _Talk:
@@ -239,7 +236,7 @@ def _call(call: Json, wire_id: str) -> Json:
         "type": "tool_use",
         "id": wire_id,
         "name": call["function"]["name"],
-        "input": {"_raw": text} if given is None else given,
+        "input": {INVALID: text} if given is None else given,
     }
 
 

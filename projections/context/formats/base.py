@@ -16,25 +16,21 @@ bytes of later requests.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from eventstore.errors import RowDamaged
-from projections.context.content import scrub
+from projections.context.content import scrub, strict_json, strict_object
+from projections.context.formats.provider_limits import LIMITS
 from projections.context.rows import ContextRow
 
 __all__ = [
-    "ANTHROPIC",
     "AUDIO",
     "CLOSING",
     "EMPTY_USER",
     "NOTHING_YET",
     "NO_USER",
-    "OPENAI_CHAT",
-    "OPENAI_RESPONSES",
     "OUTCOMES",
     "SELLERS_OF_GEMINI",
     "Additions",
@@ -87,16 +83,7 @@ _SELLERS_OF_CLAUDE = frozenset(
 SELLERS_OF_GEMINI = frozenset({"gemini", "google", "google-vertex", "vertex"})
 
 
-# The ids that a provider accepts: those that match the whole pattern.
-# OpenAI's chat endpoint answers "string_above_max_length" beyond 40 (observed, 2024 and 2025).
-OPENAI_CHAT = re.compile(r"[A-Za-z0-9_-]{1,40}")
-# OpenAI, API reference "Create a model response" (2025): call_id has 1 to 64 characters.
-OPENAI_RESPONSES = re.compile(r"[A-Za-z0-9_-]{1,64}")
-# Anthropic, API reference "Create a Message" (2025): ^[a-zA-Z0-9_-]+$; limited to 64 here.
-ANTHROPIC = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-def call_ids(rows: Sequence[ContextRow], rule: re.Pattern[str]) -> list[tuple[str, ...]]:
+def call_ids(rows: Sequence[ContextRow], specification: str) -> list[tuple[str, ...]]:
     """Return for each row the ids to send: those of its calls, or of the call that it answers.
 
     Raises:
@@ -105,7 +92,7 @@ def call_ids(rows: Sequence[ContextRow], rule: re.Pattern[str]) -> list[tuple[st
     used: set[str] = set()
     open_ids: tuple[str, ...] = ()
     found: list[tuple[str, ...]] = []
-    accepted = rule.fullmatch
+    accepted = LIMITS[specification].call_id.fullmatch
     for row in rows:
         if row.kind == "tool":
             if not 0 < row.part <= len(open_ids):
@@ -260,33 +247,5 @@ def outcome(row: ContextRow) -> str:
 
 def arguments_of(text: str) -> Json | None:
     """Return arguments as an object, or None if they are not an object in strict JSON."""
-    try:
-        value = strict_json(text)
-        return scrub(value) if isinstance(value, dict) else None
-    except (ValueError, RecursionError):
-        return None
-
-
-def strict_json(text: str) -> Any:
-    """Return the value of a JSON text in which all numbers are finite.
-
-    Raises:
-        ValueError: The text is not JSON, or a number is not finite.
-        RecursionError: The text nests too deeply.
-    """
-    return _STRICT.decode(text)
-
-
-def _refuse(token: str) -> NoReturn:
-    raise ValueError(f"{token} is not a JSON value")
-
-
-def _finite(token: str) -> float:
-    value = float(token)
-    if abs(value) == float("inf"):
-        raise ValueError(f"{token[:40]} is out of range")
-    return value
-
-
-# Created once: `json.loads` would create a decoder for every call.
-_STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+    value = strict_object(text)
+    return None if value is None else scrub(value)

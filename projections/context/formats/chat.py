@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from typing import Any
 
 from eventstore.events import (
     AssistantMessage,
@@ -38,13 +39,11 @@ from projections.context import content
 from projections.context.formats import items
 from projections.context.formats.base import (
     EMPTY_USER,
-    OPENAI_CHAT,
     SELLERS_OF_GEMINI,
     Additions,
     Json,
     Wire,
     call_ids,
-    native_for,
     note,
     parts_of,
     split_front,
@@ -52,6 +51,16 @@ from projections.context.formats.base import (
     text_in,
 )
 from projections.context.formats.item_pairs import WORDS
+from projections.context.formats.provider_limits import without_excess_images
+from projections.context.formats.reasoning import (
+    ANTHROPIC,
+    GOOGLE,
+    OPENAI,
+    chat_fields,
+    owner_of,
+    signature_in,
+    thinking_blocks,
+)
 from projections.context.formats.server_tools import as_inputs
 from projections.context.rows import ContextRow
 from projections.engine.mentions import mention
@@ -61,6 +70,7 @@ __all__ = [
     "FILL_IN_TEMPLATES",
     "SPECIFICATION",
     "WANT_REASONING_BACK",
+    "gives_back",
     "message_of",
     "of_assistant",
     "of_tool",
@@ -74,6 +84,7 @@ SPECIFICATION = "openai_chat"
 WANT_REASONING_BACK = frozenset({"deepseek", "moonshot", "moonshotai"})
 
 _SAID = (TextPart, RefusalPart)
+_SYSTEM = ("system", "developer")
 _OF_PRODUCT = frozenset({"tool_use", "function_call", "custom_tool_call"})
 _CALL_ITEMS = {
     **dict.fromkeys(("function_call", "custom_tool_call", "computer_call"), "call_id"),
@@ -87,21 +98,54 @@ _IN_MESSAGE = ("arguments", "input", "name")
 def of_assistant(payload: AssistantMessage) -> Json | None:
     """Return what the maker of a message needs back, or None if the message itself is enough."""
     made = payload.invocation or Invocation()
-    held: Json | None
-    if made.specification == "anthropic_messages":
-        held = _anthropic(payload)
-    elif made.specification == "openai_responses":
-        held = _responses(payload)
-    elif made.specification == "openai_chat" and made.provider in WANT_REASONING_BACK:
-        thought = "".join(p.text for p in payload.parts if isinstance(p, ReasoningPart))
-        held = {"reasoning_content": thought} if thought else None
-    else:
-        held = _signed(payload)
+    maker, held = _owned(payload, made)
+    if chat := chat_fields(payload):
+        others = (held or {}).get("chat", ())
+        held = {**(held or {"specification": SPECIFICATION}), "chat": [*chat, *others]}
     # A signature covers exact bytes: content that UTF-8 cannot encode cannot be sent back.
     if held is None or content.scrub(held) != held:
         return None
-    maker = {"provider": made.provider, "model": made.model}
-    return {"specification": made.specification, **content.scrub(maker), **held}
+    named = {"provider": maker, "model": made.model}
+    return {"specification": made.specification, **content.scrub(named), **held}
+
+
+def _owned(payload: AssistantMessage, made: Invocation) -> tuple[str | None, Json | None]:
+    """Return whose the items in a message are, and the items, in the format of their owner."""
+    raw = payload.raw if isinstance(payload.raw, dict) else {}
+    owners = [
+        (owner, part)
+        for part in payload.parts
+        if isinstance(part, ReasoningPart) and (owner := owner_of(part, made))
+    ]
+    specification = made.specification
+    if specification == "anthropic_messages":
+        return made.provider, _anthropic(payload, raw.get("content"))
+    if specification == "openai_responses" or isinstance(raw.get("output"), list):
+        maker = made.provider if specification == "openai_responses" else OPENAI
+        output = raw.get("output")
+        sent = output if isinstance(output, list) else _items(payload)
+        return maker, _typed("openai_responses", _responses(payload, sent))
+    thoughts = thinking_blocks(payload)
+    if thoughts or any(owner == ANTHROPIC for owner, _ in owners):
+        blocks = thoughts + (_blocks(payload, ANTHROPIC, thoughts=not thoughts) or [])
+        if (held := _anthropic(payload, blocks)) is not None:
+            return ANTHROPIC, _typed("anthropic_messages", held)
+    if any(owner == OPENAI for owner, _ in owners):
+        return OPENAI, _typed("openai_responses", _responses(payload, _items(payload)))
+    if (held := _signed(payload, made)) is not None:
+        return made.provider if specification == SPECIFICATION else GOOGLE, held
+    thought = "".join(part.text for part in payload.parts if isinstance(part, ReasoningPart))
+    if thought and not owners and specification in (None, SPECIFICATION):
+        if made.provider in WANT_REASONING_BACK:
+            return made.provider, _typed(SPECIFICATION, {"reasoning_content": thought})
+        if made.provider is None:  # Plain text; those who want it take any.
+            to, fields = sorted(WANT_REASONING_BACK), {"reasoning_content": thought}
+            return None, _typed(SPECIFICATION, {"chat": [{"to": to, "fields": fields}]})
+    return made.provider, None
+
+
+def _typed(specification: str, held: Json | None) -> Json | None:
+    return None if held is None else {**held, "specification": specification}
 
 
 def of_tool(payload: ToolResult) -> Json | None:
@@ -115,9 +159,8 @@ def of_tool(payload: ToolResult) -> Json | None:
     return held or None
 
 
-def _anthropic(payload: AssistantMessage) -> Json | None:
-    raw = payload.raw.get("content") if isinstance(payload.raw, dict) else None
-    blocks = raw if isinstance(raw, list) else _blocks(payload)
+def _anthropic(payload: AssistantMessage, raw: Any) -> Json | None:
+    blocks = raw if isinstance(raw, list) else _blocks(payload, None)
     if blocks is None or not all(isinstance(block, dict) for block in blocks):
         return None
     blocks = as_inputs(blocks)
@@ -128,13 +171,22 @@ def _anthropic(payload: AssistantMessage) -> Json | None:
     return {"content": placed, **({"paused": True} if paused else {})}
 
 
-def _blocks(payload: AssistantMessage) -> list[Json] | None:
-    """Return blocks made from parts and calls, or None if a part has no block."""
+def _blocks(
+    payload: AssistantMessage, owner: str | None, *, thoughts: bool = True
+) -> list[Json] | None:
+    """Return blocks made from parts and calls, or None if a part has no block.
+
+    Args:
+        payload: The message.
+        owner: Whose thoughts to include; None for all.
+        thoughts: Whether to include any.
+    """
     found: list[Json] = []
+    made = payload.invocation or Invocation()
     for part in payload.parts:
         if isinstance(part, ReasoningPart):
-            signed = {"type": "thinking", "thinking": part.text, "signature": part.signature}
-            found.append(part.raw or signed)
+            if thoughts and owner in (None, owner_of(part, made)):
+                found.append(_thinking(part))
         elif isinstance(part, TextPart):
             found.append({"type": "text", "text": part.text})
         elif isinstance(part, OtherPart) and isinstance(part.raw, dict):
@@ -143,8 +195,44 @@ def _blocks(payload: AssistantMessage) -> list[Json] | None:
             return None
     calls = payload.tool_calls
     return found + [
-        {**(call.raw or {}), "type": "tool_use", "id": call.provider_id} for call in calls
+        {**_of_block(call.raw), "type": "tool_use", "id": call.provider_id} for call in calls
     ]
+
+
+def _thinking(part: ReasoningPart) -> Json:
+    """Return a thought as a block; Bedrock has other names for the same."""
+    raw = part.raw or {}
+    redacted = raw.get("reasoningContent")
+    data = redacted.get("redactedContent") if isinstance(redacted, dict) else None
+    if isinstance(data, str):
+        return {"type": "redacted_thinking", "data": data}
+    if raw.get("type") == "redacted_thinking":
+        return raw
+    return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+
+
+def _of_block(raw: Json | None) -> Json:
+    return {key: value for key, value in (raw or {}).items() if key in ("caller", "toolset_name")}
+
+
+def _items(payload: AssistantMessage) -> list[Json]:
+    """Return items of Responses made from parts and calls."""
+    found: list[Json] = []
+    made = payload.invocation or Invocation()
+    for part in payload.parts:
+        if isinstance(part, ReasoningPart) and owner_of(part, made) == OPENAI:
+            summary = [{"type": "summary_text", "text": part.text}] if part.text else []
+            item = {"summary": summary, "encrypted_content": part.signature, **(part.raw or {})}
+            found.append({**item, "type": "reasoning"})
+        elif isinstance(part, TextPart):
+            text = {"type": "output_text", "text": part.text, "annotations": []}
+            found.append({"type": "message", "role": "assistant", "content": [text]})
+    for call in payload.tool_calls:
+        free = (call.raw or {}).get("type") == "custom_tool_call"
+        kind, field = ("custom_tool_call", "input") if free else ("function_call", "arguments")
+        named = {"call_id": call.provider_id, "name": call.name}
+        found.append({"type": kind, **named, field: call.arguments_text})
+    return found
 
 
 def _is_telling(block: Json) -> bool:
@@ -155,8 +243,7 @@ def _is_telling(block: Json) -> bool:
     return bool(block.get("citations") or (isinstance(caller, dict) and caller.get("tool_id")))
 
 
-def _responses(payload: AssistantMessage) -> Json | None:
-    raw = payload.raw.get("output") if isinstance(payload.raw, dict) else None
+def _responses(payload: AssistantMessage, raw: Any) -> Json | None:
     if not isinstance(raw, list) or not all(isinstance(item, dict) for item in raw):
         return None
     messages = sum(item.get("type") == "message" for item in raw)
@@ -170,29 +257,33 @@ def _responses(payload: AssistantMessage) -> Json | None:
     return None if placed is None else {"content": placed}
 
 
-def _signed(payload: AssistantMessage) -> Json | None:
+def _signed(payload: AssistantMessage, made: Invocation) -> Json | None:
     """Return Gemini's signatures of a message and its calls, or None if there are none."""
-    said = payload.raw.get("message") if isinstance(payload.raw, dict) else None
-    blocks = [{"type": "text", **_signature(said)}] if isinstance(said, dict) else []
-    blocks += [
-        {"type": "function_call", "call": index, **_signature(call.raw)}
-        for index, call in enumerate(payload.tool_calls)
-        if call.raw
+    raw = payload.raw if isinstance(payload.raw, dict) else {}
+    signatures = [signature_in(raw.get(key)) for key in ("message", "openai_message")]
+    signatures += [
+        part.signature or signature_in(part.raw)
+        for part in payload.parts
+        if isinstance(part, ReasoningPart) and owner_of(part, made) == GOOGLE
     ]
-    blocks = [block for block in blocks if "extra_content" in block]
+    blocks = [
+        {"type": "text", **_signature(raw.get("message"), signature)}
+        for signature in list(filter(None, signatures))[-1:]
+    ]
+    blocks += [
+        {"type": "function_call", "call": index, **_signature(call.raw, signature)}
+        for index, call in enumerate(payload.tool_calls)
+        if (signature := signature_in(call.raw))
+    ]
     return {"specification": SPECIFICATION, "content": blocks} if blocks else None
 
 
-def _signature(raw: Json | None) -> Json:
-    """Return the signature in a raw call or message, in the form of this format; or nothing."""
-    told = raw or {}
-    extra = told.get("extra_content")
-    named = {"google": {"thought_signature": told.get("thoughtSignature")}}
-    for maker, value in {**named, **(extra if isinstance(extra, dict) else {})}.items():
-        signature = value.get("thought_signature") if isinstance(value, dict) else None
-        if isinstance(signature, str) and signature:
-            return {"extra_content": {maker: {"thought_signature": signature}}}
-    return {}
+def _signature(raw: Any, signature: str) -> Json:
+    """Return a signature in the form of this format, under the maker's name that it came with."""
+    extra = raw.get("extra_content") if isinstance(raw, dict) else None
+    makers = extra if isinstance(extra, dict) else {}
+    came = (maker for maker, value in makers.items() if signature_in({"google": value}))
+    return {"extra_content": {next(came, "google"): {"thought_signature": signature}}}
 
 
 def _placed(
@@ -227,9 +318,15 @@ def _placed(
 def openai_chat(rows: Iterable[ContextRow], *, provider: str | None = None) -> tuple[Json, ...]:
     """Return the messages of the rows, in order, without empty ones; the rows are not changed."""
     held = tuple(rows)
-    ids = call_ids(held, OPENAI_CHAT)
+    ids = call_ids(held, SPECIFICATION)
     made = [message_of(row, own, provider) for row, own in zip(held, ids, strict=True)]
-    return tuple([message for message in made if not _is_nothing(message)])
+    sent = [message for message in made if not _is_nothing(message)]
+    without_excess_images(sent, SPECIFICATION, _text_part)
+    return tuple(sent)
+
+
+def _text_part(text: str) -> Json:
+    return {"type": "text", "text": text}
 
 
 def _is_nothing(message: Json) -> bool:
@@ -262,19 +359,29 @@ def message_of(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> J
             {**call, "id": wire_id, "function": call["function"].copy()}
             for call, wire_id in zip(message["tool_calls"], ids, strict=True)
         ]
-    if provider is not None and (native := native_for(row, SPECIFICATION, provider)):
-        _give_back(message, native, provider)
+    native = row.native if provider is not None and row.kind == "assistant" else None
+    if native and provider is not None:
+        for call, fields in _fields_for(native, provider):
+            (message if call is None else message["tool_calls"][call]).update(deepcopy(fields))
     return message
 
 
-def _give_back(message: Json, native: Json, provider: str) -> None:
-    """Add to a message what the provider made for its own use."""
-    if provider in WANT_REASONING_BACK and "reasoning_content" in native:
-        message["reasoning_content"] = native["reasoning_content"]
-    if provider in SELLERS_OF_GEMINI or provider == native["provider"]:
-        for block in native.get("content", ()):
-            signed = message["tool_calls"][block["call"]] if "call" in block else message
-            signed["extra_content"] = deepcopy(block["extra_content"])
+def gives_back(native: Json, provider: str | None) -> bool:
+    """Whether a message to this provider includes anything that it made for its own use."""
+    return provider is not None and any(_fields_for(native, provider))
+
+
+def _fields_for(native: Json, provider: str) -> Iterable[tuple[int | None, Json]]:
+    """Yield what a provider made for its own use: the index of its call or None, and fields."""
+    if native.get("specification") == SPECIFICATION:
+        if provider == native["provider"] and "reasoning_content" in native:
+            yield None, {"reasoning_content": native["reasoning_content"]}
+        if provider in SELLERS_OF_GEMINI or provider == native["provider"]:
+            for block in native.get("content", ()):
+                yield block.get("call"), {"extra_content": block["extra_content"]}
+    for entry in native.get("chat", ()):
+        if provider in entry["to"]:
+            yield entry.get("call"), entry["fields"]
 
 
 FILL_IN_TEMPLATES = frozenset(
@@ -299,8 +406,8 @@ def wire_with_notes(rows: Iterable[ContextRow], *, provider: str | None = None) 
     sent: list[Json] = [{"role": "system", "content": said}] if said else []
     added: list[str] = []
     noted = False  # whether the last message is nothing but notes
-    for row, ids in zip(rest, call_ids(rest, OPENAI_CHAT), strict=True):
-        is_note = row.role in ("system", "developer")
+    for row, ids in zip(rest, call_ids(rest, SPECIFICATION), strict=True):
+        is_note = row.role in _SYSTEM
         message = _note_of(row) if is_note else message_of(row, ids, provider)
         if _is_nothing(message):
             continue
@@ -311,6 +418,7 @@ def wire_with_notes(rows: Iterable[ContextRow], *, provider: str | None = None) 
         else:
             sent.append(message)
             noted = is_note
+    without_excess_images(sent, SPECIFICATION, _text_part)
     return Wire(SPECIFICATION, tuple(sent), None, tuple(added))
 
 

@@ -85,7 +85,9 @@ _ITEMS = (
     ),
     typed(
         "reasoning",
-        {"id": str, "summary": [typed("summary_text", texts("text"))]},
+        # The types require an id; encrypted items are accepted without one, as Codex sends them.
+        {"summary": [typed("summary_text", texts("text"))]},
+        id=str,
         content=[typed("reasoning_text", texts("text"))],
         encrypted_content=str,
         status=_DONE,

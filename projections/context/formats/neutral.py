@@ -30,6 +30,7 @@ from eventstore.events import (
     ToolResult,
 )
 from eventstore.ids import call_id
+from projections.context.content import INVALID, strict_object, text_in_arguments
 from projections.context.formats.base import Json, Wire, arguments_of, outcome, parts_of
 from projections.context.rows import ContextRow
 
@@ -65,8 +66,7 @@ def _message(row: ContextRow) -> Json:
             "id": call_id(row.version, index),
             "provider_id": call["id"] or None,
             "name": call["function"]["name"],
-            "arguments": arguments_of(call["function"]["arguments"]),
-            "arguments_text": call["function"]["arguments"],
+            **_arguments(call["function"]["arguments"]),
         }
         for index, call in enumerate(message.get("tool_calls") or ())
     ]
@@ -80,6 +80,14 @@ def _message(row: ContextRow) -> Json:
         "results": [],
         "native": row.native,
     }
+
+
+def _arguments(sent: str) -> Json:
+    """Return the arguments of a call; if they are not an object, the text that came."""
+    text = text_in_arguments(sent, INVALID)
+    if text is not None and strict_object(text) is None:
+        return {"arguments": None, "arguments_text": text}
+    return {"arguments": arguments_of(sent), "arguments_text": sent}
 
 
 def _result(row: ContextRow) -> Json:

@@ -15,9 +15,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from projections.context.content import INPUT, INVALID, text_in_arguments
 from projections.context.formats import base
 from projections.context.formats.base import (
-    OPENAI_RESPONSES,
     Json,
     Wire,
     call_ids,
@@ -30,6 +30,7 @@ from projections.context.formats.base import (
 )
 from projections.context.formats.item_pairs import WORDS, Answer, message, output_of, settled
 from projections.context.formats.item_shapes import SHAPES
+from projections.context.formats.provider_limits import without_excess_images
 from projections.context.rows import ContextRow
 
 __all__ = ["SPECIFICATION", "wire"]
@@ -44,7 +45,7 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
     front, rest = split_front(rows)
     answers: list[Answer] = []
     asked: dict[str, tuple[Json, Answer]] = {}
-    for row, ids in zip(rest, call_ids(rest, OPENAI_RESPONSES), strict=True):
+    for row, ids in zip(rest, call_ids(rest, SPECIFICATION), strict=True):
         if row.kind == "tool":
             call, answer = asked[ids[0]]
             output = _output(row, call)
@@ -53,12 +54,14 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
             else:
                 answers.append(Answer([output]))
         elif row.role != "assistant":
-            answers.append(Answer([_said(row)]))
+            if row.role == "user" or text_in(row.message):
+                answers.append(Answer([_said(row)]))
         else:
             calls, items = _native(row, ids, provider) or _assistant(row.message, ids)
             answers.append(Answer(items, row.version))
             asked |= {wire_id: (call, answers[-1]) for wire_id, call in calls.items()}
     items = settled(answers)
+    without_excess_images(items, SPECIFICATION, lambda text: {"type": "input_text", "text": text})
     added = []
     if not items:
         items.append(message("user", base.NOTHING_YET))
@@ -110,6 +113,12 @@ def _assistant(said: Json, ids: tuple[str, ...]) -> tuple[dict[str, Json], list[
     return calls, [*([message("assistant", text)] if text else ()), *calls.values()]
 
 
+def _free_text(arguments: str) -> str:
+    """Return the input of a custom tool, which is text and was wrapped in an object."""
+    found = (text_in_arguments(arguments, key) for key in (INPUT, INVALID))
+    return next((text for text in found if text is not None), arguments)
+
+
 def _output(row: ContextRow, call: Json) -> Json | None:
     rich = (row.native or {}).get("content")
     parts = [_part(part) for part in rich] if rich else None
@@ -136,6 +145,8 @@ def _native(
             if (field := _ARGUMENTS.get(item["type"])) is not None:
                 item["name"] = functions[place]["name"]
                 item[field] = functions[place]["arguments"]
+                if field == "input":
+                    item[field] = _free_text(item[field])
         if item["type"] not in SHAPES and item["type"] != WORDS:
             return None
         items.append(item)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeGuard
 
+from projections.context.content import INVALID
 from projections.context.formats.block_shapes import SHAPES
 from projections.context.formats.shapes import Misfit, fitted
 from projections.engine.mentions import mention
@@ -50,7 +51,7 @@ def _as_input(block: Json) -> Json | None:
     """Return a block as input, `_WORDS` if it does not fit, or None if it is empty."""
     kind = told if isinstance(told := block.get("type"), str) else ""
     if kind in _USES and not isinstance(block.get("input"), dict):
-        block = {**block, "input": {"_raw": str(block.get("input") or "")}}
+        block = {**block, "input": {INVALID: str(block.get("input") or "")}}
     if kind == "thinking" and not (block.get("signature") and _are_texts(block)):
         return None
     if kind == "text" and not (_is_text(text := block.get("text")) and text.strip()):

@@ -66,11 +66,14 @@ def test_a_failed_patch_says_so() -> None:
     assert (item["status"], "no such file" in item["output"]) == ("failed", True)
 
 
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC"
+
+
 def test_a_screenshot_answers_a_computer() -> None:
     """An image is the only output that the endpoint takes."""
-    image = (ImagePart(url="data:image/png;base64,AA=="),)
+    image = (ImagePart(url=f"data:image/png;base64,{DOT}"),)
     item = sent("computer", content=image)[-1]
-    shot = {"type": "computer_screenshot", "image_url": "data:image/png;base64,AA=="}
+    shot = {"type": "computer_screenshot", "image_url": f"data:image/png;base64,{DOT}"}
     assert item == {"type": "computer_call_output", "call_id": "call_cu_1", "output": shot}
 
 

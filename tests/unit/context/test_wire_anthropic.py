@@ -108,9 +108,9 @@ def test_images_of_tools_are_shown() -> None:
     [
         ('{"a": 1}', {"a": 1}),
         ("", {}),
-        ("{broken", {"_raw": "{broken"}),
-        ("[1]", {"_raw": "[1]"}),
-        ('{"a": NaN}', {"_raw": '{"a": NaN}'}),
+        ("{broken", {"invalid_arguments": "{broken"}),
+        ("[1]", {"invalid_arguments": "[1]"}),
+        ('{"a": NaN}', {"invalid_arguments": '{"a": NaN}'}),
         ('{"a": "\\ud800"}', {"a": "\ufffd"}),
     ],
 )
@@ -137,14 +137,16 @@ def test_interleaved_blocks_keep_their_order() -> None:
         ),
         invocation=CLAUDE,
     )
-    assert turns(HI, message, HI)[1][1] == [redacted, said("So."), THOUGHT]
+    ends = (*message.parts, TextPart(text="Done."))
+    message = message.model_copy(update={"parts": ends})
+    assert turns(HI, message, HI)[1][1] == [redacted, said("So."), THOUGHT, said("Done.")]
 
 
 @pytest.mark.parametrize(
     "made",
-    [None, GPT, Invocation(provider="z-ai", specification="anthropic_messages")],
+    [GPT, Invocation(provider="z-ai", specification="anthropic_messages")],
 )
-def test_the_thoughts_of_others_never_go_as_thinking(made: Invocation | None) -> None:
+def test_the_thoughts_of_others_never_go_as_thinking(made: Invocation) -> None:
     """Their signature, if there is one, means nothing here."""
     message = thinking().model_copy(update={"invocation": made})
     assert turns(HI, message, HI, provider="anthropic")[1][1] == [said("Let me see.")]
@@ -227,22 +229,40 @@ def test_a_users_name_stands_before_the_text() -> None:
 
 
 PDF = {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}
-PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
-PAD, SIGNS = {**PNG, "data": "AAA="}, {**PNG, "data": "A+B/"}
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC"
+JPEG = "/9j/4AAQSkZJRgABAQAAAQABAAD/2Q=="
+PNG = {"type": "base64", "media_type": "image/png", "data": DOT}
+JPG = {"type": "base64", "media_type": "image/jpeg", "data": JPEG}
+WORDS = "[image: not shown: its base64 is damaged]"
 TEXT = {"type": "text", "media_type": "text/plain", "data": "hello"}
 
 
 @pytest.mark.parametrize(
     ("part", "block"),
     [
-        (ImagePart(url="data:image/png;base64,AA\nAA"), {"type": "image", "source": PNG}),
-        (ImagePart(url="data:image/png;base64,AAA%3D"), {"type": "image", "source": PAD}),
-        (ImagePart(url="data:image/png;base64,AAA"), {"type": "image", "source": PAD}),
-        (ImagePart(url="data:image/png;base64,A%2BB%2F"), {"type": "image", "source": SIGNS}),
-        (ImagePart(url="data:image/png;base64,A=AA"), said("[image]")),
-        (ImagePart(url="data:image/png;base64,AAAAA"), said("[image]")),
+        (
+            ImagePart(url=f"data:image/png;base64,{DOT[:8]}\n{DOT[8:]}"),
+            {"type": "image", "source": PNG},
+        ),
+        (ImagePart(url=f"data:image/jpg;base64,{JPEG[:-2]}%3D="), {"type": "image", "source": JPG}),
+        (ImagePart(url=f"data:image/png;base64,{JPEG[:-2]}"), {"type": "image", "source": JPG}),
+        (
+            ImagePart(url=f"data:image/png;base64,{DOT.replace('+', '%2B').replace('/', '%2F')}"),
+            {"type": "image", "source": PNG},
+        ),
+        (ImagePart(url="data:image/png;base64,A=AA"), said(WORDS)),
+        (ImagePart(url="data:image/png;base64,AAAAA"), said(WORDS)),
+        (ImagePart(url="data:image/png;base64,"), said("[image: not shown: it is empty]")),
+        (
+            ImagePart(url="data:image/png;base64,AAAA"),
+            said("[image: not shown: its data are no image]"),
+        ),
+        (
+            ImagePart(url="data:image/tiff;base64,SUkqAAgAAAA="),
+            said("[image: not shown: TIFF is not accepted]"),
+        ),
+        (ImagePart(url="file:///x.png"), said("[image: file:///x.png]")),
         (ImagePart(url="http://x/y.png"), said("[image: http://x/y.png]")),
-        (ImagePart(url="data:image/tiff;base64,AAAA"), said("[image]")),
         (
             FilePart(name="a.pdf", url="data:application/pdf;base64,AAAA"),
             {"type": "document", "source": PDF, "title": "a.pdf"},

@@ -1,0 +1,245 @@
+"""What providers refuse is never sent: thinking alone, arguments that are no object, bad images."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import struct
+from typing import Any
+
+import pytest
+
+from eventstore.events import (
+    AssistantMessage,
+    ImagePart,
+    OtherPart,
+    ReasoningPart,
+    TextPart,
+    ToolCallRequest,
+    ToolResult,
+    UserMessage,
+)
+from projections.context import content
+from projections.context.formats.provider_limits import LIMITS
+from tests.checkers import CHECKERS
+from tests.unit.context.wires import CLAUDE, written
+
+ASK = UserMessage.text("hi")
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC"
+)
+JPEG = bytes.fromhex("ffd8ffe000104a46494600010100000100010000ffd9")
+GIF = b"GIF89a" + struct.pack("<HH", 3, 2) + bytes(8)
+WEBP = b"RIFF\x1a\x00\x00\x00WEBPVP8L\x0d\x00\x00\x00\x2f" + bytes(13)
+THOUGHT = ReasoningPart(text="hm", signature="signed")
+REDACTED = ReasoningPart(text="", raw={"type": "redacted_thinking", "data": "secret"})
+
+
+def inline(media: str, raw: bytes) -> str:
+    """Return a ``data:`` URL."""
+    return f"data:{media};base64,{base64.b64encode(raw).decode()}"
+
+
+def sized(width: int, height: int) -> bytes:
+    """Return the dot as a picture that claims another size."""
+    return PNG[:16] + struct.pack(">II", width, height) + PNG[24:]
+
+
+def images_in(sent: Any) -> list[str]:
+    """Return the media types of the images in messages."""
+    text = json.dumps([*sent])
+    data = re.findall(r'"data:(image/[a-z]+);', text)
+    return data + re.findall(r'"media_type": "(image/[a-z]+)"', text)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (THOUGHT,),
+        (REDACTED,),
+        (THOUGHT, TextPart(text=" \n")),
+        (TextPart(text="So."), THOUGHT),
+        (TextPart(text="So."), THOUGHT, REDACTED),
+    ],
+)
+@pytest.mark.parametrize("then", [(ASK,), (), (AssistantMessage.of("More."), ASK)])
+def test_thinking_is_not_the_last_block_of_a_message(parts: Any, then: Any) -> None:
+    """An answer that was cut off while thinking made every later request fail."""
+    written("anthropic_messages", ASK, AssistantMessage(parts=parts, invocation=CLAUDE), *then)
+
+
+def test_thinking_goes_back_if_the_next_answer_continues_its_message() -> None:
+    """Answers without a user's message between them are one message."""
+    thought = AssistantMessage(parts=(THOUGHT,), invocation=CLAUDE)
+    sent = written("anthropic_messages", ASK, thought, AssistantMessage.of("So."), ASK).messages
+    assert [block["type"] for block in sent[1]["content"]] == ["thinking", "text"]
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+@pytest.mark.parametrize(
+    "came",
+    [
+        '{"a": "b',
+        "null",
+        '"{\\"a\\":1}"',
+        '{}{"a":1}',
+        "[1]",
+        "3",
+        '{"a": NaN}',
+        "print(1)",
+        "\x00",
+    ],
+)
+def test_arguments_that_are_no_object_are_sent_in_words(name: str, came: str) -> None:
+    """The wire needs an object; the model reads in it what it had written."""
+    call = ToolCallRequest(name="f", arguments_text=came, provider_id="c1")
+    sent = written(name, ASK, AssistantMessage(tool_calls=(call,)), ASK).messages
+    found = json.dumps(sent[1], ensure_ascii=False)
+    within = json.dumps({content.INVALID: came}, ensure_ascii=False)
+    assert within in found or json.dumps(within, ensure_ascii=False)[1:-1] in found
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+def test_arguments_in_a_code_block_are_sent_as_they_ran(name: str) -> None:
+    """They were parsed with a warning, and the tool ran with them."""
+    call = ToolCallRequest(
+        name="f",
+        arguments_text='```json\n{"a": "z"}\n```',
+        arguments={"a": "z"},
+        parse_warning="the arguments stood in a block of code",
+        provider_id="c1",
+    )
+    sent = written(name, ASK, AssistantMessage(tool_calls=(call,)), ASK).messages
+    assert "```" not in json.dumps(sent)
+
+
+def test_the_text_of_a_custom_tool_is_an_input() -> None:
+    """Whoever takes only functions gets one whose input is the text, even if it looks like JSON."""
+    call = ToolCallRequest(name="f", arguments_text="{}", provider_id="c", raw={"type": "custom"})
+    sent = written("openai_chat", ASK, AssistantMessage(tool_calls=(call,)), ASK).messages
+    assert sent[1]["tool_calls"][0]["function"]["arguments"] == '{"input": "{}"}'
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+@pytest.mark.parametrize("within", ["user", "result"])
+@pytest.mark.parametrize(
+    ("url", "media"),
+    [
+        (inline("image/png", PNG), "image/png"),
+        (inline("image/png", JPEG), "image/jpeg"),
+        (inline("image/jpg", JPEG), "image/jpeg"),
+        (inline("IMAGE/JPEG", JPEG), "image/jpeg"),
+        (inline("application/octet-stream", GIF), "image/gif"),
+        (inline("", WEBP), "image/webp"),
+        (inline("image/jpeg", WEBP), "image/webp"),
+    ],
+)
+def test_the_media_type_of_an_image_is_that_of_its_bytes(
+    name: str, within: str, url: str, media: str
+) -> None:
+    """A wrong one made every later request fail."""
+    if name == "openai_chat" and within == "result":
+        return  # There, results are text.
+    assert images_in(written(name, *shown(within, ImagePart(url=url))).messages) == [media]
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+@pytest.mark.parametrize("within", ["user", "result"])
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("data:image/png;base64,", "empty"),
+        ("data:image/png;base64,A=AA", "damaged"),
+        ("data:image/png;base64,%%%", "damaged"),
+        (inline("image/png", b"no picture"), "no image"),
+        (inline("image/png", PNG[:30]), "incomplete"),
+        (inline("image/png", PNG[:8]), "incomplete"),
+        (inline("image/png", sized(0, 1)), "incomplete"),
+        (inline("image/gif", GIF[:9]), "incomplete"),
+        (inline("image/tiff", b"II*\x00" + bytes(20)), "TIFF"),
+        (inline("image/bmp", b"BM" + bytes(20)), "BMP"),
+        (inline("image/png", b"<svg xmlns='x'/>"), "SVG"),
+        (inline("image/heic", bytes(4) + b"ftypheic" + bytes(9)), "HEIC"),
+        ("file:///tmp/a.png", "file:///tmp/a.png"),
+        ("blob:https://x/1", "blob:https://x/1"),
+    ],
+)
+def test_an_image_that_no_provider_decodes_is_described(
+    name: str, within: str, url: str, why: str
+) -> None:
+    """The model reads that there was one, and why it does not see it."""
+    sent = written(name, *shown(within, ImagePart(url=url))).messages
+    if name == "openai_chat" and within == "result":
+        assert "[image" in json.dumps(sent)
+    else:
+        assert images_in(sent) == []
+        assert why in json.dumps(sent)
+
+
+def test_an_image_in_the_form_of_the_api_is_checked_too() -> None:
+    """An import keeps a part that it has no name for."""
+    part = OtherPart(raw={"type": "image_url", "image_url": {"url": inline("image/png", JPEG)}})
+    assert images_in(written("openai_chat", *shown("user", part)).messages) == ["image/jpeg"]
+
+
+@pytest.mark.parametrize(
+    ("picture", "others", "why"),
+    [
+        (PNG + bytes(5 * 1024 * 1024) + PNG[-12:], 0, "bytes"),
+        (sized(8001, 1), 0, "pixels"),
+        (sized(1, 2001), 20, "pixels"),
+    ],
+    ids=["bytes", "side", "side beside many"],
+)
+def test_an_image_beyond_the_limits_of_anthropic_is_described(
+    picture: bytes, others: int, why: str
+) -> None:
+    """OpenAI takes it all the same."""
+    many = tuple(ImagePart(url=inline("image/png", PNG)) for _ in range(others))
+    log = (UserMessage(parts=(ImagePart(url=inline("image/png", picture)), *many)),)
+    sent = written("anthropic_messages", *log).messages
+    assert (len(images_in(sent)), why in json.dumps(sent)) == (others, True)
+    assert len(images_in(written("openai_chat", *log).messages)) == others + 1
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+def test_no_more_images_than_the_format_takes(name: str) -> None:
+    """The newest stay; the older ones go in large steps, so that prefixes last."""
+    most = LIMITS[name].images
+    picture = ImagePart(url="https://x/1.png")
+
+    def shown(number: int) -> int:
+        text = json.dumps(written(name, UserMessage(parts=(picture,) * number)).messages)
+        return number - text.count("not shown")
+
+    assert [shown(most), shown(most + 1), shown(most + 2)] == [most, most // 2, most // 2 + 1]
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+def test_no_message_is_empty(name: str) -> None:
+    """An empty text of a user is named as such, and an empty instruction is left out."""
+    assert "[empty message]" in json.dumps(written(name, UserMessage.text("")).messages)
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+@pytest.mark.parametrize(
+    ("first", "second"), [("工具", "查询"), ("a" * 64 + "b", "a" * 64 + "c"), ("größe", "grüße")]
+)
+def test_different_tools_have_different_names(name: str, first: str, second: str) -> None:
+    """Letters that no provider takes are lost, so a digest stands for them."""
+    calls = tuple(
+        ToolCallRequest(name=tool, arguments_text="{}", provider_id=tool)
+        for tool in (first, second)
+    )
+    written(name, ASK, AssistantMessage(tool_calls=calls), ASK)
+    assert content.wire_name(first) != content.wire_name(second)
+
+
+def shown(within: str, part: Any) -> list[Any]:
+    """Return a log in which a user, or a tool, shows a part."""
+    if within == "user":
+        return [UserMessage(parts=(TextPart(text="see"), part))]
+    call = ToolCallRequest(name="f", arguments_text="{}", provider_id="c1")
+    result = ToolResult(call_id="2.0", content=(TextPart(text="see"), part))
+    return [ASK, AssistantMessage(tool_calls=(call,)), result]
