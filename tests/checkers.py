@@ -256,7 +256,7 @@ def _responses_call(item: Mapping[str, Any], calls: Mapping[str, str]) -> list[s
         problems.append(f"{field} is not text")
     elif field == "arguments":
         problems += _object(item[field])
-    if "id" in item and not str(item["id"]).startswith(("fc", "ctc")):
+    if "id" in item and not str(item["id"]).startswith(("fc", "ct")):
         problems.append(f"bad id {item['id']!r}")
     return problems
 

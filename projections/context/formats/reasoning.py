@@ -100,10 +100,10 @@ def thought_of(block: Mapping[str, Any]) -> ReasoningPart | None:
         case {"type": "reasoning", "encrypted_content": str(sealed)} if sealed:
             return ReasoningPart(text=_summary(block), signature=sealed, raw=_kept(block))
         case {"type": "reasoning_content", "reasoning_content": {"text": str(text), **rest}}:
-            signature = rest.get("signature")  # as LangChain has Bedrock's
-            known = isinstance(signature, str) and signature
-            raw = {"type": "thinking"} if known else None
-            return ReasoningPart(text=text, signature=signature if known else None, raw=raw)
+            found = rest.get("signature")  # as LangChain has Bedrock's
+            sign = found if isinstance(found, str) and found else None
+            raw = {"type": "thinking"} if sign else None
+            return ReasoningPart(text=text, signature=sign, raw=raw)
         case {"type": "reasoning", "reasoning": str(text), "extras": {"signature": str(signed)}}:
             return ReasoningPart(text=text, signature=signed)  # as LangChain's standard blocks are
     return None
@@ -158,9 +158,10 @@ def signature_in(raw: Any) -> str | None:
         if isinstance(extra := told.get(key), dict):
             places += extra.values()
     for place in places:
-        for key in _SIGNATURES if isinstance(place, dict) else ():
-            if isinstance(signature := place.get(key), str) and signature:
-                return signature
+        if isinstance(place, dict):
+            for key in _SIGNATURES:
+                if isinstance(signature := place.get(key), str) and signature:
+                    return signature
     return None
 
 
