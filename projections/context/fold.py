@@ -83,7 +83,7 @@ class ContextProjection:
     """
 
     name = "context"
-    version = 13
+    version = 14
     tables = (CONTEXT_MESSAGES, memory.CONTEXT_ACTIVE)
 
     def initial(self) -> State:
