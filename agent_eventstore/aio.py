@@ -21,11 +21,12 @@ from agent_eventstore.branching import rewound, switched
 from agent_eventstore.conversation import Conversation, ForkOptions, OpenOptions, StartOptions
 from agent_eventstore.errors import NotCommitted
 from agent_eventstore.inputs import kept_json
-from agent_eventstore.journal_aio import AsyncJournal, finish
-from agent_eventstore.recovery import AGAIN_S, WAIT_S
+from agent_eventstore.journal_aio import AsyncJournal
+from agent_eventstore.opening import forked, opened, started
+from agent_eventstore.recovery import AGAIN_S, SOON_S, WAIT_S
 from agent_eventstore.runs import AsyncConversationRuns
-from agent_eventstore.session import Session
-from agent_eventstore.stops import stopped_or_gone
+from agent_eventstore.session import ENDS_S, Session
+from agent_eventstore.stops import BY_SOMEBODY, stopped_or_gone
 from eventstore import Appended, AsyncEventStore, EventStore
 from eventstore.errors import ConversationInUse, ErrorType, Trace
 from eventstore.events import (
@@ -38,8 +39,8 @@ from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from eventstore.leases import KEEPER
-from eventstore.options import require_store
-from eventstore.threads import to_thread
+from eventstore.options import require_known, require_store
+from eventstore.threads import finish, made_in_thread, to_thread
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -49,6 +50,8 @@ __all__ = ["AsyncConversation"]
 
 class AsyncConversation(AsyncConversationRuns):
     """A conversation and the session in which this process writes to it; see `Conversation`."""
+
+    _waits = False
 
     def __init__(self, store: AsyncEventStore, session: Session) -> None:
         opened = session.journal
@@ -73,7 +76,11 @@ class AsyncConversation(AsyncConversationRuns):
         """Begin a conversation and its first session; see `Conversation.start`."""
         require_store(store, AsyncEventStore)
         starting = partial(Conversation.start, store.store, **options)
-        if connection is None or isinstance(connection, Connection):
+        if connection is None:
+            require_known(options, StartOptions)
+            beginning = partial(started, store.store, connection=None)
+            return cls(store, await _waiting(beginning, dict(options)))
+        if isinstance(connection, Connection):
             made = await to_thread(starting, connection=connection)
         else:
             made = await connection.run_sync(lambda mine: starting(connection=mine))
@@ -88,19 +95,9 @@ class AsyncConversation(AsyncConversationRuns):
         A task that is cancelled while it waits for another session has changed nothing.
         """
         require_store(store, AsyncEventStore)
-        waits = options.get("if_busy") == "wait"
-        until = time.monotonic()
-        if waits:
-            options["if_busy"] = "raise"
-            until += options.pop("wait_s", WAIT_S)
-        opening = partial(Conversation.open, store.store, conversation_id, **options)
-        while True:
-            try:
-                return cls(store, (await to_thread(opening))._session)
-            except ConversationInUse:
-                if time.monotonic() >= until:
-                    raise
-            await asyncio.sleep(AGAIN_S)
+        require_known(options, OpenOptions)
+        opening = partial(opened, store.store, conversation_id)
+        return cls(store, await _waiting(opening, dict(options)))
 
     @classmethod
     async def fork(
@@ -108,8 +105,10 @@ class AsyncConversation(AsyncConversationRuns):
     ) -> Self:
         """Begin a conversation that continues from a turn of another; see `Conversation.fork`."""
         require_store(store, AsyncEventStore)
-        made = await to_thread(Conversation.fork, store.store, source, **options)
-        return cls(store, made._session)
+        require_known(options, ForkOptions)
+        return cls(
+            store, await made_in_thread(forked, _close_unused, store.store, source, **options)
+        )
 
     @property
     def tools(self) -> AsyncTools:
@@ -172,10 +171,19 @@ class AsyncConversation(AsyncConversationRuns):
         return await to_thread(self._session.resolve, alias)
 
     async def close(self, reason: str | None = None) -> None:
-        """End the session; see `Conversation.close`."""
-        await self._journal.close(self._session.closing(reason))
-        self._session.ended = True
-        await finish(to_thread(KEEPER.release, self.session_id))
+        """End the session, even if the task is cancelled meanwhile; see `Conversation.close`."""
+        await finish(self._close(reason))
+
+    async def _close(self, reason: str | None) -> None:
+        KEEPER.leave(self.session_id, ENDS_S)
+        failed: BaseException | None = None
+        try:
+            await self._journal.close(self._session.closing(reason))
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            await to_thread(self._session.end, self._journal.successor, failed)
 
     async def __aenter__(self) -> Self:
         """Return the conversation itself."""
@@ -187,3 +195,25 @@ class AsyncConversation(AsyncConversationRuns):
             await self.close(
                 None if error is None else stopped_or_gone(error) or type(error).__name__
             )
+
+
+async def _waiting(opening: Callable[..., Session], options: dict[str, Any]) -> Session:
+    """Open in a thread, and wait for another session in the event loop."""
+    waits = options.get("if_busy") == "wait"
+    until = time.monotonic()
+    if waits:
+        options["if_busy"] = "raise"
+        until += options.pop("wait_s", WAIT_S)
+    while True:
+        try:
+            return await made_in_thread(opening, _close_unused, leaving_wait=False, **options)
+        except ConversationInUse as error:
+            if not error.leaving and time.monotonic() >= until:
+                raise
+            pause = SOON_S if error.leaving else AGAIN_S
+        await asyncio.sleep(pause)
+
+
+def _close_unused(session: Session) -> None:
+    """Close a session whose opening was cancelled meanwhile."""
+    Conversation(session).close(BY_SOMEBODY)

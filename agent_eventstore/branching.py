@@ -27,11 +27,12 @@ from eventstore.events import (
 )
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
+from eventstore.sql.streams import version_of
 from projections.branch_reading import Branches, read_branches
 from projections.engine.folding import text_of
 from projections.models.branches import BranchRow
 
-__all__ = ["edited", "fork_point", "regenerated", "rewound", "switched"]
+__all__ = ["answered_again", "edited", "fork_point", "regenerated", "rewound", "switched"]
 
 
 def edited(store: EventStore, conversation_id: UUID, version: int) -> Branching:
@@ -58,6 +59,25 @@ def regenerated(store: EventStore, conversation_id: UUID) -> Branching:
     version = branches.last_said
     if version is None:
         raise BranchRefused(conversation_id, "it has no user message to answer again")
+    return _answered_again(store, branches, conversation_id, version)
+
+
+def answered_again(store: EventStore, conversation_id: UUID, message: UUID) -> Branching | None:
+    """Return the branch change for answering a message again, by its event id.
+
+    None if another message has followed, or the message is not on the active branch.
+    """
+    branches = read_branches(store, conversation_id)
+    with store.reading() as connection:
+        version = version_of(connection, conversation_id, message)
+    if version is None or version != branches.last_said or branches.is_inactive(version):
+        return None
+    return _answered_again(store, branches, conversation_id, version)
+
+
+def _answered_again(
+    store: EventStore, branches: Branches, conversation_id: UUID, version: int
+) -> Branching:
     event = _active(store, branches, conversation_id, version)
     assert isinstance(event.data, UserMessage)  # noqa: S101 - the timeline has its text
     gone = branches.active(version + 1)

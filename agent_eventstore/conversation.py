@@ -6,8 +6,8 @@ calls are recorded. Opening first seals the work that a dead process left open (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, Unpack
 
@@ -20,10 +20,10 @@ from agent_eventstore.inputs import kept_json
 from agent_eventstore.opening import IfExists, SessionMode, Title, forked, opened, started
 from agent_eventstore.recovery import IfBusy
 from agent_eventstore.runs import ConversationRuns
-from agent_eventstore.session import Session
-from agent_eventstore.stops import stopped_or_gone
+from agent_eventstore.session import ENDS_S, Session
+from agent_eventstore.stops import error_text, stopped_or_gone
 from eventstore import Appended, EventStore
-from eventstore.errors import ErrorType, Trace
+from eventstore.errors import ErrorType, EventStoreError, Trace
 from eventstore.events import ConversationEnd, ConversationUpdate, Payload, ToolPolicy
 from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
@@ -39,6 +39,7 @@ __all__ = [
     "OpenOptions",
     "SessionOptions",
     "StartOptions",
+    "closed_on_error",
 ]
 
 
@@ -75,11 +76,15 @@ class OpenOptions(SessionOptions, total=False):
         lease_s: The length of this session's lease, in seconds; a thread of this process renews it
             after every third of that time.
         wait_s: The most seconds that ``wait`` waits; refused with any other ``if_busy``.
+        message_id: The id of the message that is about to be posted; see `Conversation.turn`. If
+            its turn runs in the other session, in any process, opening raises `TurnRunning`
+            instead of `ConversationInUse`.
     """
 
     if_busy: IfBusy
     lease_s: float
     wait_s: float
+    message_id: str | None
 
 
 class NewOptions(SessionOptions, total=False):
@@ -115,7 +120,8 @@ class StartOptions(NewOptions, total=False):
         tool_policy: The tools it may use: requests declare no others, and no others run.
         config: Any other data that your product wants to store with it.
         metadata: A JSON object that lists of conversations show, at most 16 KB.
-        if_busy: See `OpenOptions`; applies if an existing conversation is opened.
+        if_busy: See `OpenOptions`; applies if an existing conversation is opened, as do
+            ``wait_s`` and ``message_id``.
         lease_s: See `OpenOptions`.
     """
 
@@ -131,6 +137,8 @@ class StartOptions(NewOptions, total=False):
     metadata: dict[str, Any] | None
     if_busy: IfBusy
     lease_s: float
+    wait_s: float
+    message_id: str | None
 
 
 class ForkOptions(NewOptions, total=False):
@@ -157,6 +165,8 @@ class Conversation(ConversationRuns):
     conversation has one writer at a time: opening it fences all earlier writers. Turns run one
     after the other; a turn's tools may run in threads.
     """
+
+    _waits = True
 
     def __init__(self, session: Session) -> None:
         super().__init__(session, session.journal)
@@ -204,7 +214,9 @@ class Conversation(ConversationRuns):
             **options: Those of `OpenOptions`.
 
         Raises:
-            ConversationInUse: Another session has it open.
+            ConversationInUse: Another session has it open. One of this process that is about to
+                end, because its client has gone away, is waited for first.
+            TurnRunning: That session runs the turn of ``message_id``.
             ConversationNotFound: No conversation has this id or key.
             OwnerMismatch: It belongs to another tenant or user.
             OSError: A file of an erased output cannot be deleted.
@@ -338,12 +350,21 @@ class Conversation(ConversationRuns):
     def close(self, reason: str | None = None) -> None:
         """End the session; closing again only writes events that are not written yet.
 
+        The session lets go of its lease in any case, so that the conversation can be opened again.
+
         Raises:
-            FactsNotWritten: Some events could not be written; they are kept in memory.
+            FactsNotWritten: Some events could not be written; they are kept in memory, and written
+                once the database answers.
         """
-        self._journal.close(self._session.closing(reason))
-        self._session.ended = True
-        KEEPER.release(self.session_id)
+        KEEPER.leave(self.session_id, ENDS_S)
+        failed: BaseException | None = None
+        try:
+            self._journal.close(self._session.closing(reason))
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            self._session.end(self._journal, failed)
 
     def __enter__(self) -> Self:
         """Return the conversation itself."""
@@ -353,3 +374,14 @@ class Conversation(ConversationRuns):
         """End the session."""
         with suppress(*((NotCommitted,) if error is not None else ())):
             self.close(None if error is None else stopped_or_gone(error) or type(error).__name__)
+
+
+@contextmanager
+def closed_on_error(conversation: Conversation) -> Iterator[None]:
+    """Close a conversation if the block that builds something around it raises."""
+    try:
+        yield
+    except BaseException as error:
+        with suppress(EventStoreError):
+            conversation.close(error_text(error))
+        raise

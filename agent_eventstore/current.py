@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from agent_eventstore.errors import BlockNotOpen, TurnStopped
 from agent_eventstore.machines import Branching, CallFacts, Executable, TurnScript
 from agent_eventstore.requests import Request
-from agent_eventstore.session import JournalT, Session, TurnOutcome
+from agent_eventstore.session import JournalT, Retry, Session, TurnOutcome
 from agent_eventstore.stops import Stop
 from eventstore import NewEvent
 from eventstore.events import TokenUsage, UserMessage
@@ -129,6 +129,8 @@ class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
         self._plan = plan
         self._connection = connection
         self._begun = False
+        self.retries = True
+        """Whether a posted message whose turn failed is answered again."""
         self._status: Literal["ok", "max_steps"] = "ok"
         self._stop: Stop | None = None
         self._told_to_stop = False
@@ -341,25 +343,28 @@ class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
         return [call for call, _ in held]
 
     def _require_beginnable(self) -> None:
-        """Refuse a turn that cannot begin before its block.
+        """Refuse a turn that has begun.
 
         Raises:
-            BlockNotOpen: The turn has no connection, or has begun.
+            BlockNotOpen: The turn has begun.
         """
         self._enter_once()
-        if self._connection is None or self._begun:
-            why = "has already begun" if self._begun else "begins with its block"
-            raise BlockNotOpen(f"turn.begin: this turn {why}; pass conversation.turn a connection")
+        if self._begun:
+            raise BlockNotOpen("turn.begin: this turn has already begun; enter it next")
 
     def _become_current(self) -> None:
         self._before, self._state = _current.get(), "open"
         _current.set(weakref.ref(self))
 
-    def _repeat(self, outcome: TurnOutcome | None) -> bool:
+    def _repeat(self, posted: TurnOutcome | Retry | None) -> bool:
         """Adopt the outcome of the message's first post; return whether there is one."""
-        if outcome is not None:
-            self.outcome, self._state = outcome, "repeated"
-        return outcome is not None
+        if isinstance(posted, Retry):
+            self._script.ids, branching = posted.ids, posted.branching
+            self._said, self._plan = None, lambda: branching
+            return False
+        if posted is not None:
+            self.outcome, self._state = posted, "repeated"
+        return posted is not None
 
     def _step_back(self) -> None:
         self._state = "over"

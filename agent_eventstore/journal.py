@@ -10,6 +10,7 @@ unreachable are kept in memory, and written before the next append.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -100,6 +101,18 @@ class Journal(Writing):
         self._facts = KeptFacts(conversation_id, epoch, version, written or Acknowledged())
         self._lock = threading.RLock()
         self._appender: int | None = None
+
+    @classmethod
+    def sharing(cls, store: EventStore, facts: KeptFacts) -> Journal:
+        """Return a journal that continues with the facts of another one, which writes no more."""
+        made = cls(store, facts.conversation_id)
+        made._facts = facts
+        return made
+
+    @property
+    def successor(self) -> Journal:
+        """The journal that writes what this one has left: itself."""
+        return self
 
     @property
     def written(self) -> Acknowledged:
@@ -267,6 +280,24 @@ class Journal(Writing):
                 self.record(events)
             except Exception as error:
                 not_abandoned(error)
+
+    @property
+    def unwritten(self) -> tuple[NewEvent, ...]:
+        """The facts that are not written; none in a forked child, whose parent writes them."""
+        if self._facts.process != os.getpid():
+            return ()
+        return tuple(event for events, _ in [*self._facts.unsaved] for event in events)
+
+    def write_unwritten(self) -> None:
+        """Write the facts that are not written, without waiting for a lock; see `record`."""
+        self._facts.require_own()
+        with self._lock:
+            self._catch_up(wait=False)
+
+    def discard_unwritten(self) -> None:
+        """Forget the facts that are not written, unless `write_again` may still write them."""
+        if self._facts.written.loss is None:
+            self._facts.unsaved.clear()
 
     def _save(self) -> None:
         with self._lock:

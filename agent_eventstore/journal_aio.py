@@ -1,28 +1,23 @@
 """The journal for event loops: a write that has begun completes even if its task is cancelled.
 
-`AsyncJournal` keeps and writes the same facts in the same order as `Journal`.
-
-Cancelling an asyncio task wakes it once. A cancelled scope of anyio, which many web frameworks use,
-cancels its tasks again in every iteration of the event loop until they have left it: a task that
-waits for a commit would then busy-loop. A shielded scope prevents this while it is open.
+`AsyncJournal` keeps and writes the same facts in the same order as `Journal`. Each of its methods
+is one `finish`: a cancellation is raised after its last step, not between two of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sqlalchemy import Connection
 from tenacity import AsyncRetrying
 
 from agent_eventstore.cutting import fit
-from agent_eventstore.journal import Writing, not_abandoned
+from agent_eventstore.journal import Journal, Writing, not_abandoned
 from agent_eventstore.unwritten import (
     PASSING,
     Acknowledged,
@@ -43,88 +38,14 @@ from eventstore.errors import (
     WriterFenced,
 )
 from eventstore.log import get_logger
-from eventstore.threads import Outcome, begin_in_thread, to_thread
+from eventstore.threads import finish, in_thread, to_thread
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
 __all__ = ["AsyncJournal", "finish", "in_thread"]
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 _log = get_logger("agent_eventstore")
-
-
-class _Unceasing(asyncio.Task[T]):
-    """A task that cannot be cancelled: a closing event loop cancels all tasks, and awaits them."""
-
-    def cancel(self, msg: Any = None) -> bool:
-        """Refuse; the task that awaits the work is cancelled instead."""
-        return False
-
-
-async def finish(work: Coroutine[Any, Any, T]) -> T:
-    """Await work to its end; raise a cancellation of the caller only then.
-
-    Raises:
-        CancelledError: The caller was cancelled meanwhile. The work's error is the ``__cause__``.
-    """
-    task = _Unceasing(work, loop=asyncio.get_running_loop())
-    cancelled: asyncio.CancelledError | None = None
-    with _shield():
-        while not task.done():
-            try:
-                await asyncio.wait({task})
-            except asyncio.CancelledError as error:
-                cancelled = error
-    if cancelled is not None:
-        failed = None if task.cancelled() else task.exception()
-        if failed is not None:  # code that suppresses the cancellation would hide this error
-            _log.warning("not written by a cancelled task", why=str(failed))
-        raise cancelled from failed
-    result = task.result()
-    await _leave_cancelled_scope()
-    return result
-
-
-async def in_thread(work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
-    """Do work in a thread, to its end; raise a cancellation of the caller only then.
-
-    Raises:
-        CancelledError: The caller was cancelled meanwhile.
-    """
-    done, running = begin_in_thread(work, *args, **options)
-    try:
-        return await done
-    except asyncio.CancelledError:
-        await finish(_ended(running))
-        raise
-
-
-async def _ended(running: Future[Outcome[Any]]) -> None:
-    """Await work whose caller was cancelled, and log its error."""
-    _, error = await asyncio.wrap_future(running)
-    if error is not None:  # the caller only sees its cancellation
-        _log.warning("not done for a cancelled task", why=str(error))
-
-
-def _shield() -> AbstractContextManager[object]:
-    """Return a context manager in which enclosing anyio scopes do not cancel the task."""
-    anyio = _anyio()
-    return nullcontext() if anyio is None else anyio.CancelScope(shield=True)
-
-
-async def _leave_cancelled_scope() -> None:
-    """Raise a cancellation that the shield has delayed."""
-    if (anyio := _anyio()) is not None:
-        await anyio.lowlevel.checkpoint_if_cancelled()
-
-
-def _anyio() -> Any:
-    """Return anyio if the program has imported it: it is not a dependency of this project."""
-    found = sys.modules.get("anyio")
-    return found if sys.modules.get("anyio.lowlevel") is not None else None
 
 
 class AsyncJournal(Writing):
@@ -148,11 +69,13 @@ class AsyncJournal(Writing):
         self._facts = KeptFacts(conversation_id, epoch, version, written or Acknowledged())
         self._facts.begun = begun
         self._lock = asyncio.Lock()
+        self._ended = False
+        self.successor = Journal.sharing(store.store, self._facts)
+        """The journal that writes what this one has left, once it was closed in vain."""
 
     async def write(self, events: Sequence[NewEvent]) -> Appended | None:
         """Append the events of an action before it runs; see `Journal.write`."""
         self._facts.require_own()
-        await self.settle(events)
         return await finish(self._write(events))
 
     async def write_within(
@@ -177,6 +100,11 @@ class AsyncJournal(Writing):
     async def settle(self, events: Sequence[NewEvent]) -> None:
         """Check whether a product's transaction was committed; see `Journal.settle`."""
         if self._facts.begun is not None:
+            await finish(self._settle(events))
+        self._facts.require_begun(events)
+
+    async def _settle(self, events: Sequence[NewEvent]) -> None:
+        if self._facts.begun is not None:
             async with self._lock:
                 await self._look()
         self._facts.require_begun(events)
@@ -196,7 +124,6 @@ class AsyncJournal(Writing):
     async def record(self, events: Sequence[NewEvent], told: Told | None = None) -> None:
         """Append facts; see `Journal.record`."""
         self._facts.require_own()
-        await self.settle(events)
         await finish(self._record(events, told))
 
     async def offer(self, events: Sequence[NewEvent], told: Told | None = None) -> bool:
@@ -212,6 +139,14 @@ class AsyncJournal(Writing):
             if (left := self._facts.left(error)) is error:
                 raise
             raise left from error
+        finally:
+            await finish(self._end())
+
+    async def _end(self) -> None:
+        """Leave the facts that could not be written to `successor`."""
+        if self._facts.unsaved:
+            async with self._lock:
+                self._ended = True
 
     async def write_again(self) -> Appended | None:
         """Append lost events again; see `Journal.write_again`."""
@@ -231,10 +166,17 @@ class AsyncJournal(Writing):
                 not_abandoned(error)
 
     async def _write(self, events: Sequence[NewEvent]) -> Appended | None:
+        if self._ended:
+            return await to_thread(self.successor.write, events)
+        await self._settle(events)
         await self._catch_up()
         return await self._append(without_secrets(events)) if events else None
 
     async def _record(self, events: Sequence[NewEvent], told: Told | None) -> None:
+        if self._ended:
+            await to_thread(self.successor.record, events, told)
+            return
+        await self._settle(events)
         if not events:
             await self._catch_up()
             return
@@ -255,6 +197,8 @@ class AsyncJournal(Writing):
         await self._catch_up()
 
     async def _offer(self, events: Sequence[NewEvent], told: Told | None) -> bool:
+        if self._ended:
+            return await to_thread(self.successor.offer, events, told)
         self._facts.keep(facts(events, self.store.store.redact), told)
         if self._lock.locked():
             return False
@@ -283,6 +227,8 @@ class AsyncJournal(Writing):
             raise invalid
 
     async def _write_again(self) -> Appended | None:
+        if self._ended:
+            return await to_thread(self.successor.write_again)
         own, store = self._facts, self.store
         async with self._lock:
             again = own.written.again()

@@ -11,13 +11,13 @@ from typing import Any, Generic, Self
 from agent_eventstore.batching import AGAIN_S, BATCH_S, SELDOM_S, Stalls
 from agent_eventstore.current import CallBlock
 from agent_eventstore.journal import INTERRUPTIONS, Journal
-from agent_eventstore.journal_aio import AsyncJournal, finish
+from agent_eventstore.journal_aio import AsyncJournal
 from agent_eventstore.machines import CLOSED, AnswerText, CallScript
 from agent_eventstore.session import JournalT
 from eventstore import NewEvent
 from eventstore.errors import ErrorType, InvalidEvent, Trace
 from eventstore.events import TokenUsage
-from eventstore.threads import to_thread
+from eventstore.threads import finish, to_thread
 
 __all__ = ["AsyncLlmCall", "LlmCall"]
 
@@ -233,7 +233,8 @@ class AsyncLlmCall(_Call[AsyncJournal]):
         async with self._lock:
             events = self._script.feed(chunk, time.monotonic())
             self._watch()
-            await self._write(events)
+            if events:
+                await finish(self._write(events))
 
     async def delta(self, text: str = "", *, reasoning: str = "") -> None:
         """Record a piece of an answer as text; see `LlmCall.delta`."""
@@ -242,7 +243,8 @@ class AsyncLlmCall(_Call[AsyncJournal]):
         async with self._lock:
             events = self._script.say(text, reasoning, time.monotonic())
             self._watch()
-            await self._write(events)
+            if events:
+                await finish(self._write(events))
 
     async def response(self, response: Any) -> None:
         """Record a whole response that was not streamed; see `LlmCall.response`."""

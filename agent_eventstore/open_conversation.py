@@ -6,6 +6,7 @@ edited message, or the last message, to be answered again.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -18,9 +19,10 @@ from agent_eventstore.current import OpenTurn, Plan
 from agent_eventstore.inputs import Said, message_of
 from agent_eventstore.machines import Branching, TurnScript
 from agent_eventstore.recovery import Recovery
-from agent_eventstore.session import JournalT, Session
+from agent_eventstore.session import JournalT, Session, first_outcome, leave_unwritten
 from eventstore.events import TokenUsage, ToolPolicy, UserMessage
 from eventstore.events.values import Mode
+from eventstore.sql.transactions import require_connection
 from projections import Views
 
 if TYPE_CHECKING:
@@ -36,10 +38,16 @@ class OpenConversation(Generic[JournalT, TurnT]):
 
     _kind: ClassVar[Callable[..., Any]]
     """The class of its turns."""
+    _waits: ClassVar[bool]
+    """Whether its methods may wait for the database."""
 
     def __init__(self, session: Session, journal: JournalT) -> None:
         self._session = session
         self._journal: JournalT = journal
+        # What a session that is dropped without being closed has not written is not lost with it.
+        weakref.finalize(
+            session, leave_unwritten, journal.successor, session.session_id, "dropped, not closed"
+        ).atexit = False
 
     @property
     def id(self) -> UUID:
@@ -64,7 +72,7 @@ class OpenConversation(Generic[JournalT, TurnT]):
     @property
     def session_id(self) -> str:
         """The session's id."""
-        return self._session.meta.session_id or ""
+        return self._session.session_id
 
     @property
     def usage(self) -> TokenUsage | None:
@@ -102,7 +110,9 @@ class OpenConversation(Generic[JournalT, TurnT]):
             actor: The author of the input, if there are several people or programs.
             message_id: Your product's own id of the message, at most 512 characters. If a message
                 with this id was posted before, in any process, entering writes nothing, and the
-                turn's ``outcome`` is that of the first post; the block can do nothing else.
+                turn's ``outcome`` is that of the first post; the block can do nothing else. But if
+                that turn failed, was cancelled or interrupted, and no other message has followed,
+                the message is answered again: the failed answer leaves the active branch.
             run_id: The run of the turn, which then has the mode ``run``.
             workflow_id: The workflow of that run.
             tool_policy: The tools that the turn may use, for example those of its agent. It is
@@ -120,6 +130,8 @@ class OpenConversation(Generic[JournalT, TurnT]):
             InvalidEvent: The input is not valid, or one of its parts has an unknown format; or the
                 actor or message id is not text, is empty or too long; or ``extra`` is too large.
         """
+        if connection is not None and not hasattr(connection, "run_sync"):
+            require_connection(connection)
         message = message_of(said)  # first: a refused input must not use up a turn number
         script = self._session.turn_script(
             run_id, workflow_id, tool_policy, actor, message_id, extra, agent_id
@@ -135,7 +147,9 @@ class OpenConversation(Generic[JournalT, TurnT]):
         Args:
             message_id: Your product's own id of the turn, which then runs only once; see `turn`.
         """
-        return self._turn(self._session.turn_script(None, None, message_id=message_id), None)
+        turn = self._turn(self._session.turn_script(None, None, message_id=message_id), None)
+        turn.retries = False
+        return turn
 
     def answering(self, text: str, *, tool_policy: ToolPolicy | None = None) -> TurnT:
         """Return a turn that completes the answer to the last message.
@@ -150,6 +164,8 @@ class OpenConversation(Generic[JournalT, TurnT]):
             TurnStillOpen: A turn is open; let it end, or stop it.
         """
         self._session.between_turns()
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a string, not {text!r:.80}")
         script = self._session.turn_script(None, None, tool_policy)
         return self._turn(script, None, partial(Branching, None, text))
 
@@ -165,9 +181,10 @@ class OpenConversation(Generic[JournalT, TurnT]):
     ) -> TurnT:
         """Return a turn that answers an edited message.
 
-        Entering removes the message's turn and all later events from the active branch, and writes
-        the new turn's start, in one transaction; nothing changes before that. The removed events
-        remain an alternative: `Views.branches` lists it, `switch_branch` returns to it.
+        Entering, or `begin`, removes the message's turn and all later events from the active
+        branch, and writes the new turn's start, in one transaction; nothing changes before that.
+        The removed events remain an alternative: `Views.branches` lists it, `switch_branch` returns
+        to it.
 
         Args:
             version: The version of the user message, on the active branch.
@@ -179,13 +196,18 @@ class OpenConversation(Generic[JournalT, TurnT]):
 
         Raises:
             TurnStillOpen: A turn is open; let it end, or stop it.
-            BranchRefused: On entering: that version is not a user message.
+            BranchRefused: That version is not a user message. An `AsyncConversation`, which does
+                not wait for the database here, raises it at the latest when the turn begins.
             InvalidEvent: See `turn`.
         """
         self._session.between_turns()
+        if not isinstance(version, int) or isinstance(version, bool):
+            raise TypeError(f"version must be an integer, not {version!r:.80}")
         message = message_of(said)
-        script = self._session.turn_script(None, None, tool_policy, actor, message_id, extra)
         plan = partial(edited, self._session.journal.store, self.id, version)
+        if not 0 < version <= self.version or (self._waits and not self._posted(message_id)):
+            plan()  # a wrong version is refused here, not when a response has begun
+        script = self._session.turn_script(None, None, tool_policy, actor, message_id, extra)
         return self._turn(script, message, plan)
 
     def regenerate(self, *, tool_policy: ToolPolicy | None = None) -> TurnT:
@@ -199,11 +221,20 @@ class OpenConversation(Generic[JournalT, TurnT]):
 
         Raises:
             TurnStillOpen: A turn is open; let it end, or stop it.
-            BranchRefused: On entering: the active branch has no user message.
+            BranchRefused: The active branch has no user message; see `edit`.
         """
         self._session.between_turns()
+        plan = partial(regenerated, self._session.journal.store, self.id)
+        if self._waits:
+            plan()
         script = self._session.turn_script(None, None, tool_policy)
-        return self._turn(script, None, partial(regenerated, self._session.journal.store, self.id))
+        return self._turn(script, None, plan)
+
+    def _posted(self, message_id: str | None) -> bool:
+        """Whether a message was posted before: its own version may have left the branch since."""
+        if message_id is None:
+            return False
+        return first_outcome(self._session.views, self.id, message_id) is not None
 
     def _turn(
         self,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,11 +21,13 @@ from agent_eventstore.inputs import with_extra
 from agent_eventstore.journal import Journal
 from agent_eventstore.recovery import WAIT_S, IfBusy, claimed, end_open_work
 from agent_eventstore.resuming import last_agent, left_open, standing
-from agent_eventstore.session import Session
-from agent_eventstore.unwritten import Acknowledged
+from agent_eventstore.session import Session, first_outcome
+from agent_eventstore.unwritten import Acknowledged, patiently
 from eventstore import NO_STREAM, EventStore, NewEvent, new_id
 from eventstore.errors import (
     ConversationExists,
+    ConversationInUse,
+    ConversationNotFound,
     EventStoreError,
     InvalidEvent,
     WrongExpectedVersion,
@@ -34,7 +35,7 @@ from eventstore.errors import (
 from eventstore.events import ConversationStart, Meta, SessionStart, ToolPolicy
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId, uuid_in
-from eventstore.leases import KEEPER, LEASE_S, begin, give_back
+from eventstore.leases import KEEPER, LEASE_S, begin
 from eventstore.log import get_logger
 from eventstore.owners import Owned
 from eventstore.sql.streams import owner_of
@@ -128,6 +129,8 @@ class _Writing:
     if_busy: IfBusy = "raise"
     lease_s: float = LEASE_S
     wait_s: float | None = None
+    leaving_wait: bool = True
+    message_id: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse to wait if waiting was not asked for.
@@ -180,7 +183,9 @@ def started(
 ) -> Session:
     """Begin a conversation and its first session; see `Conversation.start`."""
     writing = _Writing(**how)
-    views = Views._of_conversations(store)  # before the append: it may create tables
+    views = patiently(
+        partial(Views._of_conversations, store)
+    )  # before the append: it may create tables
     owner: Owned = {"tenant_id": tenant_id, "user_id": user_id}
     if parent is not None:
         parent = store.stream(parent, **owner)
@@ -201,10 +206,9 @@ def started(
     if parent is not None:
         start = inheriting(store, views, parent, start)
     events = [NewEvent(start, new_id(), meta), writing.first(meta)]
+    append = partial(store.append, chosen, events, expected_version=NO_STREAM, **owner)
     try:
-        done = store.append(
-            chosen, events, expected_version=NO_STREAM, connection=connection, **owner
-        )
+        done = append(connection=connection) if connection is not None else patiently(append)
     except WrongExpectedVersion as error:
         if if_exists == "open" and connection is None:
             if error.actual == len(events):
@@ -213,24 +217,28 @@ def started(
         raise ConversationExists(stream, error.actual, key) from None
     # Epoch 0, a new stream's, and not the current one: another process may have opened it since.
     lease = (store, stream, str(meta.session_id), writing.lease_s)
-    if connection is None:
-        written = Acknowledged(done.anchor)
-        journal = Journal(store, stream, epoch=0, version=done.version, written=written)
-        begin(*lease)
-    else:
-        journal = Journal(store, stream, epoch=0)
-        journal.begun_within(events, done, lambda _: begin(*lease))
-    session = Session(
-        journal,
-        views,
-        meta,
-        next_turn=1,
-        state_directory=writing.files,
-        tool_policy=start.tool_policy,
-    )
-    if callable(title):
-        session.titling = title
-    return _kept(session, writing)
+    try:
+        if connection is None:
+            written = Acknowledged(done.anchor)
+            journal = Journal(store, stream, epoch=0, version=done.version, written=written)
+            begin(*lease)
+        else:
+            journal = Journal(store, stream, epoch=0)
+            journal.begun_within(events, done, lambda _: begin(*lease))
+        session = Session(
+            journal,
+            views,
+            meta,
+            next_turn=1,
+            state_directory=writing.files,
+            tool_policy=start.tool_policy,
+        )
+        if callable(title):
+            session.titling = title
+        return _kept(session, writing)
+    except BaseException:
+        KEEPER.abandon(*lease)
+        raise
 
 
 def _await_lease(store: EventStore, stream: UUID) -> None:
@@ -263,13 +271,24 @@ def opened(
 def _opened(store: EventStore, stream: UUID, writing: _Writing) -> Session:
     session_id, state = str(new_id()), writing.files
     writing.meta(None)  # refuses invalid options before any change
-    epoch = claimed(store, stream, session_id, writing.if_busy, writing.lease_s, writing.waits_s)
+    claim = partial(
+        claimed,
+        store,
+        stream,
+        session_id,
+        writing.if_busy,
+        writing.lease_s,
+        writing.waits_s,
+        leaving_wait=writing.leaving_wait,
+    )
     try:
-        views = Views._of_conversations(store)
-        recovery = end_open_work(store, partial(left_open, store, stream), epoch)
-        mode, turn, policy = standing(store, stream)
+        epoch = patiently(claim)
+        views = patiently(partial(Views._of_conversations, store))
+        look = partial(patiently, partial(left_open, store, stream))
+        recovery = end_open_work(store, look, epoch)
+        mode, turn, policy = patiently(partial(standing, store, stream))
         if writing.agent_id is None:
-            writing = replace(writing, agent_id=last_agent(store, stream))
+            writing = replace(writing, agent_id=patiently(partial(last_agent, store, stream)))
         meta = writing.meta(mode, session_id)
         journal = Journal(store, stream, epoch=epoch)
         journal.write([writing.first(meta)])
@@ -285,9 +304,14 @@ def _opened(store: EventStore, stream: UUID, writing: _Writing) -> Session:
             tool_policy=policy,
         )
         return _kept(session, writing)
+    except ConversationNotFound:  # of `claimed`, which has no lease then
+        raise
+    except ConversationInUse as error:
+        if writing.message_id is not None and not error.leaving:
+            first_outcome(Views._of_conversations(store), stream, writing.message_id)
+        raise
     except BaseException:
-        with suppress(EventStoreError):
-            give_back(store, stream, session_id)
+        KEEPER.abandon(store, stream, session_id, writing.lease_s)
         raise
 
 
@@ -334,17 +358,22 @@ def forked(
         raise ConversationExists(error.conversation_id, error.actual, key) from None
     stream = done.conversation_id
     written = Acknowledged(done.anchor)
-    session = Session(
-        Journal(store, stream, epoch=0, version=done.version, written=written),
-        views,
-        meta,
-        next_turn=point.turn or (views.run_state(stream).last_turn or 0) + 1,
-        state_directory=writing.files,
-        tool_policy=point.tool_policy,
-    )
-    session.answers.unread = True
-    begin(store, stream, str(meta.session_id), writing.lease_s)
-    return _kept(session, writing)
+    lease = (store, stream, str(meta.session_id), writing.lease_s)
+    try:
+        session = Session(
+            Journal(store, stream, epoch=0, version=done.version, written=written),
+            views,
+            meta,
+            next_turn=point.turn or (views.run_state(stream).last_turn or 0) + 1,
+            state_directory=writing.files,
+            tool_policy=point.tool_policy,
+        )
+        session.answers.unread = True
+        begin(*lease)
+        return _kept(session, writing)
+    except BaseException:
+        KEEPER.abandon(*lease)
+        raise
 
 
 def _kept(session: Session, writing: _Writing) -> Session:

@@ -8,7 +8,7 @@ from uuid import UUID
 from eventstore.errors import EventStoreError
 
 if TYPE_CHECKING:
-    from eventstore.events.records import NewEvent
+    pass
 
 __all__ = [
     "BlockNotOpen",
@@ -16,7 +16,6 @@ __all__ = [
     "CallAnswered",
     "CallNotRecorded",
     "ConversationEnded",
-    "FactsNotWritten",
     "ForkedWriter",
     "ImportFailed",
     "NotCommitted",
@@ -248,25 +247,6 @@ class CallNotRecorded(EventStoreError, RuntimeError):
     def __init__(self, method: str, reason: str) -> None:
         self.method = method
         super().__init__(reason)
-
-
-class FactsNotWritten(EventStoreError):
-    """A conversation was closed, but some of its events could not be written.
-
-    They are kept in memory, and closing again retries. ``events`` are these events, in order; the
-    ``__cause__`` is the error of the last attempt.
-    """
-
-    def __init__(
-        self, conversation_id: UUID, events: tuple[NewEvent, ...], kinds: dict[str, int], why: str
-    ) -> None:
-        self.conversation_id = conversation_id
-        self.events = events
-        named = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        super().__init__(
-            f"conversation {conversation_id} is closed, but {len(events)} of its events are not "
-            f"written ({named}): {why}. Close it again to retry"
-        )
 
 
 class ForkedWriter(EventStoreError, RuntimeError):

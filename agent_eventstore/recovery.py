@@ -17,7 +17,7 @@ from uuid import UUID
 
 from agent_eventstore.cutting import fit
 from agent_eventstore.machines.seals import seal
-from agent_eventstore.unwritten import facts
+from agent_eventstore.unwritten import PATIENCE_S, facts, patiently
 from eventstore import Appended, EventStore, NewEvent
 from eventstore.errors import (
     ConversationInUse,
@@ -29,8 +29,9 @@ from eventstore.errors import (
     WrongExpectedVersion,
 )
 from eventstore.ids import StreamId
-from eventstore.leases import claim
+from eventstore.leases import KEEPER, claim
 from eventstore.log import get_logger
+from eventstore.outbox import OUTBOX
 from eventstore.owners import Owned
 from eventstore.sql.failures import is_away
 from projections import Views
@@ -41,6 +42,7 @@ from projections.models.open_work import OPEN_WORK
 
 __all__ = [
     "AGAIN_S",
+    "SOON_S",
     "WAIT_S",
     "IfBusy",
     "Progress",
@@ -65,15 +67,28 @@ AGAIN_S = 0.25
 Progress = Callable[[int, int], None]
 """Called with the number of conversations done and the total."""
 
+SOON_S = 0.01
+"""The interval while the other session is about to end."""
+
 _log = get_logger("agent_eventstore")
 _TRIES = 5
 _PAGE = 1_000
 
 
 def claimed(
-    store: EventStore, stream: UUID, session_id: str, if_busy: IfBusy, lease_s: float, wait_s: float
+    store: EventStore,
+    stream: UUID,
+    session_id: str,
+    if_busy: IfBusy,
+    lease_s: float,
+    wait_s: float,
+    *,
+    leaving_wait: bool = True,
 ) -> int:
     """Make a session the writer of a conversation, waiting if asked to; return its epoch.
+
+    A session of this process that is about to end, because its client has gone away, is waited for
+    in any case unless ``leaving_wait`` is false. It may be garbage that was not collected yet.
 
     Raises:
         ConversationInUse: Another session has it open.
@@ -87,12 +102,29 @@ def claimed(
     until = time.monotonic() + (wait_s if if_busy == "wait" else 0)
     taking = partial(claim, store, stream, session_id=session_id, lease_s=lease_s)
     while True:
+        _write_left(store, stream)
         try:
             return taking(take_over=if_busy == "take_over")
-        except ConversationInUse:
-            if time.monotonic() >= until:
+        except ConversationInUse as error:
+            ends = error.leaving or KEEPER.collect(error.session_id)
+            if not (ends and leaving_wait) and time.monotonic() >= until:
+                error.leaving = ends
                 raise
-        time.sleep(AGAIN_S)
+            pause = SOON_S if ends else AGAIN_S
+        time.sleep(pause)
+
+
+def _write_left(store: EventStore, stream: UUID) -> None:
+    """Write what earlier sessions of this process have left, before these are fenced.
+
+    Raises:
+        StoreUnavailable: It could not be written, so nobody is fenced yet.
+    """
+    until = time.monotonic() + PATIENCE_S
+    while (error := OUTBOX.write(store, stream)) is not None:
+        if not isinstance(error, DatabaseBusy) or time.monotonic() >= until:
+            raise error
+        time.sleep(SOON_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +183,8 @@ def recover(
         WrongExpectedVersion: Writers without an epoch kept appending: all five attempts failed.
     """
     stream = store.stream(conversation_id, **owner)
+    if not dry_run:
+        _write_left(store, stream)
     look, epoch = partial(views.open_work, stream), writer_epoch
     if dry_run or epoch is None:
         ends = look()
@@ -200,12 +234,12 @@ def _appended(
         writer_epoch=epoch,
     )
     try:
-        return append(events), events
+        return patiently(partial(append, events)), events
     except InvalidEvent:
         kept = fit(events, store.max_event_bytes)
         if kept is None:
             raise
-    return append(kept), tuple(kept)
+    return patiently(partial(append, kept)), tuple(kept)
 
 
 def _result(ends: OpenWork, sealed: tuple[NewEvent, ...], version: int) -> Recovery:
@@ -267,6 +301,8 @@ def recover_all(
         StoreUnavailable: The database is unreachable, or cannot be written. A conversation whose
             lock another transaction holds is in ``failed`` instead (`DatabaseBusy`).
     """
+    if not dry_run:
+        OUTBOX.write(store)
     ids = _to_recover(store, views)
     recovered: list[Recovery] = []
     in_use: list[UUID] = []

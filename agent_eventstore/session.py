@@ -16,16 +16,18 @@ from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from agent_eventstore.artifacts import ToolOutputs, read_alias
+from agent_eventstore.branching import answered_again
 from agent_eventstore.errors import BlockNotOpen, ConversationEnded, TurnRunning, TurnStillOpen
 from agent_eventstore.inputs import with_extra
 from agent_eventstore.journal import Journal
 from agent_eventstore.journal_aio import AsyncJournal
-from agent_eventstore.machines import Answers, TurnScript, add_usage
+from agent_eventstore.machines import Answers, Branching, TurnScript, add_usage
 from agent_eventstore.machines.answers import milliseconds
 from agent_eventstore.machines.runs import RunScript
 from agent_eventstore.recovery import Recovery
 from agent_eventstore.requests import SystemTexts
 from agent_eventstore.resuming import Upkeep
+from agent_eventstore.stops import stopped_or_gone
 from eventstore import NewEvent, new_id
 from eventstore.errors import InvalidEvent
 from eventstore.events import (
@@ -42,15 +44,38 @@ from eventstore.events import (
 from eventstore.events.bounds import LONGEST_NAME
 from eventstore.events.values import Mode
 from eventstore.ids import derived_id, to_owner
+from eventstore.leases import KEEPER
 from eventstore.log import get_logger
+from eventstore.outbox import OUTBOX
 from eventstore.sql.streams import version_of
 from projections import Views
 from projections.engine.folding import spoken
 
-__all__ = ["JournalT", "OneTurn", "Session", "TurnOutcome", "first_outcome"]
+__all__ = ["ENDS_S", "JournalT", "OneTurn", "Session", "TurnOutcome", "first_outcome"]
 
+LEAVES_S = 1.0
+"""How long an opening waits for a session of this process whose turn was stopped, in seconds."""
+
+_MOST_ATTEMPTS = 100
+
+ENDS_S = 10.0
+"""The same for one that is being closed."""
 
 _log = get_logger("agent_eventstore")
+
+
+def leave_unwritten(journal: Journal, session_id: str, reason: str) -> None:
+    """Leave a session's unwritten facts to the process's outbox, if there are any."""
+    if journal.unwritten:
+        store = journal.store
+        OUTBOX.add(
+            store,
+            journal.conversation_id,
+            session_id,
+            journal,
+            reason,
+            on_unwritten=store.on_unwritten,
+        )
 
 
 class OneTurn:
@@ -80,6 +105,12 @@ class OneTurn:
         with self._lock:
             if self._open is not None and self._open[0]() is not None:
                 raise TurnStillOpen(conversation_id, self._open[1], number)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a turn is open."""
+        with self._lock:
+            return self._open is not None and self._open[0]() is not None
 
     def leave(self, turn: object) -> None:
         """Allow the next turn to be opened."""
@@ -161,6 +192,11 @@ class Session:
         if self.ended:
             said = "begin turns before that, or open it again"
             raise BlockNotOpen(f"conversation {self.id} was closed: {said}")
+        for name, text in (("run_id", run_id), ("workflow_id", workflow_id)):
+            if text is not None and not isinstance(text, str):
+                raise InvalidEvent(f"{name} must be text, not {text!r:.80}")
+        if tool_policy is not None and not isinstance(tool_policy, ToolPolicy):
+            raise TypeError(f"tool_policy must be a ToolPolicy, not {tool_policy!r:.80}")
         own = with_extra(self.meta, extra)
         names = (("actor", actor), ("message_id", message_id), ("agent_id", agent_id))
         for name, value in names:
@@ -228,6 +264,30 @@ class Session:
         self._turns += 1
         self.usage = add_usage(self.usage, usage)
 
+    def leaving(self, error: BaseException | None) -> None:
+        """Have openings in this process wait a moment if a block is left because of a stop.
+
+        Such a session ends next: its client has gone away, and may be back before it has ended.
+        """
+        if stopped_or_gone(error) is not None:
+            KEEPER.leave(self.session_id, LEAVES_S)
+
+    def end(self, journal: Journal, error: BaseException | None) -> None:
+        """Let go of the lease, whether or not the session's events are written.
+
+        Those that are not written go to the process's outbox.
+        """
+        self.ended = True
+        unwritten = bool(journal.unwritten)
+        KEEPER.release(self.session_id, unwritten=unwritten or self.one_turn.is_open)
+        if unwritten:
+            leave_unwritten(journal, self.session_id, str(error))
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self.meta.session_id or ""
+
     def closing(self, reason: str | None) -> list[NewEvent]:
         """Return the event of the session's end, or nothing if it was returned before."""
         if self._closed:
@@ -258,6 +318,7 @@ class TurnOutcome:
         text: The text of its last answer; empty if it had none, or the answer was erased.
         error: The error message, if any.
         tokens: The tokens of its model calls.
+        reason: Why it was aborted: ``replaced`` or ``interrupted``.
     """
 
     turn: int | None
@@ -266,29 +327,80 @@ class TurnOutcome:
     text: str = ""
     error: str | None = None
     tokens: TokenUsage | None = None
+    reason: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the turn ended without an answer, so that it may be tried again."""
+        return self.status in ("error", "cancelled") or (
+            self.status == "aborted" and self.reason != "replaced"
+        )
 
 
-def posted_ids(conversation_id: UUID, message_id: str) -> tuple[UUID, UUID]:
+def posted_ids(conversation_id: UUID, message_id: str, attempt: int = 1) -> tuple[UUID, UUID]:
     """Return the event ids of a posted message: of its turn's start, and of the message."""
+    which = "turn of" if attempt == 1 else f"turn {attempt} of"
     return (
-        derived_id(conversation_id, "turn of", message_id),
+        derived_id(conversation_id, which, message_id),
         derived_id(conversation_id, "message", message_id),
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How a message whose turn has failed is answered again: its event ids, and the branch."""
+
+    ids: tuple[UUID, UUID]
+    branching: Branching
+
+
 def first_outcome(views: Views, conversation_id: UUID, message_id: str) -> TurnOutcome | None:
-    """Return the outcome of a posted message's turn; None if the message was not posted yet.
+    """Return the outcome of a posted message's last turn; None if the message was not posted yet.
 
     Whether the turn is open is read from the open work, not from all its events.
 
     Raises:
         TurnRunning: The turn has not ended.
     """
-    start, _ = posted_ids(conversation_id, message_id)
-    with views.store.reading() as connection:
-        version = version_of(connection, conversation_id, start)
+    version, _ = _last_attempt(views, conversation_id, message_id)
+    return None if version is None else _outcome(views, conversation_id, message_id, version)
+
+
+def posted_before(
+    views: Views, conversation_id: UUID, message_id: str, *, retry: bool
+) -> TurnOutcome | Retry | None:
+    """Return the outcome of a posted message, or how to answer it again; None if it is new.
+
+    With ``retry`` it is answered again if its turn failed, and no other message has followed.
+
+    Raises:
+        TurnRunning: The turn has not ended.
+    """
+    version, attempt = _last_attempt(views, conversation_id, message_id)
     if version is None:
         return None
+    outcome = _outcome(views, conversation_id, message_id, version)
+    if not retry or not outcome.failed or attempt >= _MOST_ATTEMPTS:
+        return outcome
+    ids = posted_ids(conversation_id, message_id, attempt + 1)
+    branching = answered_again(views.store, conversation_id, ids[1])
+    return outcome if branching is None else Retry(ids, branching)
+
+
+def _last_attempt(views: Views, conversation_id: UUID, message_id: str) -> tuple[int | None, int]:
+    """Return where the last turn of a message begins, and which attempt it is."""
+    version: int | None = None
+    with views.store.reading() as connection:
+        for attempt in range(1, _MOST_ATTEMPTS + 1):
+            start, _ = posted_ids(conversation_id, message_id, attempt)
+            found = version_of(connection, conversation_id, start)
+            if found is None:
+                return version, attempt - 1
+            version = found
+    return version, _MOST_ATTEMPTS
+
+
+def _outcome(views: Views, conversation_id: UUID, message_id: str, version: int) -> TurnOutcome:
     running = views.open_work(conversation_id).turn
     if running is not None and running.version == version:
         raise TurnRunning(conversation_id, running.turn, message_id)
@@ -308,5 +420,6 @@ def first_outcome(views: Views, conversation_id: UUID, message_id: str) -> TurnO
                 text=text,
                 error=end.error if isinstance(end, TurnEnd) else None,
                 tokens=end.tokens if isinstance(end, TurnEnd) else None,
+                reason=end.reason if isinstance(end, TurnEnd) else None,
             )
     raise TurnRunning(conversation_id, turn, message_id)

@@ -12,13 +12,13 @@ from agent_eventstore.current import Block
 from agent_eventstore.errors import ToolDenied
 from agent_eventstore.inputs import Content, content_of
 from agent_eventstore.journal import INTERRUPTIONS, Journal
-from agent_eventstore.journal_aio import AsyncJournal, finish
+from agent_eventstore.journal_aio import AsyncJournal
 from agent_eventstore.machines import ToolScript
 from agent_eventstore.session import JournalT
 from eventstore import Appended
 from eventstore.errors import ErrorType, Trace
 from eventstore.events import Sections, Ui
-from eventstore.threads import to_thread
+from eventstore.threads import finish, to_thread
 
 __all__ = ["AsyncToolCall", "ToolCall"]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Self, Unpack
 
 from agent_eventstore.current import Block, OpenTurn
@@ -21,9 +22,10 @@ from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import CLOSED, CallScript, Executable, RequestedCall
 from agent_eventstore.requests import Request, failed_summary, request_of, summary_of
 from agent_eventstore.resuming import earlier_calls
-from agent_eventstore.session import first_outcome
+from agent_eventstore.session import posted_before
 from agent_eventstore.stops import stopped_or_gone
 from agent_eventstore.tool_call import ToolCall
+from agent_eventstore.unwritten import patiently
 from eventstore import Appended, NewEvent
 from eventstore.errors import ErrorType, Trace
 from eventstore.options import require_known
@@ -56,6 +58,12 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
         self._enter_once()
         if not self._begun and self._posted_before():
             return self
+        self._start()
+        self._become_current()
+        return self
+
+    def _start(self) -> None:
+        """Write the turn's start and the input, unless `begin` has."""
         self._session.one_turn.take(self, self.number, self._journal.conversation_id)
         begun: list[NewEvent] = []
         try:
@@ -66,10 +74,9 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
                 self._journal.write_within(self._connection, begun)
             else:
                 self._journal.write(begun)
-            self._become_current()
-            return self
         except BaseException as error:
-            if begun and isinstance(error, INTERRUPTIONS):
+            within = self._connection is not None and not self._begun
+            if begun and not within and isinstance(error, INTERRUPTIONS):
                 self._step_back()
                 self._session.turn_ended(None)
                 self._journal.abandon(begun, self._script.end(time.monotonic(), error=error))
@@ -79,29 +86,37 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
             raise
 
     def begin(self) -> None:
-        """Write the turn's start and the input in the transaction of the turn's connection.
+        """Write the turn's start and the input now; enter the turn later.
 
-        Commit that transaction next, then enter the turn.
+        What is wrong with the turn is raised here: call this before a response begins that the
+        turn's block will stream. If the turn has a connection, it is written in its transaction:
+        commit that next. If the turn is never entered, the next opening ends it.
 
         Raises:
-            BlockNotOpen: The turn has no connection, or has begun.
+            BlockNotOpen: The turn has begun.
             TurnRunning: The message was posted before, and its turn has not ended.
+            BranchRefused: The turn to edit or answer again does not exist.
         """
         self._require_beginnable()
         if self._posted_before():
             return
-        try:
-            self._journal.write_within(self._connection, self._beginning())
-        except BaseException as error:
-            self._script.tracing.fail(error)
-            raise
+        if self._connection is None:
+            self._start()
+        else:
+            try:
+                self._journal.write_within(self._connection, self._beginning())
+            except BaseException as error:
+                self._script.tracing.fail(error)
+                raise
         self._begun = True
 
     def _posted_before(self) -> bool:
         posted = self._script.message_id
-        return posted is not None and self._repeat(
-            first_outcome(self._session.views, self._session.id, posted)
-        )
+        if posted is None:
+            return False
+        session = self._session
+        look = partial(posted_before, session.views, session.id, posted, retry=self.retries)
+        return self._repeat(patiently(look))
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> bool | None:
         """Write the turn's end; suppress the exception of this turn's own stop.
@@ -112,12 +127,14 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
         if self.outcome is not None:
             return None
         self._step_back()
+        self._session.leaving(error)
         try:
             self._end(self._cause(error))
         except NotCommitted:
             if error is None:
                 raise
         finally:
+            self._session.leaving(error)
             self._session.one_turn.leave(self)
         return self._is_own_stop(error) or None
 

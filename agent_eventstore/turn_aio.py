@@ -10,22 +10,24 @@ import asyncio
 import time
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Self, Unpack
 
 from agent_eventstore.current import Block, OpenTurn
 from agent_eventstore.errors import NotCommitted
-from agent_eventstore.journal_aio import AsyncJournal, finish
+from agent_eventstore.journal_aio import AsyncJournal
 from agent_eventstore.llm_call import AsyncLlmCall
 from agent_eventstore.machines import CLOSED, CallScript, Executable, RequestedCall
 from agent_eventstore.requests import Request, failed_summary, request_of, summary_of
 from agent_eventstore.resuming import earlier_calls
-from agent_eventstore.session import first_outcome
+from agent_eventstore.session import posted_before
 from agent_eventstore.stops import stopped_or_gone
 from agent_eventstore.tool_call import AsyncToolCall
+from agent_eventstore.unwritten import patiently
 from eventstore import Appended, NewEvent
 from eventstore.errors import ErrorType, Trace
 from eventstore.options import require_known
-from eventstore.threads import to_thread
+from eventstore.threads import finish, to_thread
 from projections.context.compression import LlmSummary
 from projections.context.options import ContextOptions
 from projections.context.settings import strategy_for
@@ -49,6 +51,17 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
         self._enter_once()
         if not self._begun and await self._posted_before():
             return self
+        await self._start()
+        self._become_current()
+        self._loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        # Weak, to avoid a reference cycle: a live answer refers to its call and this turn, and the
+        # traceback of a cancelled task refers to the frames that hold the answer. A strong
+        # reference would keep a generator that a server drops from ever being closed.
+        self._task = None if task is None else weakref.ref(task)
+        return self
+
+    async def _start(self) -> None:
+        """Write the turn's start and the input, unless `begin` has."""
         self._session.one_turn.take(self, self.number, self._journal.conversation_id)
         begun: list[NewEvent] = []
         try:
@@ -63,7 +76,8 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
             else:
                 await self._journal.write(begun)
         except BaseException as error:
-            if begun and isinstance(error, asyncio.CancelledError):
+            within = self._connection is not None and not self._begun
+            if begun and not within and isinstance(error, asyncio.CancelledError):
                 self._step_back()
                 self._session.turn_ended(None)
                 await self._journal.abandon(begun, self._script.end(time.monotonic(), error=error))
@@ -71,31 +85,28 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
                 self._script.tracing.fail(error)
             self._session.one_turn.leave(self)
             raise
-        self._become_current()
-        self._loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        # Weak, to avoid a reference cycle: a live answer refers to its call and this turn, and the
-        # traceback of a cancelled task refers to the frames that hold the answer. A strong
-        # reference would keep a generator that a server drops from ever being closed.
-        self._task = None if task is None else weakref.ref(task)
-        return self
 
     async def begin(self) -> None:
-        """Write the start and the input in the connection's transaction; see `Turn.begin`."""
+        """Write the turn's start and the input now; see `Turn.begin`."""
         self._require_beginnable()
         if await self._posted_before():
             return
-        try:
-            await self._journal.write_within(self._connection, self._beginning())
-        except BaseException as error:
-            self._script.tracing.fail(error)
-            raise
+        if self._connection is None:
+            await self._start()
+        else:
+            try:
+                await self._journal.write_within(self._connection, self._beginning())
+            except BaseException as error:
+                self._script.tracing.fail(error)
+                raise
         self._begun = True
 
     async def _posted_before(self) -> bool:
         if (posted := self._script.message_id) is None:
             return False
         views, stream = self._session.views, self._session.id
-        return self._repeat(await to_thread(first_outcome, views, stream, posted))
+        look = partial(posted_before, views, stream, posted, retry=self.retries)
+        return self._repeat(await to_thread(patiently, look))
 
     async def __aexit__(
         self, kind: ErrorType, error: BaseException | None, trace: Trace
@@ -105,6 +116,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
             return None
         self._step_back()
         cancelled: asyncio.CancelledError | None = None
+        self._session.leaving(error)
         try:
             await finish(self._end(self._cause(error)))
         except NotCommitted:
@@ -113,6 +125,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
         except asyncio.CancelledError as raised:
             cancelled = raised
         finally:
+            self._session.leaving(error)
             self._session.one_turn.leave(self)
         if cancelled is not None and not self._taken_back(cancelled):
             raise cancelled

@@ -18,13 +18,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
-from tenacity import RetryCallState, retry_if_exception_type, stop_after_delay, wait_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_exponential,
+)
 
 from agent_eventstore.errors import FactsNotWritten, ForkedWriter, NotCommitted
 from eventstore import Anchor, Appended, NewEvent, RecordedEvent, redact_secrets
@@ -60,10 +66,13 @@ __all__ = [
     "Told",
     "facts",
     "in_vain",
+    "patiently",
     "policy",
     "without_secrets",
 ]
 
+
+T = TypeVar("T")
 
 PATIENCE_S = 5.0
 """How long an append is retried, in seconds: a server restart takes a second or two."""
@@ -108,13 +117,22 @@ def policy() -> dict[str, Any]:
     }
 
 
+def patiently(act: Callable[[], T]) -> T:
+    """Do something that may be repeated; while the server is unreachable, for five seconds."""
+    try:
+        return act()
+    except CannotConnect:
+        retried = {**policy(), "retry": retry_if_exception_type(CannotConnect)}
+        return Retrying(**retried)(act)
+
+
 def in_vain(error: Exception, started: float) -> bool:
     """Whether waiting for a lock has already taken the whole retry time since ``started``."""
     return isinstance(error, DatabaseBusy) and time.monotonic() - started >= PATIENCE_S
 
 
 def _warn(state: RetryCallState) -> None:
-    _log.warning("append repeated", attempt=state.attempt_number)
+    _log.warning("repeated", attempt=state.attempt_number)
 
 
 class Acknowledged:
@@ -316,5 +334,4 @@ class KeptFacts:
         if not self.unsaved or isinstance(error, LogWentBack):
             return error
         events = [event for entry, _ in self.unsaved for event in entry]
-        kinds = Counter(event.data.type for event in events)
-        return FactsNotWritten(self.conversation_id, tuple(events), dict(kinds), str(error))
+        return FactsNotWritten(self.conversation_id, tuple(events), str(error))

@@ -12,7 +12,7 @@ import copy
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial, wraps
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
@@ -22,7 +22,7 @@ from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.pool import QueuePool
 
 from eventstore import telemetry
-from eventstore.errors import ErrorType, StoreClosed, Trace
+from eventstore.errors import ErrorType, FactsNotWritten, StoreClosed, Trace
 from eventstore.events.records import EventData, Meta, NewEvent, RecordedEvent
 from eventstore.group_commit import CLOSED, GroupCommit
 from eventstore.ids import StreamId
@@ -32,7 +32,7 @@ from eventstore.sql.requests import ANY, Anchor, Append, Appended, Expected, man
 from eventstore.sql.row_security import OWNER
 from eventstore.sql.transactions import append_within, require_connection
 from eventstore.store import EventStore, StoreOptions
-from eventstore.threads import to_thread
+from eventstore.threads import finish, made_in_thread, to_thread
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -80,7 +80,7 @@ class AsyncEventStore:
     ) -> Self:
         """Open a database; see `EventStore.open`."""
         opening = partial(EventStore.open, url, pool_size=pool_size, **options)
-        store = await to_thread(opening)
+        store = await made_in_thread(opening, EventStore.close)
         return cls(store, threads=pool_size)
 
     def for_owner(self, *, tenant_id: str | None = None, user_id: str | None = None) -> Self:
@@ -106,7 +106,7 @@ class AsyncEventStore:
             url = engine.url.set(drivername=engine.url.get_backend_name())
             return await cls.open(url, pool_size=size, **options)
         opening = partial(EventStore.from_engine, engine, **options)
-        store = await to_thread(opening)
+        store = await made_in_thread(opening, EventStore.close)
         return cls(store, threads=max(1, size))
 
     async def append(
@@ -180,20 +180,26 @@ class AsyncEventStore:
         Statements executed directly on the connection block the loop: use `asyncio.to_thread`.
         """
         begun = self.store.transaction()
-        entering = asyncio.ensure_future(self._run(begun.__enter__))
+        entered = False
+
+        async def enter() -> Connection:
+            nonlocal entered
+            connection = await self._run(begun.__enter__)
+            entered = True
+            return connection
+
         try:
-            connection = await asyncio.shield(entering)
+            connection = await finish(enter())
         except asyncio.CancelledError as error:
-            await asyncio.wait({entering})
-            if entering.exception() is None:
-                await self._run(_end, begun, error)
+            if entered:
+                await finish(self._run(_end, begun, error))
             raise
         try:
             yield connection
         except BaseException as error:
-            await asyncio.shield(self._run(_end, begun, error))
+            await finish(self._run(_end, begun, error))
             raise
-        await asyncio.shield(self._run(_end, begun, None))
+        await finish(self._run(_end, begun, None))
 
     async def read(
         self,
@@ -227,6 +233,7 @@ class AsyncEventStore:
     verify_against = _awaited(EventStore.verify_against)
     raise_writer_epoch = _awaited(EventStore.raise_writer_epoch)
     writer = _awaited(EventStore.writer)
+    unwritten = _awaited(EventStore.unwritten)
     erase = _awaited(EventStore.erase)
     erase_user = _awaited(EventStore.erase_user)
     purge = _awaited(EventStore.purge)
@@ -236,18 +243,25 @@ class AsyncEventStore:
         """Wait for running calls to finish, then close every connection.
 
         Later calls raise `StoreClosed`.
+
+        Raises:
+            FactsNotWritten: See `EventStore.close`.
         """
+        await finish(self._close())
+
+    async def _close(self) -> None:
         await to_thread(self._group.close)
         await to_thread(self._executor.shutdown)
-        self.store.close()
+        await to_thread(self.store.close)
 
     async def __aenter__(self) -> Self:
         """Return the store itself."""
         return self
 
     async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
-        """Close the store."""
-        await self.close()
+        """Close the store; an exception of the block comes before unwritten events."""
+        with suppress(*((FactsNotWritten,) if error is not None else ())):
+            await self.close()
 
     async def _run(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         call = partial(function, *args, **options)

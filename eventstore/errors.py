@@ -6,6 +6,7 @@ do next.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -49,6 +50,7 @@ __all__ = [
     "EventIdConflict",
     "EventStoreError",
     "EventsShared",
+    "FactsNotWritten",
     "ForkRefused",
     "ForkedStore",
     "InvalidCursor",
@@ -128,9 +130,22 @@ class ConversationInUse(EventStoreError):
         who: The process and machine of that session.
         since: When the session opened the conversation.
         until: When its lease expires. A live process renews the lease.
+        session_id: That session.
+        leaving: Whether it is of this process and about to end.
     """
 
-    def __init__(self, conversation_id: UUID, who: str, since: datetime, until: datetime) -> None:
+    def __init__(
+        self,
+        conversation_id: UUID,
+        who: str,
+        since: datetime,
+        until: datetime,
+        *,
+        session_id: str = "",
+        leaving: bool = False,
+    ) -> None:
+        self.session_id = session_id
+        self.leaving = leaving
         self.conversation_id = conversation_id
         self.who = who
         self.since = since
@@ -139,6 +154,33 @@ class ConversationInUse(EventStoreError):
             f"conversation {conversation_id} has been in use by {who} since "
             f'{since:%Y-%m-%d %H:%M:%S} UTC: wait until it is closed (if_busy="wait"), or take it '
             'over and end its open work (if_busy="take_over"; take_over=True for recover)'
+        )
+
+
+class FactsNotWritten(EventStoreError):
+    """A conversation, or the store, was closed, but some events could not be written.
+
+    They are kept in memory and retried: see `eventstore.outbox`. ``events`` are these events, in
+    order; the ``__cause__`` is the error of the last attempt.
+    """
+
+    def __init__(
+        self,
+        conversation_id: UUID,
+        events: tuple[NewEvent, ...],
+        why: str,
+        *,
+        conversations: int = 1,
+    ) -> None:
+        self.conversation_id = conversation_id
+        self.events = events
+        kinds = Counter(event.data.type for event in events)
+        named = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        others = f" and {conversations - 1} others" if conversations > 1 else ""
+        super().__init__(
+            f"conversation {conversation_id}{others} is closed, but {len(events)} of its events "
+            f"are not written ({named}): {why}. They are written once the database answers, by "
+            "this process; store.unwritten() lists them"
         )
 
 

@@ -6,16 +6,18 @@ the server's on PostgreSQL and the machine's on SQLite.
 
 One thread renews the leases of this process's open conversations, each three times within its
 duration, in a transaction that does not wait for the disk. If a conversation is garbage-collected
-without being closed, its lease ends at once for this process, and for others at the next renewal.
+without being closed, or closed while the database is unreachable, its lease ends at once for this
+process, and for others as soon as the thread has ended it in the database.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
 import weakref
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -36,6 +38,7 @@ __all__ = [
     "begin",
     "claim",
     "give_back",
+    "leases_of",
     "without_writer",
     "writer_of",
 ]
@@ -167,19 +170,47 @@ LEASE_S = 30.0
 _log = get_logger("eventstore")
 _PATIENCE_MS = 1_000
 _PARTS = 3
+_AGAIN_S = 0.5
+_REMEMBERED_S = 60.0
+_COLLECTED_S = 1.0
+_ENDS_S = 0.2  # how long a session that was collected needs to begin to end, in its event loop
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Kept:
+    """A session of this process, and what the keeper does about its lease.
+
+    It is renewed until its session has ``ended``: then the lease must go. If the store was closed
+    (``quiet``), the thread does neither, and the lease expires by itself. Until ``until`` the
+    keeper knows whether the session is over, whatever the table says.
+    """
+
     transactions: Transactions
     conversation_id: UUID
     session_id: str
     lease_s: float
     owner: weakref.ref[object]
+    ended: bool = False
+    quiet: bool = False
+    until: float = 0.0
+    unwritten: bool = False
+    """Whether events of the ended session are not written: the lease expires but is not deleted,
+    so that others see that work was left open."""
+    leaves_until: float = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the session has ended, or was dropped without being closed."""
+        return self.ended or self.owner() is None
 
 
 class Keeper:
-    """Renews leases while their owners live; one for the whole process."""
+    """Renews leases while their sessions live; one for the whole process.
+
+    A session that has ended lets go of its lease, even if the database is unreachable at that
+    moment: the next opening in this process takes over at once, and the thread deletes the lease
+    as soon as the server answers.
+    """
 
     def __init__(self) -> None:
         self.begin_anew()
@@ -187,9 +218,12 @@ class Keeper:
     def begin_anew(self) -> None:
         """Forget everything, as in a forked child: its parent's conversations are not its own."""
         self._kept: dict[str, _Kept] = {}
+        self._over: dict[str, float] = {}
+        self._collected = -_COLLECTED_S
         self._changed = threading.Condition()
         self._renewal = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._hurry = False
 
     def keep(
         self,
@@ -200,25 +234,72 @@ class Keeper:
         owner: object,
     ) -> None:
         """Renew a session's lease until `release`, or until ``owner`` is garbage-collected."""
-        kept = _Kept(transactions, conversation_id, session_id, lease_s, weakref.ref(owner))
+        watched = weakref.ref(owner, self._dropped)
+        kept = _Kept(transactions, conversation_id, session_id, lease_s, watched)
         with self._changed:
             self._kept[session_id] = kept
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._renewing, name="eventstore-leases", daemon=True
-                )
-                self._thread.start()
+            self._wake()
+
+    def _wake(self) -> None:
+        """Have the thread look again; call with the lock held."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._renewing, name="eventstore-leases", daemon=True
+            )
+            self._thread.start()
+        self._changed.notify()
+
+    def _dropped(self, _: object) -> None:
+        """Have the lease of a garbage-collected session expire at once, for other processes too."""
+        with self._changed:  # reentrant: a collection may begin at any point
+            self._hurry = True
             self._changed.notify()
 
-    def release(self, session_id: str) -> None:
-        """Stop renewing a lease and delete it; a failure is logged, and the lease expires.
+    def release(self, session_id: str, *, unwritten: bool = False) -> None:
+        """End a session's lease: stop renewing it and delete it, or let it expire if ``unwritten``.
 
-        Uses its own transaction, which does not wait for the disk.
+        Uses its own transaction, which does not wait for the disk. A failure is logged, and the
+        thread tries again until the lease has expired by itself.
         """
         with self._changed:
-            kept = self._kept.pop(session_id, None)
-        if kept is not None:
-            self._let_go(kept)
+            kept = self._kept.get(session_id)
+            if kept is None:
+                return
+            if not kept.ended:
+                kept.until = time.monotonic() + kept.lease_s
+            kept.ended, kept.unwritten, kept.leaves_until = True, unwritten, 0.0
+            if unwritten:  # by the thread that renews, so that no renewal comes after it
+                self._hurry = True
+                self._wake()
+                return
+        let_go = self._let_go(kept)
+        with self._changed:
+            if let_go:
+                self._settled(kept)
+            else:
+                self._wake()
+
+    def _settled(self, kept: _Kept) -> None:
+        """Remember for a while that a session's lease was ended; call with the lock held.
+
+        Whoever has just read the lease, before it was ended, must not take the session for alive.
+        """
+        now = time.monotonic()
+        self._kept.pop(kept.session_id, None)
+        self._over.pop(kept.session_id, None)
+        self._over[kept.session_id] = now + _REMEMBERED_S
+        while (oldest := next(iter(self._over))) and self._over[oldest] <= now:
+            del self._over[oldest]
+
+    def abandon(
+        self, transactions: Transactions, conversation_id: UUID, session_id: str, lease_s: float
+    ) -> None:
+        """End the lease of a session that failed to open, if it has one; see `release`.
+
+        It may have taken over work that another session left open, so its lease expires.
+        """
+        self.keep(transactions, conversation_id, session_id, lease_s, self)
+        self.release(session_id, unwritten=True)
 
     def forget(self, transactions: Transactions) -> None:
         """Stop renewing the leases of a closed store; they expire.
@@ -226,53 +307,108 @@ class Keeper:
         A renewal in progress finishes first and returns its connection.
         """
         with self._changed:
-            for kept in list(self._kept.values()):
+            for kept in self._kept.values():
                 if kept.transactions.engine.pool is transactions.engine.pool:
-                    del self._kept[kept.session_id]
+                    kept.until = time.monotonic() + kept.lease_s
+                    kept.quiet = True
         with self._renewal:
             pass
 
     def is_dropped(self, session_id: str) -> bool:
-        """Whether a session of this process was garbage-collected without being closed."""
+        """Whether a session of this process has ended, or was garbage-collected unclosed."""
         with self._changed:
             kept = self._kept.get(session_id)
-        return kept is not None and kept.owner() is None
+            return session_id in self._over if kept is None else kept.is_over
+
+    def leave(self, session_id: str, seconds: float) -> None:
+        """Expect that a session ends within these seconds: openings wait for it that long."""
+        with self._changed:
+            kept = self._kept.get(session_id)
+            if kept is not None and not kept.ended:
+                kept.leaves_until = time.monotonic() + seconds
+
+    def is_leaving(self, session_id: str) -> bool:
+        """Whether a session of this process is about to end; see `leave`."""
+        with self._changed:
+            kept = self._kept.get(session_id)
+        return kept is not None and kept.leaves_until > time.monotonic()
+
+    def collect(self, session_id: str) -> bool:
+        """Collect garbage if a session is of this process; return whether it may end by that.
+
+        A server that drops a generator when its client leaves often leaves it in a reference cycle
+        with the exception of the cancellation: the session in it is over, but lives until the next
+        collection, which an idle process may not make for minutes. At most once per second.
+        """
+        with self._changed:
+            now = time.monotonic()
+            if session_id not in self._kept or now < self._collected + _COLLECTED_S:
+                return session_id in self._kept and now < self._collected + _ENDS_S
+            self._collected = now
+        gc.collect()
+        with self._changed:
+            self._collected = time.monotonic()
+        return True
 
     def renew(self) -> None:
-        """Renew all leases now, and end the leases of owners that are gone."""
+        """Renew all leases now, and end the leases of sessions that are over."""
+        done: list[_Kept] = []
         with self._changed:
-            gone = [each.session_id for each in self._kept.values() if each.owner() is None]
-            engines = {each.transactions.engine for each in self._kept.values()}
+            self._hurry = False
+            engines = {each.transactions.engine for each in self._open()}
         for engine in engines:
             with self._renewal:
                 with self._changed:
-                    all_kept = list(self._kept.values())
-                mine = [each for each in all_kept if each.transactions.engine is engine]
-                if mine:
-                    self._renew(mine[0].transactions, mine)
+                    mine = [each for each in self._open() if each.transactions.engine is engine]
+                    over = [each for each in mine if each.is_over]
+                if mine and self._renew(mine[0].transactions, mine, over):
+                    done += over
         with self._changed:
-            for session_id in gone:
-                self._kept.pop(session_id, None)
+            for each in done:
+                self._settled(each)
+            now = time.monotonic()
+            for each in [*self._kept.values()]:
+                if each.is_over and not each.ended:  # its lease still has to be ended
+                    each.ended, each.unwritten, each.until = True, True, now + each.lease_s
+                if (each.ended or each.quiet) and each.until <= now:
+                    self._settled(each)
 
-    def _renew(self, transactions: Transactions, kept: Iterable[_Kept]) -> None:
+    def _open(self) -> list[_Kept]:
+        return [each for each in self._kept.values() if not each.quiet]
+
+    def _renew(
+        self, transactions: Transactions, kept: Sequence[_Kept], over: Sequence[_Kept]
+    ) -> bool:
         # A dropped session may have left work open, so its lease expires but is not deleted.
+        ended = {each.session_id for each in over}
         sessions = [
-            (each.conversation_id, each.session_id, each.lease_s if each.owner() else 0.0)
+            (
+                each.conversation_id,
+                each.session_id,
+                0.0 if each.session_id in ended else each.lease_s,
+            )
             for each in kept
         ]
         try:
             with transactions.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
                 renew(connection, sessions)
+                for each in over:
+                    if each.ended and not each.unwritten:
+                        let_go(connection, each.conversation_id, each.session_id)
         except EventStoreError as error:
             _log.warning("leases not renewed", leases=len(sessions), why=str(error))
+            return False
+        return True
 
-    def _let_go(self, kept: _Kept) -> None:
+    def _let_go(self, kept: _Kept) -> bool:
         try:
             with kept.transactions.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
                 let_go(connection, kept.conversation_id, kept.session_id)
         except EventStoreError as error:
             told = str(kept.conversation_id)
             _log.warning("lease not released", conversation_id=told, why=str(error))
+            return False
+        return True
 
     def _renewing(self) -> None:
         process, due = os.getpid(), 0.0
@@ -282,9 +418,11 @@ class Keeper:
                     self._thread = None
                     return
                 every = min(each.lease_s for each in self._kept.values()) / _PARTS
+                if any(each.is_over and not each.quiet for each in self._kept.values()):
+                    every = min(every, _AGAIN_S)
                 due = due if due else time.monotonic() + every
                 due = min(due, time.monotonic() + every)
-                if (left := due - time.monotonic()) > 0:
+                if not self._hurry and (left := due - time.monotonic()) > 0:
                     self._changed.wait(left)
                     continue
             due = 0.0
@@ -329,7 +467,8 @@ def claim(
 ) -> int:
     """Fence all earlier writers unless one is alive, and return the new writer's epoch.
 
-    One transaction. With ``session_id`` the new writer gets a lease, which `KEEPER` must renew.
+    One transaction, which may be repeated. With ``session_id`` the new writer gets a lease, which
+    `KEEPER` must renew.
 
     Raises:
         ConversationInUse: A writer is alive and ``take_over`` is false; nothing was changed.
@@ -338,9 +477,18 @@ def claim(
     with transactions._on_driver(write=True) as connection:
         epoch = raise_writer_epoch(connection, conversation_id)
         held = writer_of(connection, conversation_id)
-        if held is not None and held.live and not take_over:
+        own = held is not None and held.session_id == session_id  # an earlier attempt, committed
+        if held is not None and held.live and not own and not take_over:
+            leaves = KEEPER.is_leaving(held.session_id)
             who = f"this {held.who}" if held.process == (identity() or None) else held.who
-            raise ConversationInUse(conversation_id, who, held.since, held.expires_at)
+            raise ConversationInUse(
+                conversation_id,
+                who,
+                held.since,
+                held.expires_at,
+                session_id=held.session_id,
+                leaving=leaves,
+            )
         if session_id is not None:
             take(connection, conversation_id, session_id, lease_s)
         elif held is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,13 +19,14 @@ from sqlalchemy import URL, Engine
 
 from eventstore import blobs, telemetry
 from eventstore.eraser import EventEraser
-from eventstore.errors import InvalidEvent, KeyUnavailable
+from eventstore.errors import ErrorType, FactsNotWritten, InvalidEvent, KeyUnavailable, Trace
 from eventstore.events.base import Clock, utc_now
 from eventstore.ids import StreamId
 from eventstore.key_directory import destroy_retired
 from eventstore.leases import KEEPER, Lease, writer_of
 from eventstore.log import get_logger
 from eventstore.options import require_known
+from eventstore.outbox import OUTBOX, OnUnwritten, Unwritten
 from eventstore.owners import Owned, Owner, Owners
 from eventstore.redaction import Redactor
 from eventstore.sealing import OPTION, KeyProvider, Keyring
@@ -62,6 +64,9 @@ class StoreOptions(TypedDict, total=False):
         memory_bytes: Approximate size of the cache of what requests have read; default 64 MiB, 0
             for none. All conversations opened from the store share one cache of this size; each
             `Views` without its own number has another.
+        on_unwritten: Called with `eventstore.outbox.Unwritten` when a conversation is closed while
+            the database is unreachable, so that some of its events are not written, and again when
+            they were written or can never be. It may be called in any thread.
     """
 
     schema: str | None
@@ -75,6 +80,7 @@ class StoreOptions(TypedDict, total=False):
     keys: KeyProvider | None
     redact: Redactor | None
     memory_bytes: int
+    on_unwritten: OnUnwritten | None
 
 
 class EventStore(EventEraser):
@@ -95,6 +101,7 @@ class EventStore(EventEraser):
         keys: KeyProvider | None = None,
         redact: Redactor | None = None,
         memory_bytes: int = 64 << 20,
+        on_unwritten: OnUnwritten | None = None,
     ) -> None:
         if not 0 < max_event_bytes <= blobs.MOST_BYTES:
             raise ValueError(f"max_event_bytes must be from 1 to {blobs.MOST_BYTES:,}")
@@ -102,7 +109,11 @@ class EventStore(EventEraser):
             raise ValueError(f"memory_bytes is {memory_bytes}: give bytes, or 0 for none")
         if blob_threshold < 0:
             raise ValueError(f"blob_threshold is {blob_threshold}: give a number of bytes")
-        for name, function in (("clock", clock), ("redact", redact)):
+        for name, function in (
+            ("clock", clock),
+            ("redact", redact),
+            ("on_unwritten", on_unwritten),
+        ):
             if function is not None and not callable(function):
                 raise TypeError(f"{name} must be a function, not {function!r}")
         self.keys = None if keys is None else Keyring(keys)
@@ -115,6 +126,7 @@ class EventStore(EventEraser):
         self.read_only = read_only
         self.clock = clock if clock is utc_now else partial(_time_of, clock)
         self.redact = redact
+        self.on_unwritten = on_unwritten
         self.memory_bytes = memory_bytes
         self.state_directories: set[Path] = set()
         """The directories in which this process writes output files; erasing deletes from them."""
@@ -276,17 +288,37 @@ class EventStore(EventEraser):
         with self.reading() as connection:
             return writer_of(connection, stream)
 
+    def unwritten(self, conversation_id: StreamId | None = None) -> list[Unwritten]:
+        """Return the events that closed conversations of this process could not write yet.
+
+        They are retried; see `eventstore.outbox`.
+        """
+        stream = None if conversation_id is None else self.stream(conversation_id)
+        return OUTBOX.of(self, stream)
+
     def close(self) -> None:
         """Close every connection; those in use are closed when they are returned.
 
-        The store can still be used: it then opens a connection for each transaction and keeps none.
-        Leases of conversations that are still open are no longer renewed.
+        Before that, tries to write the events that closed conversations have left. The store can
+        still be used: it then opens a connection for each transaction and keeps none. Leases of
+        conversations that are still open are no longer renewed.
+
+        Raises:
+            FactsNotWritten: Some of these events could not be written; the store is closed.
         """
-        KEEPER.forget(self)
-        self._at_hand.close()
-        if self._log_to_empty:
-            self._log_to_empty = not empty_log(self)
-        super().close()
+        try:
+            OUTBOX.close(self)
+        finally:
+            KEEPER.forget(self)
+            self._at_hand.close()
+            if self._log_to_empty:
+                self._log_to_empty = not empty_log(self)
+            super().close()
+
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+        """Close every connection; an exception of the block comes before unwritten events."""
+        with suppress(*((FactsNotWritten,) if error is not None else ())):
+            self.close()
 
 
 def _time_of(clock: Clock) -> datetime:

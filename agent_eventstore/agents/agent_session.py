@@ -20,7 +20,7 @@ from agent_eventstore.agents.react import parse_reply
 from agent_eventstore.agents.sinks import History
 from agent_eventstore.agents.turn_results import TurnResult, TurnStatus
 from agent_eventstore.agents.widgets import with_screen
-from agent_eventstore.conversation import Conversation
+from agent_eventstore.conversation import Conversation, closed_on_error
 from agent_eventstore.errors import CallAnswered, PromptTooLong
 from agent_eventstore.inputs import Content, Said, message_of
 from agent_eventstore.machines.answers import UNSETTLED
@@ -103,7 +103,8 @@ class AgentSession:
         """
         told = config_of(model, options, config)
         begun = Conversation.start(store, session_config=told, **(conversation or {}))
-        return cls(begun, model=model, **options)
+        with closed_on_error(begun):
+            return cls(begun, model=model, **options)
 
     @classmethod
     def open(
@@ -134,7 +135,8 @@ class AgentSession:
         opened = Conversation.open(
             store, conversation_id, session_config=told, **(conversation or {})
         )
-        return cls(opened, model=model, **options)
+        with closed_on_error(opened):
+            return cls(opened, model=model, **options)
 
     @classmethod
     def fork(
@@ -167,7 +169,8 @@ class AgentSession:
         forked = Conversation.fork(
             store, source, before=before, session_config=told, **(conversation or {})
         )
-        return cls(forked, model=model, **options)
+        with closed_on_error(forked):
+            return cls(forked, model=model, **options)
 
     @property
     def id(self) -> UUID:

@@ -19,12 +19,12 @@ from agent_eventstore.agents.agent_options import AgentOptions
 from agent_eventstore.agents.agent_session import AgentSession
 from agent_eventstore.agents.turn_results import TurnResult
 from agent_eventstore.inputs import Said
-from agent_eventstore.journal_aio import finish
+from agent_eventstore.stops import BY_SOMEBODY
 from eventstore import AsyncEventStore, EventStore
 from eventstore.errors import ErrorType, Trace
 from eventstore.events import JsonObject, TokenUsage
 from eventstore.ids import StreamId
-from eventstore.threads import to_thread
+from eventstore.threads import finish, made_in_thread, to_thread
 
 __all__ = ["AsyncAgentSession"]
 
@@ -187,8 +187,9 @@ class AsyncAgentSession:
         """Begin a conversation and its first session; see `AgentSession.create`."""
         bridge = _Bridge()
         told = bridge.options(options)
-        session = await to_thread(
+        session = await made_in_thread(
             AgentSession.create,
+            _close_unused,
             _plain(store),
             model=model,
             config=config,
@@ -211,8 +212,9 @@ class AsyncAgentSession:
         """Open a conversation again; see `AgentSession.open`."""
         bridge = _Bridge()
         told = bridge.options(options)
-        session = await to_thread(
+        session = await made_in_thread(
             AgentSession.open,
+            _close_unused,
             _plain(store),
             conversation_id,
             model=model,
@@ -251,7 +253,7 @@ class AsyncAgentSession:
 
     async def close(self, reason: str | None = None) -> None:
         """End the session; closing again does nothing."""
-        await to_thread(self._session.close, reason)
+        await finish(to_thread(self._session.close, reason))
 
     async def __aenter__(self) -> Self:
         """Return the session itself."""
@@ -259,7 +261,12 @@ class AsyncAgentSession:
 
     async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
-        await asyncio.shield(to_thread(self._session.__exit__, kind, error, trace))
+        await finish(to_thread(self._session.__exit__, kind, error, trace))
+
+
+def _close_unused(session: AgentSession) -> None:
+    """Close a session whose opening was cancelled meanwhile."""
+    session.close(BY_SOMEBODY)
 
 
 def _plain(store: EventStore | AsyncEventStore) -> EventStore:

@@ -378,7 +378,7 @@ class AgentTurn:
             known = ", ".join(self._agent.tools) or "none"
             return "failed", f"there is no tool {wanted.name!r}: there are {known}"
         if wanted.arguments is None:
-            return "failed", f"the arguments are not a JSON object: {wanted.parse_error}"
+            return "failed", wanted.parse_error or "the arguments are not a JSON object"
         policy = tool.on_error or self._agent.on_tool_error
         told = ""
         for _ in range(_TOOL_ATTEMPTS if policy == "retry" else 1):

@@ -24,7 +24,7 @@ from agent_eventstore.agents.chat_replies import (
     mode_state,
 )
 from agent_eventstore.agents.turn_results import TurnStatus
-from agent_eventstore.conversation import Conversation
+from agent_eventstore.conversation import Conversation, closed_on_error
 from agent_eventstore.errors import WrongThread
 from agent_eventstore.participants import (
     HISTORY,
@@ -117,7 +117,8 @@ class ChatSession:
         config = {**given.pop("config", {}), **{k: v for k, v in own.items() if v is not None}}
         kept = [each.to_json() for each in participants]
         begun = Conversation.start(store, mode=mode, config=config, participants=kept, **given)
-        return cls(begun, participants, config, agents, options)
+        with closed_on_error(begun):
+            return cls(begun, participants, config, agents, options)
 
     @classmethod
     def open(
@@ -162,7 +163,8 @@ class ChatSession:
             participants = [Participant.of(each) for each in kept]
         agents = agents_for(participants, model, options)
         opened = Conversation.open(store, conversation_id, **given)
-        return cls(opened, participants, config, agents, options)
+        with closed_on_error(opened):
+            return cls(opened, participants, config, agents, options)
 
     @property
     def id(self) -> UUID:

@@ -49,6 +49,8 @@ _FOUND = {
     "views": "differences between a view and a fresh fold",
     "misnamed": "reported as lost by a recorder, but stored or never acknowledged",
     "failed": "processes that exited with an error, or did not exit",
+    "leases": "leases left without a session",
+    "unanswered": "users whose next post was not answered",
 }
 
 
@@ -73,7 +75,7 @@ _ALL = "all"
     type=Number(1, 64),
     default=4,
     show_default=True,
-    help="The number of writing processes.",
+    help="The number of writing processes; in the scenario reloads, of 50 clients each.",
 )
 @click.option(
     "--events",
@@ -93,7 +95,8 @@ _ALL = "all"
     type=Seconds(min=0.02),
     default=0.4,
     show_default=True,
-    help="Average time between two kills, cuts, stops or setbacks.",
+    help="Average time between two kills, cuts, stops or setbacks; 20 times that between two "
+    "restarts.",
 )
 @click.option(
     "--seed",
@@ -121,8 +124,8 @@ def torture(
 
     Uses its own conversations, which remain in the database. Takes all the power of the machine and
     the server, and rebuilds the views of all conversations: do not run it on a database in use.
-    Failover and restore use their own database, of the same kind, which is deleted. The exit status
-    is 1 if anything was lost, duplicated or out of order.
+    Failover, restore and reloads use their own database, of the same kind, which is deleted. The
+    exit status is 1 if anything was lost, duplicated or out of order.
     """
     if events is None and seconds is None:
         events = 10_000

@@ -12,7 +12,6 @@ from dataclasses import replace
 from agent_eventstore.batching import Batcher, Stalls
 from agent_eventstore.integrations.conversation_events import newest_events
 from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.journal_aio import in_thread
 from agent_eventstore.machines.seals import seal
 from agent_eventstore.providers import Delta
 from agent_eventstore.unwritten import PASSING
@@ -20,6 +19,7 @@ from eventstore import EventStore
 from eventstore.errors import ConversationNotFound, WrongExpectedVersion
 from eventstore.events import AssistantChunk, Meta, NewEvent
 from eventstore.ids import new_id
+from eventstore.threads import in_thread
 from projections import Views
 
 __all__ = ["Streamed", "seal_streams"]

@@ -37,8 +37,8 @@ from agent_eventstore.integrations.google_adk_state import (
     known_in,
     shared_by,
 )
-from agent_eventstore.journal_aio import in_thread
 from eventstore import AsyncEventStore, EventStore
+from eventstore.threads import in_thread
 
 __all__ = ["EventStoreSessionService"]
 

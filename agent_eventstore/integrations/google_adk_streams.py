@@ -9,8 +9,8 @@ from google.adk.plugins.base_plugin import BasePlugin
 from agent_eventstore.integrations.conversation_streams import Streamed, seal_streams
 from agent_eventstore.integrations.google_adk import EventStoreSessionService
 from agent_eventstore.integrations.google_adk_state import key_of
-from agent_eventstore.journal_aio import in_thread
 from agent_eventstore.providers import Delta
+from eventstore.threads import in_thread
 
 __all__ = ["RecordedStreams"]
 

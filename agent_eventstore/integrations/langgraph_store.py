@@ -34,10 +34,10 @@ from agent_eventstore.integrations.langgraph_items import (
     fits,
     fulfils,
 )
-from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
 from eventstore.events import ConversationStart, Payload
 from eventstore.options import require_several
+from eventstore.threads import in_thread
 
 __all__ = ["EventStoreStore"]
 

@@ -23,10 +23,10 @@ from agent_eventstore.integrations.openai_replacing import pop_newest, replace_a
 from agent_eventstore.integrations.openai_settling import Settling
 from agent_eventstore.integrations.openai_usage import RunUsage
 from agent_eventstore.integrations.openai_writing import ItemWriter
-from agent_eventstore.journal_aio import in_thread
 from eventstore import AsyncEventStore, EventStore, NewEvent
 from eventstore.events import Meta
 from eventstore.owners import Owned
+from eventstore.threads import in_thread
 
 __all__ = ["EventStoreSession"]
 

@@ -29,7 +29,6 @@ from agent_eventstore.integrations.openai_models import (
     current_run,
 )
 from agent_eventstore.integrations.openai_usage import bill_of
-from agent_eventstore.journal_aio import in_thread
 from agent_eventstore.llm_call import AsyncLlmCall
 from agent_eventstore.machines import RequestedCall
 from agent_eventstore.providers.base import plain
@@ -41,6 +40,7 @@ from eventstore.errors import ErrorType, Trace
 from eventstore.events import Meta, Payload
 from eventstore.ids import uuid_in
 from eventstore.log import get_logger
+from eventstore.threads import in_thread
 
 __all__ = ["RecordedModel", "RecordedRun", "current_run"]
 

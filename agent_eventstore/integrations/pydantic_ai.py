@@ -22,8 +22,8 @@ from pydantic_ai.conversation_store import (
 from agent_eventstore.integrations.conversation_events import store_of
 from agent_eventstore.integrations.pydantic_history import Histories, MessageNotFound
 from agent_eventstore.integrations.pydantic_records import Records
-from agent_eventstore.journal_aio import in_thread
 from eventstore import AsyncEventStore, EventStore
+from eventstore.threads import in_thread
 
 __all__ = ["EventStoreConversations"]
 

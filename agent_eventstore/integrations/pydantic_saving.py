@@ -29,9 +29,9 @@ from pydantic_ai.tools import RunContext
 
 from agent_eventstore.integrations.conversation_streams import Streamed, seal_streams
 from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
-from agent_eventstore.journal_aio import in_thread
 from agent_eventstore.providers import Delta
 from eventstore.events import ToolCallDelta
+from eventstore.threads import in_thread
 
 __all__ = ["SavedRun", "StreamedRun"]
 

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from agent_eventstore.agents.agent_options import AgentOptions, config_of
 from agent_eventstore.agents.function_tools import FunctionTool
-from agent_eventstore.conversation import Conversation
+from agent_eventstore.conversation import Conversation, closed_on_error
 from agent_eventstore.inputs import Said
 from agent_eventstore.scheduling.conversation_tools import declared
 from agent_eventstore.scheduling.queue import TaskPlan, TaskResult
@@ -92,7 +92,9 @@ class Scheduler:
         """
         told = config_of(model, _of_agents(options), None)
         how = options.get("conversation") or {}
-        return cls(Conversation.start(store, session_config=told, **how), model=model, **options)
+        begun = Conversation.start(store, session_config=told, **how)
+        with closed_on_error(begun):
+            return cls(begun, model=model, **options)
 
     @classmethod
     def open(
@@ -118,7 +120,8 @@ class Scheduler:
         told = config_of(model, _of_agents(options), None)
         how = options.get("conversation") or {}
         opened = Conversation.open(store, root, session_config=told, **how)
-        return cls(opened, model=model, **options)
+        with closed_on_error(opened):
+            return cls(opened, model=model, **options)
 
     @property
     def root(self) -> UUID:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from agent_eventstore.agents.agent_options import AgentOptions, config_of
 from agent_eventstore.agents.agent_session import CONTINUE, AgentSession
 from agent_eventstore.agents.function_tools import ToolRefused
 from agent_eventstore.agents.turn_results import TurnResult
-from agent_eventstore.conversation import Conversation
+from agent_eventstore.conversation import Conversation, closed_on_error
 from agent_eventstore.errors import ConversationInUse, ConversationNotFound, PromptTooLong
 from agent_eventstore.machines import RequestedCall
 from agent_eventstore.scheduling.conversation_tools import (
@@ -167,9 +167,11 @@ class TaskRuns:
         return {"ok": True}
 
     def close(self, reason: str | None) -> None:
-        """End all sessions."""
-        for each in [*self._sessions]:
-            self._sessions.pop(each).close(reason)
+        """End all sessions, also if one of them raises; the first error is raised at the end."""
+        with ExitStack() as closing:
+            while self._sessions:
+                _, session = self._sessions.popitem()
+                closing.callback(session.close, reason)
 
     def _agent(self, conversation: Conversation) -> AgentSession:
         here, options = conversation.id, self._options
@@ -195,7 +197,8 @@ class TaskRuns:
             opened = Conversation.open(
                 self._store, conversation_id, session_config=config, **self._opening
             )
-            self._sessions[conversation_id] = self._agent(opened)
+            with closed_on_error(opened):
+                self._sessions[conversation_id] = self._agent(opened)
         return self._sessions[conversation_id]
 
     def _release(self, conversation_id: UUID) -> None:

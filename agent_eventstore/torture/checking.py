@@ -32,11 +32,15 @@ COUNTS = {
     "cuts": "connections cut by pg_terminate_backend",
     "stops": "processes stopped with SIGSTOP, and resumed",
     "forks": "children forked from a process that was using its store",
+    "posts": "messages posted to a web server",
+    "left": "clients that left before the end of their answer",
+    "restarts": "times that the database was restarted, or locked",
     "setbacks": "times that the database went back to an older state",
     "held": "transactions held open for a long time, and committed",
     "rebuilds": "rebuilds completed",
-    "busy": "appends that raised DatabaseBusy, and were repeated",
-    "refused": "children that got ForkedStore, because their parent was in an SQLite transaction",
+    "busy": "appends that raised DatabaseBusy, and were repeated; or posts refused with 409",
+    "refused": "children that got ForkedStore, because their parent was in an SQLite transaction; "
+    "or posts refused while the database was unreachable",
     "told": "times that a recorder reported lost events, with LogWentBack",
     "lost": "acknowledged events that recorders reported as lost",
     "again": "of these, events written again at their old versions",
@@ -56,7 +60,8 @@ class Findings:
     reader. ``torn`` counts appends of which only a part is stored, ``chain`` the problems found by
     `verify`, ``views`` the view rows that differ from a fresh fold, ``misnamed`` the events that a
     recorder reported as lost although they exist or were never acknowledged, and ``failed`` the
-    processes that exited with an error, or did not exit.
+    processes that exited with an error, or did not exit. ``leases`` counts the leases that are left
+    without a session, and ``unanswered`` the users whose next post was not answered.
     """
 
     missed: int = 0
@@ -67,6 +72,8 @@ class Findings:
     views: int = 0
     misnamed: int = 0
     failed: int = 0
+    leases: int = 0
+    unanswered: int = 0
 
     @property
     def ok(self) -> bool:

@@ -20,6 +20,7 @@ from sqlalchemy import text
 
 from agent_eventstore.torture.checking import COUNTS, Findings, Report, check
 from agent_eventstore.torture.plan import NOTES, PATIENCE_S, TENANT, Plan, Tally, deliveries, recall
+from agent_eventstore.torture.reloads import CLIENTS, missing, run_reloads
 from agent_eventstore.torture.sessions import converse, fork_writers
 from agent_eventstore.torture.setbacks import (
     READER,
@@ -61,6 +62,8 @@ _PAGE = 1_000
 _NAME_LENGTH = 12
 _LOOK_S = 1.0
 _LONGEST_STOP_S = 3.0
+RESTARTS = 20
+"""How many times rarer than kills restarts are: each takes a second or more."""
 
 # Only sessions of this run, identified by the name with which its processes connect.
 _CUT = """
@@ -76,7 +79,8 @@ class Scenario:
     """What happens in a run.
 
     Processes of the kinds ``spared`` are never killed. ``setbacks`` creates the run's own database,
-    by the kind of the given database; other kinds cannot run the scenario.
+    by the kind of the given database; other kinds cannot run the scenario. A scenario that is
+    ``served`` has a web server instead of writers: see `agent_eventstore.torture.reloads`.
     """
 
     summary: str
@@ -86,6 +90,7 @@ class Scenario:
     holds: bool = True
     busy_timeout_ms: int = 30_000
     setbacks: dict[str, Callable[[Path], Setback]] | None = None
+    served: bool = False
 
 
 SCENARIOS = {
@@ -119,6 +124,12 @@ SCENARIOS = {
         ("setback",),
         holds=False,
         setbacks={"postgresql": Dumped, "sqlite": Copied},
+    ),
+    "reloads": Scenario(
+        "clients of a web server leave at random moments, and its own database is restarted",
+        write,
+        (),
+        served=True,
     ),
 }
 """The scenarios, by name."""
@@ -162,6 +173,8 @@ def others_in(store: EventStore) -> bool:
 def lacks(store: EventStore, scenario: str) -> str | None:
     """Return why a scenario cannot run on this kind of database, or None."""
     setbacks = SCENARIOS[scenario].setbacks
+    if SCENARIOS[scenario].served:
+        return missing()
     if setbacks is None or store.engine.dialect.name in setbacks:
         return None
     return "SQLite has no standby"
@@ -192,6 +205,17 @@ def run(
         StoreUnavailable: The database cannot be used, even without disturbances.
         PostgresUnavailable: The scenario needs servers, which cannot be started here.
     """
+    if SCENARIOS[torture.scenario].served:
+        return run_reloads(
+            store,
+            clients=CLIENTS * torture.writers,
+            seconds=torture.seconds,
+            events=torture.events,
+            every_s=RESTARTS * torture.every_s,
+            seed=torture.seed,
+            on_progress=on_progress,
+            on_phase=on_phase,
+        )
     with (
         tempfile.TemporaryDirectory(prefix="eventstore-torture-") as name,
         _grounds(store, torture.scenario) as (victim, setback),

@@ -127,11 +127,9 @@ def test_nothing_goes_on_before_the_commit(store: EventStore) -> None:
         assert ([], []) == (said(store, conversation), orders(store))
 
 
-def test_begin_is_for_turns_with_a_connection(store: EventStore) -> None:
-    """Once."""
+def test_a_turn_begins_once(store: EventStore) -> None:
+    """With a connection or without."""
     with Conversation.start(store) as conversation:
-        with pytest.raises(BlockNotOpen, match="begins with its block"):
-            conversation.turn("hi").begin()
         with store.transaction() as connection:
             turn = conversation.turn("hi", connection=connection)
             turn.begin()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from agent_eventstore import Conversation
 from agent_eventstore.errors import BlockNotOpen, TurnRunning
 from eventstore import EventStore
-from eventstore.errors import InvalidEvent, WriterFenced
+from eventstore.errors import ConversationInUse, InvalidEvent, WriterFenced
 from eventstore.events import Notebook
 from projections import Views
 from tests.integration.recording import Recorder, ask, events_of
@@ -69,14 +71,59 @@ def test_a_long_turn_is_not_read_again_by_each_post(recording: Recorder) -> None
 
 
 def test_first_post_died(recording: Recorder) -> None:
-    """Opening has sealed it, and the second post is told that it was interrupted."""
+    """Opening has sealed it, and the second post is answered, without a second message."""
     first = recording.start()
     first.turn("Hi", message_id="m-1").__enter__()
 
     with recording.open(first.id, if_busy="take_over") as again:
         with again.turn("Hi", message_id="m-1") as turn:
-            assert turn.outcome is not None
-            assert "aborted" == turn.outcome.status
+            assert turn.outcome is None
+            ask(turn)
+    assert 1 == len(events_of(recording.store, first, "user_message"))
+
+
+def test_failed_turn_is_answered_again_by_its_message(recording: Recorder) -> None:
+    """Each post tries again until one succeeds; then it is repeated. No answer is shown twice."""
+    with recording.start() as conversation:
+        for words in ("one", "two"):
+            with suppress(ValueError), conversation.turn("Hi", message_id="m-1") as turn:
+                assert turn.outcome is None
+                ask(turn, [words])
+                raise ValueError("the provider failed")
+        with conversation.turn("Hi", message_id="m-1") as turn:
+            context = [each["content"] for each in turn.context().messages]
+            ask(turn, ["three"])
+        with conversation.turn("Hi", message_id="m-1") as turn:
+            outcome = turn.outcome
+
+    assert outcome is not None
+    assert ("ok", "three") == (outcome.status, outcome.text)
+    assert not {"one", "two"} & set(context)
+    assert 1 == len(events_of(recording.store, conversation, "user_message"))
+
+
+def test_failed_turn_that_others_have_followed_stays_as_it_is(recording: Recorder) -> None:
+    """Answering it again would take the later messages off the branch."""
+    with recording.start() as conversation:
+        with suppress(ValueError), conversation.turn("Hi", message_id="m-1"):
+            raise ValueError("the provider failed")
+        with conversation.turn("More") as turn:
+            ask(turn)
+        with conversation.turn("Hi", message_id="m-1") as turn:
+            outcome = turn.outcome
+
+    assert outcome is not None
+    assert "error" == outcome.status
+
+
+def test_message_whose_turn_runs_in_another_session(recording: Recorder) -> None:
+    """Opening for it says so, and for another message that the conversation is in use."""
+    with recording.start() as first, first.turn("Hi", message_id="m-1") as turn:
+        with pytest.raises(TurnRunning):
+            recording.open(first.id, message_id="m-1")
+        with pytest.raises(ConversationInUse):
+            recording.open(first.id, message_id="m-2")
+        ask(turn)
 
 
 def test_fenced_writer_posts_nothing(common: EventStore) -> None:

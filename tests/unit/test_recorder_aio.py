@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from agent_eventstore.aio import AsyncConversation
-from agent_eventstore.journal_aio import finish
 from eventstore import AsyncEventStore, EventStore
+from eventstore.threads import finish
 from tests.crash.stand_in import answer
 
 PATIENCE_S = 30.0
