@@ -148,6 +148,11 @@ class Body:
         self._pieces.append(passed)
         return []
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no event has begun that the bytes so far do not complete."""
+        return not self._events.within
+
     def whole(self) -> Any:
         """Return the document, as parsed JSON or else as text; None for a stream.
 

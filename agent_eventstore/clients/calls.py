@@ -41,6 +41,11 @@ class _Recorded(Generic[C]):
         turn.hold(recorded, self)
         remember(self, recorded)
 
+    def _ended(self) -> None:
+        """Note that the stream has been read to its end; one that breaks raises."""
+        script = self._recorded.script
+        script.closed, script.marked = self._mark.closed, self._mark.seen
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
@@ -124,7 +129,7 @@ class RecordedStream(_Recorded[LlmCall]):
         try:
             chunk = next(self._stream)
         except StopIteration:
-            self._recorded.script.closed = self._mark.ended
+            self._ended()
             self._recorded.__exit__(None, None, None)
             raise
         except BaseException as error:
@@ -239,7 +244,7 @@ class AsyncRecordedStream(_Recorded[AsyncLlmCall]):
         try:
             chunk = await anext(self._stream)
         except StopAsyncIteration:
-            self._recorded.script.closed = self._mark.ended
+            self._ended()
             await self._recorded.__aexit__(None, None, None)
             raise
         except BaseException as error:

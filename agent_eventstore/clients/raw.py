@@ -23,6 +23,7 @@ from agent_eventstore.turn_aio import AsyncTurn
 __all__ = ["AsyncTap", "EndMark", "Tap", "answer_in", "body_of"]
 
 _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
+_WHOLE = re.compile(rb"(?:\n\r?\n|\r\r)\Z")
 _LONGEST_MARK = 20
 
 
@@ -101,6 +102,7 @@ class Tap(_Tapped[LlmCall]):
         except UnknownResponse:
             self._guard.tell(UNKNOWN)
         finally:
+            self._recorded.script.closed = self._body.is_whole
             self._recorded.__exit__(None, None, None)
 
     def _close(self) -> None:
@@ -119,25 +121,29 @@ class Tap(_Tapped[LlmCall]):
 
 
 class EndMark:
-    """Looks for ``[DONE]`` in a response's bytes as an SDK reads them, which hides it.
+    """Looks for the end of a stream in a response's bytes as an SDK reads them, which hides it.
 
     Args:
         http: The response of the HTTP library; anything else cannot be looked into.
+
+    Attributes:
+        seen: Whether the mark ``[DONE]`` has come.
     """
 
     def __init__(self, http: Any) -> None:
         self.seen = False
         self._tail = b"\n"
-        self._hidden = not (hasattr(http, "iter_bytes") and hasattr(http, "aiter_bytes"))
-        if not self._hidden:
+        known = hasattr(http, "iter_bytes") and hasattr(http, "aiter_bytes")
+        self._read = False
+        if known and body_of(http).streamed:
             # Weak, since the response refers to its own methods then.
             self._http = weakref.ref(http)
             http.iter_bytes, http.aiter_bytes = self._iter_bytes, self._aiter_bytes
 
     @property
-    def ended(self) -> bool:
-        """Whether a stream that its reader has read to the end was ended in order by the server."""
-        return self.seen or self._hidden
+    def closed(self) -> bool:
+        """Whether a stream that its reader has read to the end has not ended within an event."""
+        return self.seen or not self._read or _WHOLE.search(self._tail) is not None
 
     def _iter_bytes(self, *args: Any, **options: Any) -> Iterator[bytes]:
         http: Any = self._http()
@@ -152,6 +158,7 @@ class EndMark:
             yield passed
 
     def _look(self, passed: bytes) -> None:
+        self._read = self._read or bool(passed)
         if not self.seen:
             text = self._tail + passed
             self.seen = _DONE.search(text) is not None
@@ -216,6 +223,7 @@ class AsyncTap(_Tapped[AsyncLlmCall]):
         except UnknownResponse:
             self._guard.tell(UNKNOWN)
         finally:
+            self._recorded.script.closed = self._body.is_whole
             await self._recorded.__aexit__(None, None, None)
 
     async def _aclose(self) -> None:

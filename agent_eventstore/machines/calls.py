@@ -96,7 +96,9 @@ class CallScript:
     in_lines: bool = False
     """Whether chunks are split at line ends, since a redactor checks them."""
     closed: bool = False
-    """Whether the server has ended the stream in order, as far as can be known."""
+    """Whether the server has closed the connection in order, after a whole event."""
+    marked: bool = False
+    """Whether the server has ended the stream with a mark that its SDK hides."""
     _begun: list[NewEvent] | None = None
     _parser: StreamParser | None = None
     _batcher: Batcher | None = None
@@ -293,7 +295,7 @@ class CallScript:
             return []
         rest: list[NewEvent] = []
         if self._parser is not None and error is None and cancelled is None:
-            delta = self._parser.end(closed=self.closed)
+            delta = self._parser.end(closed=self.closed, marked=self.marked)
             rest = self._streamed(delta, now) if delta else []
         last = [*rest, *self.flush(now, last=True)]
         stop = stopped(error) if self._parser is None else stopped_or_gone(error)

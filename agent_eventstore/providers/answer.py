@@ -41,6 +41,11 @@ class Wholeness:
         self._brackets = Brackets()
         self._whole: bool | None = None
 
+    @property
+    def closed(self) -> bool:
+        """Whether the first bracket has been closed, by the pieces of the last call of `of`."""
+        return self._brackets.closed
+
     def of(self, pieces: Sequence[str]) -> bool:
         """Return whether the pieces form a JSON object; only pieces may be added between calls."""
         for piece in pieces[self._seen :]:
@@ -67,6 +72,7 @@ class Call:
 
     Attributes:
         free_text: Whether the input is not JSON by design.
+        ended: Whether an event has ended the call.
         value: Arguments that came as a value, until they become the text.
         from_value: Whether the text was made from a value.
     """
@@ -78,6 +84,7 @@ class Call:
     raw: JsonObject | Growing = field(default_factory=dict)
     free_text: bool = False
     wholeness: Wholeness = field(default_factory=Wholeness)
+    ended: bool = False
     value: Any = None
     from_value: bool = False
 
@@ -95,6 +102,14 @@ class Call:
     def is_whole(self) -> bool:
         """Whether the arguments so far are a JSON object."""
         return not self.free_text and self.wholeness.of(self.pieces)
+
+    def is_cut(self) -> bool:
+        """Whether some of the arguments have come, but not all."""
+        return bool(self.arguments.strip()) and not self.free_text and self.may_be_cut()
+
+    def may_be_cut(self) -> bool:
+        """Whether nothing shows that all of the arguments have come."""
+        return not (self.ended or self.value or self.is_whole() or self.wholeness.closed)
 
     def says(self, value: Any) -> bool:
         """Whether the arguments so far are the text of this value."""
@@ -192,6 +207,17 @@ class Answer:
     def has_content(self) -> bool:
         """Whether there is any text, reasoning or call."""
         return bool(self._segments or self.calls)
+
+    @property
+    def has_cut_call(self) -> bool:
+        """Whether some of a call's arguments have come, but not all."""
+        return any(call.is_cut() for call in self.calls)
+
+    @property
+    def can_be_complete(self) -> bool:
+        """Whether it has text or a call, and no call may lack a part of its arguments."""
+        spoken = self.calls or any(each.kind != "reasoning" for each in self._segments)
+        return bool(spoken) and not any(call.may_be_cut() for call in self.calls)
 
     def take(self) -> Delta:
         """Return what was added since the last call of this method."""

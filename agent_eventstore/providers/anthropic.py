@@ -236,9 +236,10 @@ class AnthropicParser(ChunkParser):
             self._close(block)
         self.finished = True
 
-    def _ended_in_order(self, closed: bool) -> bool:
+    def _ended_in_order(self, closed: bool, marked: bool) -> bool:
         """Whether the counts of the whole answer have come, as they do after its last block."""
-        return self._counted and not self._open_blocks
+        counted = self._counted and not self._open_blocks
+        return counted or super()._ended_in_order(closed, marked)
 
     def _add_counts(self, usage: Any) -> None:
         if isinstance(usage, dict):

@@ -181,6 +181,12 @@ class EventLines:
             found += self._piece(part)
         return found
 
+    @property
+    def within(self) -> bool:
+        """Whether an event has begun, and is not complete."""
+        left = (*self._data, _value("".join(self._line)))
+        return any(line.strip() not in ("", _DONE) for line in left)
+
     def end(self) -> list[Any]:
         """Return what is left at the end of the stream."""
         found = self._piece(self._decoder.decode(b"", final=True))
@@ -476,13 +482,15 @@ class StreamParser(Protocol):
         ``raw``.
         """
 
-    def end(self, *, closed: bool = False) -> Delta:
+    def end(self, *, closed: bool = False, marked: bool = False) -> Delta:
         """Take the end of the stream, and return what it added.
 
-        Some servers mark no answer complete. The answer is, if they ended the stream in order.
+        Some servers mark no answer complete. The answer is, if they ended the stream in order and
+        no tool call was cut.
 
         Args:
-            closed: Whether the server ended the stream in order, with a mark that is no chunk.
+            closed: Whether the server closed the connection in order; a broken one raises.
+            marked: Whether the server ended the stream with a mark that is no chunk.
         """
 
     def message(self, **fields: Any) -> AssistantMessage:

@@ -119,6 +119,6 @@ class BedrockParser(ChunkParser):
         self.finished = True
         self._calls.close_all()
 
-    def _ended_in_order(self, closed: bool) -> bool:
+    def _ended_in_order(self, closed: bool, marked: bool) -> bool:
         """Whether the counts have come, which are last."""
-        return self._counted
+        return self._counted or super()._ended_in_order(closed, marked)

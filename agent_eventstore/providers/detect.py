@@ -117,9 +117,11 @@ class _Undetected:
             return joined([self._detect(event) for event in events])
         return self._detect(chunk)
 
-    def end(self, *, closed: bool = False) -> Delta:
+    def end(self, *, closed: bool = False, marked: bool = False) -> Delta:
         rest = [self._detect(event) for event in self._lines.end()] if self._inner is None else []
-        return joined([*rest, *([self._inner.end(closed=closed)] if self._inner else [])])
+        if self._inner is not None:
+            rest.append(self._inner.end(closed=closed, marked=marked))
+        return joined(rest)
 
     def _detect(self, chunk: Any) -> Delta:
         if self._inner is None:

@@ -66,6 +66,10 @@ class GeminiParser(ChunkParser):
         self.finished = True
         self._calls.close_all()
 
+    def _ended_in_order(self, closed: bool, marked: bool) -> bool:
+        """Whether the stream ended in order, and no call announced further pieces."""
+        return self._open is None and super()._ended_in_order(closed, marked)
+
     def _choose(self, candidate: JsonObject) -> None:
         content = candidate.get("content")
         parts = content.get("parts") if isinstance(content, dict) else None

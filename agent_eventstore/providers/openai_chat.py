@@ -177,13 +177,12 @@ class OpenAIChatParser(ChunkParser):
         self.finished = True
         self._calls.end()
 
-    def _ended_in_order(self, closed: bool) -> bool:
+    def _ended_in_order(self, closed: bool, marked: bool) -> bool:
         """Whether the server ended the stream in order, though it sent no finish reason."""
         counted = self._counted and not self._runs_on
-        whole = all(
-            call.is_whole() or call.free_text or not call.size for call in self._answer.calls
-        )
-        return whole and (counted or (closed and self._answer.has_content))
+        if counted or (marked and self._answer.has_content):
+            return not self._answer.has_cut_call
+        return super()._ended_in_order(closed, marked)
 
     def _choose(self, choice: JsonObject) -> None:
         delta, message = object_of(choice.get("delta")), object_of(choice.get("message"))

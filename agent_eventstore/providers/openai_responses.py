@@ -276,6 +276,8 @@ class Items:
             item.done = body
         if item.kind in CALLS:
             self.complete_call(item, body.get(CALLS[item.kind]))
+            if done:
+                self._calls.close(item.call)
         elif item.kind == "message":
             self._parts(item, "content", body.get("content"))
         elif item.kind == "reasoning":

@@ -98,17 +98,18 @@ class ChunkParser(ABC):
         if isinstance(event, dict):
             self._take_object(plain(event))
         elif event == "[DONE]":
-            if self.error is None:
+            if self.error is None and (self.finished or not self._answer.has_cut_call):
                 self._finish()
         elif event is not None:
             self.unread = self.unread or isinstance(event, Unread)
             self._answer.keep(str(event) if isinstance(event, Unread) else event)
 
-    def end(self, *, closed: bool = False) -> Delta:
+    def end(self, *, closed: bool = False, marked: bool = False) -> Delta:
         """Take the end of the stream; see `StreamParser.end`."""
         for event in self.lines.end():
             self._feed(event)
-        if not self.finished and self.error is None and self._ended_in_order(closed):
+        waiting = self.finished or self.pending is not None or self.error is not None
+        if not waiting and self._ended_in_order(closed, marked):
             self._finish()
         return self._answer.take()
 
@@ -116,9 +117,9 @@ class ChunkParser(ABC):
         """Mark the answer complete."""
         self.finished = True
 
-    def _ended_in_order(self, closed: bool) -> bool:
+    def _ended_in_order(self, closed: bool, marked: bool) -> bool:
         """Whether the stream has ended in order, though nothing marked the answer complete."""
-        return False
+        return (closed or marked) and self._answer.can_be_complete
 
     def read(self, response: JsonObject) -> None:
         """Read a whole response that was not streamed."""

@@ -111,7 +111,6 @@ class ToolCalls:
         self._by_id: dict[str, int] = {}
         self._by_index: dict[Any, int] = {}
         self._latest: int | None = None
-        self._closed: set[int] = set()
         self._nothing: set[Any] = set()
 
     def begin(self, piece: Piece) -> int | None:
@@ -170,7 +169,7 @@ class ToolCalls:
         """
         if index is not None:
             if self._rules.begins == "event":
-                self._closed.add(index)
+                self._call(index).ended = True
             self._settle(index)
 
     def stop(self, number: Any) -> None:
@@ -224,7 +223,7 @@ class ToolCalls:
         call = self._call(index)
         if _repeats(call, piece):
             return False
-        return index in self._closed or bool(piece.text.strip() and call.is_whole())
+        return call.ended or bool(piece.text.strip() and call.is_whole())
 
     def _begins_anew(self, call: Call, index: int, piece: Piece) -> bool:
         """Whether a piece with a known id or number begins another call.

@@ -37,34 +37,75 @@ def client(content: bytes, kind: str = "text/event-stream") -> OpenAI:
     return OpenAI(api_key="x", base_url="http://127.0.0.1:9", max_retries=0, http_client=http)
 
 
-def said(text: str) -> bytes:
-    """Return a stream of a chunk with this text, which has no finish reason."""
-    chunk = chat({"content": text}, id="x", created=1, model="m")
-    return f"data: {json.dumps(chunk)}\n\n".encode()
+def sent(*deltas: dict[str, Any]) -> bytes:
+    """Return a stream of chunks with these deltas, without a finish reason."""
+    chunks = [chat(delta, id="x", created=1, model="m") for delta in deltas]
+    return "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks).encode()
 
 
+def calling(arguments: str) -> bytes:
+    """Return a stream of a text and a call whose arguments have come so far."""
+    function = {"name": "look", "arguments": arguments}
+    call = {"index": 0, "id": "c", "type": "function", "function": function}
+    return sent({"content": "4"}, {"tool_calls": [call]})
+
+
+ENDS = [
+    ("marked", sent({"content": "4"}) + DONE, True),
+    ("closed", sent({"content": "4"}), True),
+    ("closed after a comment", sent({"content": "4"}) + b": bye\r\n\r\n", True),
+    ("closed after a whole call", calling("{}"), True),
+    ("marked after a call without arguments", calling("") + DONE, True),
+    ("closed after a name", calling(""), False),
+    ("closed within arguments", calling('{"at": '), False),
+    ("marked within arguments", calling('{"at": ') + DONE, False),
+    ("closed within an event", sent({"content": "4"}) + b'data: {"choices": [', False),
+    ("closed before the blank line", sent({"content": "4"}) + sent({"content": "2"})[:-1], False),
+    ("closed while thinking", sent({"reasoning": "4"}), False),
+    ("closed before any text", sent({"role": "assistant", "content": ""}), False),
+]
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["stream", "bytes"])
 @pytest.mark.parametrize(
-    ("sent", "kinds"),
-    [
-        (said("4") + DONE, ["llm_request", "assistant_chunk", "assistant_message"]),
-        (said("4"), ["llm_request", "assistant_chunk", "llm_error"]),
-        # The text of an answer is no mark of its end.
-        (said("\ndata: [DONE]"), ["llm_request", "assistant_chunk", "llm_error"]),
-    ],
-    ids=["marked", "unmarked", "quoted"],
+    ("content", "whole"), [each[1:] for each in ENDS], ids=[each[0] for each in ENDS]
 )
-def test_end_mark_without_a_finish_reason(
-    shared_store: EventStore, conversation: Conversation, sent: bytes, kinds: list[str]
+def test_stream_without_a_finish_reason(
+    shared_store: EventStore,
+    conversation: Conversation,
+    content: bytes,
+    whole: bool,
+    raw: bool,
 ) -> None:
-    """The SDK hides the mark; the answer is complete if it was there."""
+    """It is an answer if the server closed it in order, and no call may have been cut."""
+    request: dict[str, Any] = {"model": "m", "messages": MESSAGES, "stream": True}
     with conversation.turn("hello"):
-        stream = record(client(sent)).chat.completions.create(
-            model="m", messages=MESSAGES, stream=True
-        )
-        assert 1 == len(list(stream))
-    found = [each.type for each in shared_store.read(conversation.id)]
+        completions = record(client(content)).chat.completions
+        if raw:
+            with completions.with_streaming_response.create(**request) as response:
+                response.read()
+        else:
+            list(completions.create(**request))
+    messages = payloads(shared_store, conversation, e.AssistantMessage)
+    errors = payloads(shared_store, conversation, e.LlmError)
 
-    assert kinds == [kind for kind in found if kind in ("llm_error", *kinds)]
+    if whole:
+        assert [] == errors
+        assert [(None, 1)] == [(each.finish_reason, len(each.parts)) for each in messages]
+    else:
+        assert [] == messages
+        assert [("network", True)] == [(each.kind, each.retryable) for each in errors]
+
+
+def test_stream_without_a_finish_reason_that_is_fed(
+    shared_store: EventStore, conversation: Conversation
+) -> None:
+    """How the connection ended is not known then: nothing tells the answer from half of it."""
+    with conversation.turn("hello") as turn, turn.llm_call() as call:
+        call.feed(chat({"content": "4"}))
+    [error] = payloads(shared_store, conversation, e.LlmError)
+
+    assert ("network", "4") == (error.kind, error.partial_text)
 
 
 def test_end_mark_in_an_event_loop(shared_store: EventStore) -> None:
@@ -73,7 +114,8 @@ def test_end_mark_in_an_event_loop(shared_store: EventStore) -> None:
 
 
 async def _streamed(shared_store: EventStore) -> str:
-    http = httpx2.AsyncClient(transport=answering(said("4") + DONE, "text/event-stream"))
+    content = sent({"content": "4"}) + DONE
+    http = httpx2.AsyncClient(transport=answering(content, "text/event-stream"))
     sdk = AsyncOpenAI(api_key="x", base_url="http://127.0.0.1:9", http_client=http)
     conversation = await AsyncConversation.start(AsyncEventStore(shared_store))
     async with conversation, conversation.turn("hello") as turn:
