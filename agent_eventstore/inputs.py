@@ -102,7 +102,7 @@ def _known(item: Any) -> ContentPart | None:
             return _OURS.validate_python(dict(item))
         except ValidationError:
             return None
-    found = content_part(item)
+    found = content_part(item) if "type" in item else None
     return None if isinstance(found, OtherPart) else found
 
 

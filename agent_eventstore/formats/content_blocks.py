@@ -100,19 +100,17 @@ def media_part(block: Mapping[str, Any], family: str) -> ContentPart | None:
     media_type, name = _media_type(places, family), _first(places, _NAMES)
     url = file_id = None
     for place in places:
-        url = url or _url(place, family, media_type)
+        url = url or _url(place, family, media_type or (guess_type(name)[0] if name else None))
         file_id = file_id or next((place[key] for key in _IDS if _is_text(place.get(key))), None)
         if url is None and place.get("source_type") == "id" and _is_text(place.get("id")):
             file_id = file_id or place["id"]
     if url is None and file_id is None and (name is None or family == "image"):
         return None
-    if url is not None and url.startswith("data:"):
-        media_type = media_type or url[5:].partition(";")[0] or None
     if url is not None and (audio := _AUDIO.match(url)) is not None:
         form = "wav" if audio[1].endswith("wav") else "mp3"
         inner = {"data": url[audio.end() :], "format": form}
         return OtherPart(raw={"type": "input_audio", "input_audio": inner})
-    is_image = family == "image" or (media_type or "").startswith("image/")
+    is_image = family == "image" or (media_type or (url or "")[5:]).startswith("image/")
     if is_image and url is not None and url.startswith(("https:", "http:", "data:")):
         return ImagePart(url=url, detail=_first(places, ("detail",)), media_type=media_type)
     return FilePart(name=name, url=url, file_id=file_id, media_type=media_type)
@@ -176,8 +174,7 @@ def _media_type(places: list[Mapping[str, Any]], family: str) -> str | None:
     named = _first(places, ("format",))
     if named is not None and family in ("image", "audio", "video"):
         return f"{family}/{named}"
-    name = f"file.{named}" if named is not None else _first(places, _NAMES)
-    return guess_type(name)[0] if name is not None else None
+    return guess_type(f"file.{named}")[0] if named is not None else None
 
 
 def _url(place: Mapping[str, Any], family: str, media_type: str | None) -> str | None:

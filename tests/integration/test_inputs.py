@@ -31,7 +31,7 @@ PNG = "data:image/png;base64,AAAA"
                 "type": "image",
                 "source": BASE64,
             },
-            ImagePart(url=PNG),
+            ImagePart(url=PNG, media_type=BASE64["media_type"]),
         ),
         ({"type": "image", "source": {"type": "url", "url": PNG}}, ImagePart(url=PNG)),
         ({"type": "file", "file": {"file_id": "f1"}}, FilePart(file_id="f1")),

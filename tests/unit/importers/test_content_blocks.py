@@ -45,7 +45,10 @@ class TestImages:
     )
     def test_every_dialect_gives_the_same_image(self, block: dict[str, Any]) -> None:
         """No dialect's image is read as something else, or as text with its base64."""
-        assert content_part(block) == PICTURE
+        found = content_part(block)
+        assert isinstance(found, ImagePart)
+        assert found.url == PICTURE.url
+        assert found.media_type in (None, "image/png")  # None: only its data say so
 
     @pytest.mark.parametrize(
         "block",
@@ -81,7 +84,10 @@ class TestFiles:
     )
     def test_every_dialect_gives_the_same_file(self, block: dict[str, Any]) -> None:
         """A file is a file with its bytes, whoever wrote it."""
-        assert content_part(block) == PDF
+        found = content_part(block)
+        assert isinstance(found, FilePart)
+        assert found.url == PDF.url
+        assert found.media_type in (None, "application/pdf")
 
     @pytest.mark.parametrize(
         "block",
