@@ -183,7 +183,8 @@ def tool_calls(
         (table.c.call_id, call_id),
         (table.c.alias, alias),
     )
-    query = select(table).order_by(
+    query = select(table).where(table.c.replaced.is_not(True))
+    query = query.order_by(
         table.c.requested_at.desc(),
         table.c.conversation_id,
         # Never NULL (the databases sort NULL to different ends). Events of one append share a time.

@@ -75,6 +75,7 @@ class _Call:
     by: str | None
     keys: frozenset[_Key]
     answered: bool = False
+    long_running: bool = False
 
 
 class Calls:
@@ -101,7 +102,8 @@ class Calls:
             self._forget(next(iter(self._by_id)))
         self._latest = {}
         for index, request in enumerate(requests):
-            call = _Call(call_id(version, index), version, by, _keys_of(request))
+            own_id, keys = call_id(version, index), _keys_of(request)
+            call = _Call(own_id, version, by, keys, long_running=request.long_running)
             self._by_id[call.call_id] = call
             for key in call.keys:
                 self._latest.setdefault(key, deque()).append(call)
@@ -153,6 +155,11 @@ class Calls:
     def has(self, provider_id: str | None) -> bool:
         """Whether there was a call with this provider's id."""
         return provider_id is not None and _key(provider_id, None) in self._last
+
+    def is_long_running(self, provider_id: str | None) -> bool:
+        """Whether the newest call with this provider's id may have several results."""
+        found = None if provider_id is None else self._last.get(_key(provider_id, None))
+        return found is not None and found.long_running
 
     def settle(self, own_id: str, *, answered: bool = True) -> None:
         """Mark the call with this own id as answered, or as still open."""

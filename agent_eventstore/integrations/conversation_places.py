@@ -22,7 +22,7 @@ from eventstore.events.codec import decode, loads_json
 from eventstore.sql.read import EventText
 from projections.engine.folding import SEALS
 
-__all__ = ["Places"]
+__all__ = ["Places", "requested_in"]
 
 _CALLS = re.compile(r'"tool_calls":\s*\[\s*\{')
 _IN_STEP = (AssistantMessage, LlmError, ToolResult)
@@ -62,11 +62,12 @@ class Places:
         places.asked = next((e.version for e in newest if e.type == UserMessage.type), 0)
         for event in reversed(newest):
             if event.type == AssistantMessage.type and event.text is not None:
-                calls, by = _asked_in(event)
+                calls, by = requested_in(event)
                 places.calls.note(event.version, calls, by)
             elif event.type == ToolResult.type and event.text is not None:
                 told = loads_json(event.text)
-                places.calls.settle(told["call_id"], answered=told.get("status") not in SEALS)
+                final = told.get("status") not in SEALS and not told.get("interim")
+                places.calls.settle(told["call_id"], answered=final)
         return places
 
     def begin(self) -> list[NewEvent]:
@@ -101,7 +102,7 @@ class Places:
         return NewEvent(data, meta=self._meta, **named)
 
 
-def _asked_in(event: EventText) -> tuple[tuple[ToolCallRequest, ...], str | None]:
+def requested_in(event: EventText) -> tuple[tuple[ToolCallRequest, ...], str | None]:
     """Return an answer's tool calls, and the name of who gave it."""
     if event.text is None or not _CALLS.search(event.text):  # decoding costs ten times as much
         return (), None

@@ -19,9 +19,9 @@ from pydantic_core import PydanticSerializationError
 
 from agent_eventstore.integrations.conversation_events import attempts, events_before, newest_events
 from agent_eventstore.integrations.conversation_memory import Memory
-from agent_eventstore.integrations.conversation_places import Places
+from agent_eventstore.integrations.conversation_places import Places, requested_in
 from agent_eventstore.integrations.google_adk_events import GoogleADKState
-from agent_eventstore.integrations.google_adk_payloads import events_of
+from agent_eventstore.integrations.google_adk_payloads import events_of, parts_in
 from agent_eventstore.integrations.google_adk_state import (
     KnownSession,
     begin_of,
@@ -152,7 +152,24 @@ class SessionLog:
             if first := begin_of(before, self._backward(key_of(*named))):
                 gone = VersionRange(first=first, last=known.places.version)
                 events.append(known.places.put(Retraction(versions=(gone,), reason="rewind")))
+        self._find_calls(key_of(*named), known, told)
         return events + events_of(told, known.places, self.answering.get(place_in(told)))
+
+    def _find_calls(self, key: str, known: KnownSession, told: JsonObject) -> None:
+        """Find the calls of results whose calls are older than those that the session remembers."""
+        calls = known.places.calls
+        results = (each.get("function_response") for each in parts_in(told))
+        ids = {each["id"] for each in results if each and isinstance(each.get("id"), str)}
+        unknown = {own_id for own_id in ids if not calls.has(own_id)}
+        for event in self._backward(key) if unknown else ():
+            requests, by = (
+                requested_in(event) if event.type == AssistantMessage.type else ((), None)
+            )
+            if found := unknown.intersection(each.provider_id for each in requests):
+                unknown -= found
+                calls.note(event.version, requests, by)
+            if not unknown:
+                break
 
     def _write(
         self, named: Named, places: Places, events: list[NewEvent], *shared: JsonObject

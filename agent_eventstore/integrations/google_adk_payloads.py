@@ -34,7 +34,7 @@ from eventstore.events import (
 from eventstore.events.bounds import fitted
 from eventstore.events.values import LlmErrorKind, ToolStatus
 
-__all__ = ["events_of"]
+__all__ = ["events_of", "parts_in"]
 
 _CONSENTS = ("requested_tool_confirmations", "requested_auth_configs")
 _ABORTED = "INVOCATION_ABORTED"
@@ -53,9 +53,14 @@ def events_of(event: JsonObject, places: Places, llm_call_id: str | None = None)
     return [*events, places.put(payloads[-1].model_copy(update={"raw": raw}))]
 
 
-def _payloads(event: JsonObject, places: Places) -> Iterator[Payload]:
+def parts_in(event: JsonObject) -> list[JsonObject]:
+    """Return the parts of an ADK event's content, given as JSON."""
     content = event.get("content") or {}
-    parts = [each for each in content.get("parts") or () if isinstance(each, dict)]
+    return [each for each in content.get("parts") or () if isinstance(each, dict)]
+
+
+def _payloads(event: JsonObject, places: Places) -> Iterator[Payload]:
+    parts = parts_in(event)
     said = tuple(each for part in parts for each in _parts(part))
     if event.get("author") == "user":
         if said:
@@ -69,12 +74,16 @@ def _payloads(event: JsonObject, places: Places) -> Iterator[Payload]:
     for part in parts:
         if isinstance(result := part.get("function_response"), dict):
             own_id = result.get("id")
-            if event.get("author") == "user" and places.calls.is_answered(own_id):
-                # An update from a long-running tool after it had returned.
+            user, long_running = event.get("author") == "user", places.calls.is_long_running(own_id)
+            if user and places.calls.is_answered(own_id) and not long_running:
+                # An update from a tool that did not say that it would go on.
                 told = json.dumps(result.get("response"), ensure_ascii=False)
                 yield UserMessage.text(f"{result.get('name')}: {told}")
             else:
-                yield _result(result, places, waits=own_id in waiting)
+                data = _result(result, places, waits=own_id in waiting)
+                # What the agent gets at once is interim; the user brings what the tool has done.
+                interim = long_running and not user and data.status == "success"
+                yield data.model_copy(update={"interim": interim})
 
 
 def _failed(event: JsonObject, places: Places) -> Iterator[Payload]:
@@ -91,12 +100,13 @@ def _failed(event: JsonObject, places: Places) -> Iterator[Payload]:
 
 def _answer(event: JsonObject, said: tuple[ContentPart, ...], parts: list[Any]) -> AssistantMessage:
     asked = [each for each in parts if isinstance(each.get("function_call"), dict)]
+    long_running = set(event.get("long_running_tool_ids") or ())
     calls = tuple(
         request_of(
-            each["function_call"].get("name") or "",
-            json.dumps(each["function_call"].get("args") or {}, ensure_ascii=False),
-            each["function_call"].get("id"),
-        ).model_copy(update={"raw": _signed(each)})
+            (call := each["function_call"]).get("name") or "",
+            json.dumps(call.get("args") or {}, ensure_ascii=False),
+            call.get("id"),
+        ).model_copy(update={"raw": _signed(each), "long_running": call.get("id") in long_running})
         for each in asked
     )
     return AssistantMessage(

@@ -23,7 +23,7 @@ from agent_eventstore.integrations.langgraph_events import (
     Typed,
     place_of,
 )
-from agent_eventstore.integrations.langgraph_speech import Speech
+from agent_eventstore.integrations.langgraph_speech import Reader, Speech
 from agent_eventstore.integrations.langgraph_thread import Saved, Thread
 from agent_eventstore.integrations.langgraph_values import DEEPEST, KeptList
 
@@ -47,8 +47,10 @@ class _Grown:
 class Draft(Speech):
     """Events to append to a thread, under construction."""
 
-    def __init__(self, thread: Thread, codec: Codec, understood: frozenset[str]) -> None:
-        super().__init__(thread, codec, understood)
+    def __init__(
+        self, thread: Thread, codec: Codec, understood: frozenset[str], read: Reader
+    ) -> None:
+        super().__init__(thread, codec, understood, read)
         self.packed = dict[int, bytes]()
         self._values: list[PackedValue | GrownList] = []
         self._new: dict[Typed, int] = {}
@@ -72,7 +74,7 @@ class Draft(Speech):
         }
         for name in self._understood.intersection(values):
             if values[name] == []:
-                self.retract(namespace, name, ())
+                self.retract((namespace, name))
         channels = []
         for name, value in values.items():
             if name in known:
@@ -147,12 +149,12 @@ class Draft(Speech):
         earlier = [] if before is None else self._thread.values.elements(before)
         packed = packed_of(messages)
         same, dumps = self._same(before, packed), self._codec.dumps
+        if name in self._understood and self.answers_again(messages[same:]):
+            same = 0
         rest: list[tuple[Any, Typed]] = [(each, dumps(each)) for each in messages[same:]]
         if name not in self._understood:
             return _Grown(before, earlier, same, rest, packed)
-        added = self.speak(earlier, same, rest)
-        if same < len(earlier) or before != self._thread.latest.get((namespace, name)):
-            self.retract(namespace, name, [*earlier[:same], *added])
+        added = self.speak((namespace, name), earlier, same, rest)
         return _Grown(before, earlier, same, added, packed)
 
     def _same(self, before: int | None, packed: bytes | None) -> int:

@@ -98,7 +98,7 @@ def copied(source: Iterable[RecordedEvent], version: int) -> Iterator[list[NewEv
             continue
         version += 1
         moved[event.version] = version
-        batch.append(NewEvent(_moved(data, moved), meta=event.meta))
+        batch.append(NewEvent(_moved(data, event.version, moved), meta=event.meta))
         if len(batch) == _BATCH:
             yield batch
             batch = []
@@ -109,7 +109,7 @@ def copied(source: Iterable[RecordedEvent], version: int) -> Iterator[list[NewEv
 _COPIED = (ConversationStart, LanggraphCheckpoint, LanggraphValues, LanggraphWrites, Retraction)
 
 
-def _moved(data: Any, moved: dict[int, int]) -> Payload:
+def _moved(data: Any, version: int, moved: dict[int, int]) -> Payload:
     """Return a payload whose references are changed to the versions of the copy."""
 
     def place(before: int) -> int:
@@ -136,6 +136,11 @@ def _moved(data: Any, moved: dict[int, int]) -> Payload:
             named = (each for part in data.versions for each in range(part.first, part.last + 1))
             kept = [moved[each] for each in named if each in moved]
             changed["versions"] = VersionRange.of((each, each) for each in kept)
+            # The messages that replace these follow at once, and each of them is copied.
+            ahead = moved[version] - version
+            changed["replaced_by"] = VersionRange.of(
+                (each.first + ahead, each.last + ahead) for each in data.replaced_by
+            )
         case ToolResult():
             of, _, index = data.call_id.partition(".")
             if of.isdigit() and int(of) in moved:

@@ -5,6 +5,7 @@ The saver caches it and folds new events into it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +22,7 @@ from agent_eventstore.integrations.langgraph_events import (
     typed_of,
 )
 from agent_eventstore.integrations.langgraph_values import KeptList, Marks, Values
-from eventstore.events import AssistantMessage, Meta, Retraction
+from eventstore.events import AssistantMessage, Meta, Retraction, ToolResult
 from eventstore.events.codec import loads_json
 from eventstore.ids import call_id
 from eventstore.sql.decoding import decode_meta
@@ -30,6 +31,7 @@ from eventstore.sql.read import EventText
 __all__ = ["Saved", "Thread", "Written"]
 
 _MOST_PACKED = 4
+_CALL_ID = re.compile(r'\{"call_id":"([0-9.]+)"')
 _VALUES, _CHECKPOINT = LanggraphValues.type, LanggraphCheckpoint.type
 
 
@@ -75,8 +77,10 @@ class Thread:
     checkpoints: dict[str, dict[str, Saved]] = field(default_factory=dict)
     writes: dict[tuple[str, str], dict[tuple[str, int], Written]] = field(default_factory=dict)
     retracted: set[int] = field(default_factory=set)
-    spoken: set[int] = field(default_factory=set)
-    """The places of messages that are events."""
+    spoken: dict[int, str] = field(default_factory=dict)
+    """The places of messages that are events, and the types of these events."""
+    settled: set[str] = field(default_factory=set)
+    """Our own ids of the tool calls that have had a result."""
     marks: Marks = field(default_factory=Marks)
     latest: dict[tuple[str, str], int] = field(default_factory=dict)
     """The place of the channel's last saved list, by namespace and channel."""
@@ -100,7 +104,9 @@ class Thread:
             if (kept := kept_at_end(text)) is None:
                 self._fold(version, kind, loads_json(text))
                 continue
-            self._speak(version, kept)
+            self._speak(version, kind, kept)
+            if kind == ToolResult.type and (found := _CALL_ID.match(text)):
+                self.settled.add(found[1])
             if kind == AssistantMessage.type and '"provider_id":' in text:
                 self._answers.append((version, text))
         if placed:
@@ -133,14 +139,16 @@ class Thread:
             for part in told["versions"]:
                 self.retracted.update(map(place_of, range(part["first"], part["last"] + 1)))
         elif (kept := kept_in(told.get("raw"))) is not None:
-            self._speak(version, kept)
+            self._speak(version, kind, kept)
+            if kind == ToolResult.type:
+                self.settled.add(told["call_id"])
         if kind == AssistantMessage.type:
             self._note_calls(version, told)
 
-    def _speak(self, version: int, kept: Typed) -> None:
+    def _speak(self, version: int, kind: str, kept: Typed) -> None:
         place = place_of(version)
         self.values[place] = kept
-        self.spoken.add(place)
+        self.spoken[place] = kind
         self.marks.add(place)
 
     def _note_calls(self, version: int, told: dict[str, Any]) -> None:

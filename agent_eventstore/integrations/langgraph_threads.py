@@ -21,7 +21,7 @@ from agent_eventstore.integrations.langgraph_draft import Draft
 from agent_eventstore.integrations.langgraph_events import LanggraphCheckpoint, Typed
 from agent_eventstore.integrations.langgraph_keeping import copied, latest_of, needless, of_runs
 from agent_eventstore.integrations.langgraph_thread import Saved, Thread
-from eventstore import NO_STREAM, EventStore, NewEvent
+from eventstore import NO_STREAM, EventStore, NewEvent, RecordedEvent
 from eventstore.events import Payload
 from eventstore.sql.decoding import SPECIAL
 from eventstore.sql.lineage import fork_point
@@ -91,8 +91,12 @@ class Threads:
         """Append the events of a draft of the thread; redraft it if another writer was faster."""
         with self.holding(thread_id):
             thread = self.known(thread_id)
+
+            def read(after: int, before: int) -> Iterator[RecordedEvent]:
+                return self.store.read(thread_id, after=after, before=before)
+
             for attempt in attempts():
-                draft = Draft(thread, codec, understood)
+                draft = Draft(thread, codec, understood, read)
                 add(draft)
                 events = draft.events
                 expected = thread.version or NO_STREAM

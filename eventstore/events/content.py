@@ -103,6 +103,7 @@ class ToolResult(Payload):
         blob: Where a large result is stored.
         preview: The beginning of a large result.
         alias: The path by which a model may request the full text.
+        interim: Whether the tool goes on, and a later result will replace this one.
     """
 
     type: ClassVar[str] = "tool_result"
@@ -119,6 +120,7 @@ class ToolResult(Payload):
     sections: Sections | None = None
     duration_ms: Size | None = None
     provider_id: Handle | None = None
+    interim: bool = False
     raw: Any = None
     ui: Ui | None = None
 
@@ -187,14 +189,19 @@ class Notebook(Payload):
 class Retraction(Payload):
     """Versions withdrawn from the context (undo, rewind, pop); the facts stay in the log.
 
+    Messages that were edited or moved are recorded again after their retraction, as ``replaced_by``
+    says. They count once in usage and lists, and the audit table shows only the later calls.
+
     Attributes:
         versions: The withdrawn events.
+        replaced_by: The later events that record the withdrawn messages again.
     """
 
     type: ClassVar[str] = "retraction"
 
     versions: tuple[VersionRange, ...]
     reason: str | None = None
+    replaced_by: tuple[VersionRange, ...] = ()
 
 
 class BranchSwitch(Payload):

@@ -264,6 +264,8 @@ class ToolCallRequest(Value):
         arguments: The parsed arguments.
         parse_error: Why they could not be parsed.
         parse_warning: What was unusual about them, if they could be parsed.
+        long_running: Whether the tool goes on after it has returned: each result of the call
+            replaces the one before.
     """
 
     name: Name
@@ -272,6 +274,7 @@ class ToolCallRequest(Value):
     parse_error: str | None = None
     parse_warning: str | None = None
     provider_id: Handle | None = None
+    long_running: bool = False
     raw: JsonObject | None = None
 
 

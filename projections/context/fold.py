@@ -5,7 +5,8 @@ each of its tool calls at once, and later events replace the placeholder. Contra
 resolved as follows:
 
 - The first ``success``, ``failed``, ``denied`` or ``skipped`` result of a call is final; it
-  replaces ``not_started`` and ``outcome_unknown``, which replace only placeholders.
+  replaces ``not_started`` and ``outcome_unknown``, which replace only placeholders. Of a
+  long-running call, each such result replaces the one before.
 - A result whose call is unknown has no row. A streamed call without an end has no row either, until
   recovery records how it ended.
 - A failed model call is hidden once its retry has failed, unless it had streamed text from which
@@ -131,7 +132,7 @@ def _assistant(state: State, event: RecordedEvent, data: AssistantMessage) -> li
         new_row(event, "tool", placeholder(prompts.NO_RESULT), part=index + 1, sealed=True)
         for index in range(len(data.tool_calls))
     ]
-    memory.open_calls(state, event.version, [call.name for call in data.tool_calls])
+    memory.open_calls(state, event.version, data.tool_calls)
     call = data.llm_call_id
     if call is not None:
         state["answered"] = call
@@ -203,7 +204,8 @@ def _result(state: State, event: RecordedEvent, data: ToolResult) -> list[Change
     uncertain = data.status in _UNCERTAIN
     if known is None or known["settled"] or (uncertain and known["result"] is not None):
         return []
-    memory.update_call(state, data.call_id, result=event.version, settled=not uncertain)
+    settled = not uncertain and "long" not in known
+    memory.update_call(state, data.call_id, result=event.version, settled=settled)
     shown = event.meta.in_context
     if shown:
         name = data.name or known["name"]

@@ -31,7 +31,7 @@ from sqlalchemy import Table
 
 from eventstore.errors import RowDamaged
 from eventstore.events import ConversationStart, RecordedEvent, ToolPolicy
-from eventstore.events.values import Mode, is_mode
+from eventstore.events.values import Mode, ToolCallRequest, is_mode
 from eventstore.ids import call_id
 from eventstore.sql.backend import AnyConnection, Statement, text_out
 from eventstore.sql.types import json_out
@@ -168,17 +168,18 @@ def number(state: State) -> int:
     return count
 
 
-def open_calls(state: State, version: int, names: Sequence[str]) -> None:
+def open_calls(state: State, version: int, requests: Sequence[ToolCallRequest]) -> None:
     """Add the calls of a new assistant message, and forget settled ones."""
     pending = {key: call for key, call in state["calls"].items() if not call["settled"]}
-    for index, name in enumerate(names):
-        pending[call_id(version, index)] = {
-            "name": name[:LONGEST_NAME],
+    for index, request in enumerate(requests):
+        entry = {
+            "name": request.name[:LONGEST_NAME],
             "started": None,
             "result": None,
             "settled": False,
         }
-    surplus = len(pending) - max(MOST_CALLS, len(names))
+        pending[call_id(version, index)] = entry | ({"long": True} if request.long_running else {})
+    surplus = len(pending) - max(MOST_CALLS, len(requests))
     if surplus > 0:
         for key in sorted(pending, key=_place)[:surplus]:
             del pending[key]

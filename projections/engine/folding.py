@@ -55,7 +55,9 @@ __all__ = [
     "mode_marks",
     "moment_text",
     "not_yet_within",
+    "note_replaced",
     "one_line",
+    "replaces",
     "result_text",
     "retracted",
     "run",
@@ -346,6 +348,17 @@ def withdraw(
     draft.set(withdrawn=known)
     for first, last in new:
         draft.changes.append(Patch(table, column, first, last, values))
+
+
+def note_replaced(draft: Draft, retraction: Retraction) -> None:
+    """Remember which of the following events record withdrawn messages again; see `replaces`."""
+    if retraction.replaced_by:
+        draft.set(replacing=[[each.first, each.last] for each in retraction.replaced_by])
+
+
+def replaces(state: State, event: RecordedEvent) -> bool:
+    """Whether an event records a withdrawn message again, edited or at another place."""
+    return within(state.get("replacing", ()), event.version)
 
 
 def not_yet_within(

@@ -170,7 +170,8 @@ def _counts(state: State, event: RecordedEvent) -> dict[str, Any]:
     """Return the counts that an event's type and turn increase."""
     kind = event.type
     counts = {"event_count": state["event_count"] + 1}
-    for name in _COUNTED_AS.get(kind, ()):
+    again = folding.replaces(state, event)
+    for name in () if again else _COUNTED_AS.get(kind, ()):
         counts[name] = state[name] + 1
     turn = event.meta.turn or (state["turn_count"] + 1 if kind == "turn_start" else 0)
     if turn > state["turn_count"]:
@@ -182,14 +183,14 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
     """Update the state and the row from the payload."""
     match event.data:
         case AssistantMessage() as answer:
-            if answer.tool_calls:
+            if answer.tool_calls and not folding.replaces(after, event):
                 after["tool_call_count"] += len(answer.tool_calls)
                 values["tool_call_count"] = after["tool_call_count"]
             _say(after, event, values, "assistant", folding.answer_text(answer.parts))
         case LlmError() as error:
             _say(after, event, values, "assistant", error.partial_text)
         case ToolResult() as result:
-            if result.status == "failed":
+            if result.status == "failed" and not folding.replaces(after, event):
                 after["error_count"] += 1
                 values["error_count"] = after["error_count"]
         case UserMessage() as message:
@@ -200,6 +201,8 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
                 after["titled"] = event.version
                 after["titles"] = [*after["titles"], [event.version, values["title"]]][-_RECENT:]
         case Retraction() as retraction:
+            if retraction.replaced_by:
+                after["replacing"] = [[each.first, each.last] for each in retraction.replaced_by]
             _withdraw(after, values, folding.retracted(retraction, event))
         case BranchSwitch() as switched:
             _switch(after, values, event, switched)

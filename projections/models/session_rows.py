@@ -20,6 +20,7 @@ from eventstore.events import (
     LlmError,
     LlmRequest,
     RecordedEvent,
+    Retraction,
     SessionEnd,
     SessionStart,
     TokenUsage,
@@ -250,6 +251,11 @@ def _answered(draft: Draft, message: AssistantMessage) -> None:
         draft.put("turns", (event.meta.turn,), {"final_text": final} | _place(event, final))
     if key is None:
         return
+    if folding.replaces(draft.state, event):
+        draft.put(
+            "steps", key, {"text": text, "tools": len(message.tool_calls)} | _place(event, text)
+        )
+        return
     told = {
         "status": "ok",
         "text": text,
@@ -321,6 +327,7 @@ _HANDLERS: dict[type, folding.Handler] = {
     TurnEnd: _turn_end,
     LlmRequest: _asked,
     AssistantMessage: _answered,
+    Retraction: folding.note_replaced,
     LlmError: _failed,
 }
 

@@ -46,7 +46,7 @@ from eventstore.events import (
 from eventstore.events.own import is_own
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, Draft
-from projections.engine.projection import Change, ReadTable, State
+from projections.engine.projection import Change, Patch, ReadTable, State
 from projections.engine.quoting import PLACE
 from projections.models import branches, timeline_items
 from projections.models.branches import BRANCHES
@@ -236,6 +236,9 @@ def _retraction(draft: Draft, retraction: Retraction) -> None:
     folding.withdraw(draft, retraction, TABLE, "message_version", values)
     for first, last in folding.retracted(retraction, draft.event):
         _forget(draft, first, last)
+        if retraction.replaced_by:  # shown once, where they are recorded again
+            replaced = {"inactive": True, "end_version": draft.event.version}
+            draft.changes.append(Patch(TABLE, "message_version", first, last, replaced))
     point(draft, "retraction", text=retraction.reason, collapsed=True)
 
 

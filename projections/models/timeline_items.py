@@ -272,7 +272,7 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
         at = streamed.pop(f"tool{index}", None)
         arguments = request.arguments_text if request.arguments is None else request.arguments
         values = _tool(request.name, own_id) | {"arguments": arguments, **ui}
-        _tool_request(draft, index, at, values)
+        _tool_request(draft, index, at, values, long_running=request.long_running)
     for slot, at in streamed.items():
         if slot.startswith("tool"):
             change(draft, at, {"status": "interrupted", **ended})
@@ -309,7 +309,9 @@ def _tool(name: str | None, llm_call_id: str | None) -> dict[str, Any]:
     return {"role": "tool", "collapsed": True, "name": name, "llm_call_id": llm_call_id}
 
 
-def _tool_request(draft: Draft, index: int, at: list[int] | None, values: dict[str, Any]) -> None:
+def _tool_request(
+    draft: Draft, index: int, at: list[int] | None, values: dict[str, Any], *, long_running: bool
+) -> None:
     version = draft.event.version
     own_id = call_id(version, index)
     values |= {"call_id": own_id, "message_version": version}
@@ -328,7 +330,8 @@ def _tool_request(draft: Draft, index: int, at: list[int] | None, values: dict[s
         begin(draft, at, "tool", "pending", values)
     else:
         change(draft, at, {"status": "pending", **values})
-    draft.keep("calls", own_id, {"at": at, "message": version})
+    entry = {"at": at, "message": version} | ({"long": True} if long_running else {})
+    draft.keep("calls", own_id, entry)
 
 
 def _execution(draft: Draft, call: ToolCall) -> None:
@@ -364,6 +367,8 @@ def _result(draft: Draft, result: ToolResult) -> None:
         "ended_at": event.occurred_at,
         "duration_ms": duration,
     }
+    if result.interim:
+        values |= {"status": "running", "ended_at": None, "duration_ms": None}
     ui = shown_as(result.ui)
     if known is None:
         known = {"at": [event.version, 0], "message": event.version}
@@ -371,7 +376,7 @@ def _result(draft: Draft, result: ToolResult) -> None:
         begin(draft, known["at"], "tool", result.status, values)
     else:
         change(draft, known["at"], values | ui)
-    if result.status in SEALS:
+    if result.status in SEALS or "long" in known:
         draft.keep("calls", own_id, {**known, "sealed": True})
     else:
         draft.drop("calls", own_id)

@@ -2,8 +2,10 @@
 
 A call is identified by our own id, whatever the order of its events. The first real result stays:
 a duplicate is recognized among the last `folding.CLOSED_LIMIT` answered calls, while one of an
-older call replaces the result. A real result replaces ``not_started`` and ``outcome_unknown``,
-never the other way round; a call that is executed again after one of them has no result until then.
+older call replaces the result. A long-running call is ``running`` while its results are interim,
+and each result replaces the one before. A real result replaces ``not_started`` and
+``outcome_unknown``, never the other way round; a call that is executed again after one of them has
+no result until then. A request that is withdrawn before it runs gets ``not_started``.
 A result or an execution without a request gets its own row. Of an erased result only the type is
 known: the oldest open call of the newest message gets ``outcome_unknown`` without a result.
 """
@@ -28,7 +30,7 @@ from eventstore.events.values import ToolCallRequest
 from eventstore.ids import call_id
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, SEALS, Draft, Row
-from projections.engine.projection import Change, ReadTable, State
+from projections.engine.projection import Change, Patch, ReadTable, State
 
 __all__ = ["TOOL_CALLS", "ToolCallRow", "ToolCallsProjection"]
 
@@ -53,6 +55,8 @@ class ToolCallRow(Row):
         day: Day of the request in UTC, ``YYYY-MM-DD``.
         withdrawn: Whether the request was retracted from the context.
         inactive: Whether it is on an inactive branch.
+        replaced: Whether the request was recorded again, edited or at another place; views leave
+            such rows out.
     """
 
     call_id: str
@@ -89,6 +93,7 @@ class ToolCallRow(Row):
     day: str | None = None
     withdrawn: bool | None = None
     inactive: bool | None = None
+    replaced: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ class ToolCallsProjection:
     """Folds a conversation's events into ``tool_calls``."""
 
     name: str = "tool_calls"
-    version: int = 6
+    version: int = 7
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -136,7 +141,7 @@ def _request(draft: Draft, message: AssistantMessage, index: int, request: ToolC
     }
     if draft.get("open", own_id) is None and draft.get("answered", own_id) is None:
         values["status"] = "requested"
-        draft.keep("open", own_id, {})
+        draft.keep("open", own_id, {"long": True} if request.long_running else {})
     draft.put(_TABLE, (own_id,), values)
 
 
@@ -157,7 +162,7 @@ def _execution(draft: Draft, call: ToolCall) -> None:
                 "provider_id": call.provider_id,
                 "arguments": call.arguments,
             }
-        draft.keep("open", call.call_id, {"started": draft.now})
+        draft.keep("open", call.call_id, {**(known or {}), "started": draft.now})
     draft.put(_TABLE, (call.call_id,), values)
 
 
@@ -169,7 +174,7 @@ def _result(draft: Draft, result: ToolResult) -> None:
     values = _outcome(result, event, (call or {}).get("started"))
     if call is None:
         values |= _first_seen(event) | {"provider_id": result.provider_id, "name": result.name}
-    if result.status in SEALS:
+    if result.status in SEALS or (call and "long" in call):
         draft.keep("open", own_id, {**(call or {}), "sealed": True})
     else:
         draft.drop("open", own_id)
@@ -191,9 +196,11 @@ def _outcome(result: ToolResult, event: RecordedEvent, started: str | None) -> d
     size = None if whole is None else len(whole.encode("utf-8", "surrogatepass"))
     duration = result.duration_ms
     return {
-        "status": result.status,
-        "ended_at": event.occurred_at,
-        "duration_ms": folding.elapsed_ms(started, event.occurred_at)
+        "status": "running" if result.interim else result.status,
+        "ended_at": None if result.interim else event.occurred_at,
+        "duration_ms": None
+        if result.interim
+        else folding.elapsed_ms(started, event.occurred_at)
         if duration is None
         else duration,
         "result_text": text,
@@ -233,6 +240,15 @@ def _first_seen(event: RecordedEvent) -> dict[str, Any]:
 
 def _retraction(draft: Draft, retraction: Retraction) -> None:
     folding.withdraw(draft, retraction, _TABLE, "requested_version", {"withdrawn": True})
+    for first, last in folding.retracted(retraction, draft.event):
+        never_ran = {"status": "not_started"}
+        draft.changes.append(
+            Patch(_TABLE, "requested_version", first, last, never_ran, only=("status", "requested"))
+        )
+        if retraction.replaced_by:
+            draft.changes.append(
+                Patch(_TABLE, "requested_version", first, last, {"replaced": True})
+            )
 
 
 def _switch(draft: Draft, switched: BranchSwitch) -> None:

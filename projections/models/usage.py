@@ -22,6 +22,7 @@ from eventstore.events import (
     LlmError,
     LlmRequest,
     RecordedEvent,
+    Retraction,
     TokenUsage,
 )
 from projections.engine import folding
@@ -210,7 +211,7 @@ def _begin(draft: Draft, own_id: str, called: dict[str, str | None]) -> dict[str
 
 def _message(draft: Draft, message: AssistantMessage) -> None:
     own_id = message.llm_call_id or f"v{draft.event.version}"
-    if _is_over(draft, own_id):
+    if _is_over(draft, own_id) or folding.replaces(draft.state, draft.event):
         return
     call = draft.get("open", own_id)
     called = _called(message.invocation, call)
@@ -341,6 +342,7 @@ _HANDLERS: dict[type, folding.Handler] = {
     LlmRequest: _request,
     AssistantChunk: _chunk,
     AssistantMessage: _message,
+    Retraction: folding.note_replaced,
     LlmError: _error,
     KeptUsage: _kept,
 }

@@ -11,6 +11,7 @@ import pytest
 from google.adk.agents import LlmAgent, ParallelAgent, RunConfig
 from google.adk.agents.run_config import StreamingMode
 from google.adk.apps import App
+from google.adk.events import Event
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import Runner
 from google.adk.tools import FunctionTool, LongRunningFunctionTool
@@ -205,7 +206,7 @@ async def test_a_confirmed_tool_that_raises(store: EventStore) -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.anyio
 async def test_a_tool_that_runs_for_long(store: EventStore) -> None:
-    """What became of it is told after what it had returned, though another process hears it."""
+    """What it became is the result of its call, though another process gets it."""
     asked = [call_of("approve", "c1", amount=3), types.Part(text="Wait."), types.Part(text="Yes.")]
     tool = LongRunningFunctionTool(approve)
     agent = LlmAgent(name="clerk", model=Scripted(model="m", parts=asked), tools=[tool])
@@ -218,9 +219,66 @@ async def test_a_tool_that_runs_for_long(store: EventStore) -> None:
         pass
 
     told = Views(store).context("app/ada/s", mode=None).messages
-    assert [each["role"] for each in told][-3:] == ["assistant", "user", "assistant"]
-    assert told[-2]["content"] == 'approve: {"status": "approved"}'
-    assert '{"status":"pending"}' in str(told)
+    assert [each["role"] for each in told] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "assistant",
+    ]
+    assert told[2]["content"] == '{"status":"approved"}'
+    [row] = Views(store).tool_calls(tool="approve")
+    assert (row.status, row.result_text) == ("success", '{"status": "approved"}')
+
+
+def content_of(*given: types.Part, role: str = "user") -> types.Content:
+    """Return content of parts."""
+    return types.Content(role=role, parts=[*given])
+
+
+@pytest.mark.anyio
+async def test_several_responses_of_parallel_calls(store: EventStore) -> None:
+    """Each response replaces the one before, beside its own call, though 100 events lie between."""
+    name = {"app_name": "app", **ADA}
+    await EventStoreSessionService(store).create_session(**name)
+    calls = [call_of("approve", own_id, amount=3) for own_id in ("c1", "c2")]
+
+    async def add(author: str, content: types.Content, **fields: Any) -> None:
+        sessions = EventStoreSessionService(store)  # as another process would
+        session = await sessions.get_session(**name)
+        assert session is not None
+        event = Event(author=author, invocation_id="i", content=content, **fields)
+        await sessions.append_event(session, event)
+
+    async def answer(author: str, own_id: str, status: str) -> None:
+        response = {"status": status}
+        part = types.FunctionResponse(id=own_id, name="approve", response=response)
+        await add(author, content_of(types.Part(function_response=part)))
+
+    def audited() -> dict[str | None, Any]:
+        rows = Views(store).tool_calls(tool="approve")
+        return {row.provider_id: (row.status, row.result_text) for row in rows}
+
+    await add("user", content_of(types.Part(text="q")))
+    await add("clerk", content_of(*calls, role="model"), long_running_tool_ids={"c1", "c2"})
+    await answer("clerk", "c1", "pending")
+    await answer("clerk", "c2", "pending")
+    pending = ("running", '{"status": "pending"}')
+    assert audited() == {"c1": pending, "c2": pending}
+    for index in range(101):
+        await add("clerk", content_of(types.Part(text=f"waiting {index}"), role="model"))
+    await answer("user", "c2", "half done")
+    await answer("user", "c2", "done")
+    await answer("user", "c1", "denied")
+
+    told = [m["content"] for m in Views(store).context("app/ada/s", mode=None).messages]
+    assert told[2:4] == ['{"status":"denied"}', '{"status":"done"}']
+    assert audited() == {
+        "c1": ("success", '{"status": "denied"}'),
+        "c2": ("success", '{"status": "done"}'),
+    }
+    items = [item.text for item in Views(store).timeline("app/ada/s") if item.kind == "tool"]
+    assert items == ['{"status": "denied"}', '{"status": "done"}']
 
 
 class Streaming(BaseLlm):
