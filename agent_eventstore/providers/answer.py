@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 from agent_eventstore.formats.openai_wire import request_of
@@ -66,6 +67,12 @@ def _is_object(text: str) -> bool:
         return False
 
 
+def _begins(old: Any, new: Any) -> bool:
+    return bool(old == new) or (
+        isinstance(old, str) and isinstance(new, str) and new.startswith(old)
+    )
+
+
 @dataclass(slots=True)
 class Call:
     """A tool call while it arrives.
@@ -109,7 +116,22 @@ class Call:
 
     def may_be_cut(self) -> bool:
         """Whether nothing shows that all of the arguments have come."""
-        return not (self.ended or self.value or self.is_whole() or self.wholeness.closed)
+        whole = self.ended or self.value or self.is_whole() or self.wholeness.closed
+        return not whole and self.snapshot() is None
+
+    def snapshot(self) -> str | None:
+        """Return the arguments if each piece, or the last one, repeated all that had come before.
+
+        Such pieces joined are not JSON, while the last one is: a piece that continues another, as
+        in nested objects that begin alike, makes the whole an object.
+        """
+        if len(self.pieces) < 2 or self.free_text or self.is_whole():
+            return None
+        last = self.pieces[-1]
+        repeated = all(later.startswith(piece) for piece, later in pairwise(self.pieces))
+        if not (repeated or last.startswith("".join(self.pieces[:-1]))):
+            return None
+        return last if _is_object(last) else None
 
     def says(self, value: Any) -> bool:
         """Whether the arguments so far are the text of this value."""
@@ -120,15 +142,26 @@ class Call:
         return found
 
     def repeats(self, text: str) -> bool:
-        """Whether a text is the arguments so far, however it is formatted."""
+        """Whether a text is the arguments so far, however it is formatted, or encoded once more."""
         if text == self.arguments:
             return True
-        if not text.lstrip().startswith("{"):
+        if not text.lstrip().startswith(("{", '"')):
             return False
         try:
-            return self.says(json.loads(text))
+            value = json.loads(text)
+            return self.says(json.loads(value) if isinstance(value, str) else value)
         except (ValueError, RecursionError):
             return False
+
+    def grows_into(self, text: str) -> bool:
+        """Whether a text is an object that the arguments so far are the beginning of."""
+        try:
+            before, after = json.loads(self.arguments), json.loads(text)
+        except (ValueError, RecursionError):
+            return False
+        if not (isinstance(before, dict) and isinstance(after, dict)):
+            return False
+        return all(key in after and _begins(old, after[key]) for key, old in before.items())
 
     @property
     def streamed(self) -> str:

@@ -24,6 +24,7 @@ _OF_TOOL = frozenset({"id", "input", "name", "type"})
 _PIECES = {"text_delta": "text", "thinking_delta": "thinking"}
 _OF_MESSAGE = frozenset({"stop_reason"})
 _BESIDE = ("stop_sequence", "stop_details", "container", "context_management")
+_OWN = ("text", "thinking", "tool_use")
 _NO_INPUT = ("", "text", "thinking", "tool_use")
 """The blocks whose ``input_json_delta`` is a piece of a tool call, as that of an unknown block."""
 _TWO_MESSAGES = "a second message began within one stream"
@@ -33,6 +34,7 @@ _TWO_MESSAGES = "a second message began within one stream"
 class _Block:
     place: int
     start: JsonObject
+    index: Any = None
     call: int | None = None
     input_pieces: list[str] = field(default_factory=list)
     citations: list[Any] | None = None
@@ -84,7 +86,8 @@ class AnthropicParser(ChunkParser):
         elif kind == "content_block_delta" and isinstance(event.get("delta"), dict):
             self._grow(index, event["delta"], event)
         elif kind == "content_block_stop":
-            self._close(self._by_index.get(index))
+            for block in [each for each in self._open_blocks.values() if each.index == index]:
+                self._close(block)
         elif kind == "message_delta":
             self._end(event)
         elif kind == "message_stop":
@@ -129,7 +132,7 @@ class AnthropicParser(ChunkParser):
         known = self._by_index.get(index)
         if known is not None and known.call is not None and _is_same(known.start, start):
             return
-        block = _Block(len(self._blocks), start)
+        block = _Block(len(self._blocks), start, index)
         self._blocks.append(block)
         self._by_index[index] = self._open_blocks[block.place] = block
         if block.kind == "tool_use":
@@ -165,13 +168,12 @@ class AnthropicParser(ChunkParser):
 
     def _grow(self, index: Any, delta: JsonObject, event: JsonObject) -> None:
         kind, block = delta.get("type"), self._by_index.get(index)
-        untyped = block is not None and not told(block.start, frozenset())
-        if (block is None or untyped) and isinstance(kind, str) and kind in _PIECES:
+        if isinstance(kind, str) and kind in _PIECES and not _can_have(block, kind):
             self._open(index, {"type": _PIECES[kind]})
             block = self._by_index[index]
         of_tool = kind == "input_json_delta" and (block is None or block.kind in _NO_INPUT)
-        if of_tool and text(delta.get("partial_json")):
-            piece = Piece(index=index, text=text(delta.get("partial_json")))
+        if of_tool and delta.get("partial_json"):
+            piece = Piece.of_arguments(delta["partial_json"], index=index)
             if self._calls.add(piece) is None:
                 self._answer.keep(event)
         elif block is None or block.closed:
@@ -309,6 +311,16 @@ def _is_same(block: JsonObject, start: JsonObject) -> bool:
     return bool(text(start.get("id"))) and all(
         block.get(key) == start.get(key) for key in ("id", "name", "type")
     )
+
+
+def _can_have(block: _Block | None, kind: str) -> bool:
+    """Whether a piece of text belongs to a block; one of another type begins a block of its own.
+
+    Some servers omit the start of a block, or number the text after a tool call as the call.
+    """
+    if block is None or not told(block.start, frozenset()) or block.closed:
+        return False
+    return block.kind == _PIECES[kind] or block.kind not in (*_OWN, "redacted_thinking")
 
 
 def _hashable(value: Any) -> Any:

@@ -99,10 +99,10 @@ class GeminiParser(ChunkParser):
         """Add a function call, or a piece of one that is streamed."""
         partial = field(call, "partialArgs")
         goes_on = field(call, "willContinue") is True
-        piece = Piece(
+        piece = Piece.of_arguments(
+            call.get("args"),
             name=text(call.get("name")),
             call_id=text(call.get("id")) or None,
-            value=call.get("args"),
             partial=goes_on or bool(partial),
             raw=raw,
         )

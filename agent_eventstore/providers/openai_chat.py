@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from agent_eventstore.providers.answer import Answer, Kind
 from agent_eventstore.providers.base import Growing, seller_of, told
-from agent_eventstore.providers.parser import ChunkParser, object_of, text
+from agent_eventstore.providers.parser import ChunkParser, as_text, object_of, text
 from agent_eventstore.providers.pieces import RULES, Piece, ToolCalls
 from agent_eventstore.providers.usage import chat_usage
 from eventstore.events import TokenUsage
@@ -34,6 +34,7 @@ _NO_REASON = frozenset({"", "none", "null"})
 _ROLE = frozenset({"role"})
 
 _REASONING = ("reasoning_content", "reasoning", "reasoning_text")
+_DETAILS = ("summary", "text", "thinking")
 _OF_CHUNK = frozenset(
     {
         *("choices", "created", "error", "id", "model", "obfuscation", "object", "usage"),
@@ -58,7 +59,7 @@ class ChatCalls:
     def add(self, pieces: Any, *, whole: bool = False) -> None:
         """Add the ``tool_calls`` of a delta, or of a whole message."""
         if isinstance(pieces, dict):
-            pieces = [pieces]
+            pieces = [pieces] if pieces.keys() & _KNOWN else list(pieces.values())
         if not isinstance(pieces, list):
             self._answer.keep({"tool_calls": pieces})
             return
@@ -71,6 +72,19 @@ class ChatCalls:
     def add_legacy(self, piece: JsonObject) -> None:
         """Add the ``function_call`` of a delta; there is only one per message."""
         self._add({"index": _LEGACY, "function": piece}, 0, 1, whole=False)
+
+    def without_repeated(self, pieces: Any) -> Any:
+        """Return the ``tool_calls`` of a whole message without those that came in pieces."""
+        if not isinstance(pieces, list):
+            return pieces
+        return [piece for place, piece in enumerate(pieces) if not self._is_repeated(place, piece)]
+
+    def _is_repeated(self, place: int, piece: Any) -> bool:
+        if place >= len(self._answer.calls) or not isinstance(piece, dict):
+            return False
+        call, (body, _) = self._answer.calls[place], _body_of(piece)
+        same = _id(piece.get("id")) in (None, call.provider_id) and body.get("name") == call.name
+        return same and call.repeats(as_text(body.get("arguments")))
 
     def has(self, name: str) -> bool:
         """Whether a tool is called."""
@@ -85,7 +99,7 @@ class ChatCalls:
         found = Piece.of_arguments(
             body.get("input" if free_text else "arguments"),
             name=text(body.get("name")),
-            call_id=text(piece.get("id")) or None,
+            call_id=_id(piece.get("id")),
             index=place if whole else _number(piece.get("index")),
             place=place,
             of=pieces,
@@ -117,12 +131,26 @@ def _some(counts: TokenUsage | None) -> bool:
     return counts is not None and bool(counts.prompt_tokens or counts.completion_tokens)
 
 
+def _id(value: Any) -> str | None:
+    """Return an id, which some servers send as a number."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return text(value) or None
+
+
 def _number(value: Any) -> int | None:
     if isinstance(value, str) and value.isdecimal() and len(value) < 10:
         return int(value)
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _detailed(delta: JsonObject) -> str:
+    """Return the reasoning of a delta that has it in nothing but its details."""
+    details = delta.get("reasoning_details") or delta.get("thinking_blocks")
+    found = [object_of(each) for each in details] if isinstance(details, list) else []
+    return "".join(text(each.get(name)) for each in found for name in _DETAILS)
 
 
 class OpenAIChatParser(ChunkParser):
@@ -140,6 +168,8 @@ class OpenAIChatParser(ChunkParser):
         self._in_deltas = False
         self._counted = False
         self._runs_on = False
+        self._texts = 0
+        self._reasoned = False
 
     def _take(self, event: JsonObject) -> None:
         if not event.keys() & {"choices", "error", "id", "model", "usage", "x_groq"}:
@@ -154,7 +184,7 @@ class OpenAIChatParser(ChunkParser):
             self._fail(event["error"], event)
         choices = event.get("choices")
         for place, choice in enumerate(choices if isinstance(choices, list) else ()):
-            number = choice.get("index") if isinstance(choice, dict) else None
+            number = _number(choice.get("index")) if isinstance(choice, dict) else None
             if isinstance(choice, dict) and not (place if number is None else number):
                 self._choose(choice)
             else:
@@ -185,12 +215,16 @@ class OpenAIChatParser(ChunkParser):
         return super()._ended_in_order(closed, marked)
 
     def _choose(self, choice: JsonObject) -> None:
-        delta, message = object_of(choice.get("delta")), object_of(choice.get("message"))
+        delta, message = choice.get("delta"), object_of(choice.get("message"))
+        delta = {"content": delta} if isinstance(delta, str) else object_of(delta)
+        if self._is_whole_again(delta, choice):
+            delta, message = {}, delta
         if told(message, _ROLE) and not told(delta, _ROLE):
             self._add(message if self._whole else self._rest_of(message))
         else:
             self._add(delta)
             self._in_deltas = True
+            self._texts += bool(text(delta.get("content")))
         if not text(object_of(delta or message).get("content")):
             self._say("text", choice.get("text"))
         if isinstance(logprobs := choice.get("logprobs"), dict):
@@ -207,16 +241,32 @@ class OpenAIChatParser(ChunkParser):
         self._of_response |= told(choice, _OF_CHOICE)
         self._count_all(choice)
 
+    def _is_whole_again(self, delta: JsonObject, choice: JsonObject) -> bool:
+        """Whether the last delta has the whole text again, with the role that begins a message."""
+        ends = text(delta.get("role")) and text(choice.get("finish_reason"))
+        if not ends or self._texts < 2:
+            return False
+        return text(delta.get("content")) == self._answer.all_of("text")
+
     def _rest_of(self, message: JsonObject) -> JsonObject:
-        """Return what a whole message lacks, if a stream's deltas had the rest of it."""
-        said, whole = self._answer.all_of("text"), text(message.get("content"))
-        if self._in_deltas and said and whole.startswith(said):
-            return {**message, "content": whole[len(said) :]}
-        return message
+        """Return what a stream's deltas lacked of a whole message."""
+        if not self._in_deltas:
+            return message
+        rest = {**message, "tool_calls": self._calls.without_repeated(message.get("tool_calls"))}
+        kinds: dict[str, Kind] = {"content": "text", **dict.fromkeys(_REASONING, "reasoning")}
+        for name, kind in kinds.items():
+            said, whole = self._answer.all_of(kind), text(message.get(name))
+            if said and whole.startswith(said):
+                rest[name] = whole[len(said) :]
+            elif whole.strip() == said.strip():
+                rest[name] = None
+        return rest
 
     def _add(self, delta: JsonObject) -> None:
         # A server in transition sends the same reasoning under two names.
-        self._say("reasoning", next((delta[key] for key in _REASONING if delta.get(key)), None))
+        reasoning = next((delta[key] for key in _REASONING if delta.get(key)), None)
+        self._reasoned = self._reasoned or reasoning is not None
+        self._say("reasoning", reasoning if self._reasoned else _detailed(delta))
         self._say("text", delta.get("content"))
         self._say("refusal", delta.get("refusal"))
         if delta.get("tool_calls"):

@@ -235,6 +235,7 @@ class Items:
             if item.head is not None and item.done is None and not item.texts:
                 # An item that came whole when it began.
                 self._finish(item, item.head, done=False)
+        self._calls.close_all()
         if bodies:
             self._output = bodies
 

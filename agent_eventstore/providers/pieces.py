@@ -170,6 +170,8 @@ class ToolCalls:
         if index is not None:
             if self._rules.begins == "event":
                 self._call(index).ended = True
+            if (snapshot := self._call(index).snapshot()) is not None:
+                self._answer.replace_call(index, snapshot)
             self._settle(index)
 
     def stop(self, number: Any) -> None:
@@ -221,9 +223,24 @@ class ToolCalls:
     def _is_over(self, index: int, piece: Piece) -> bool:
         """Whether the arguments of a call are complete, so that these belong to another one."""
         call = self._call(index)
-        if _repeats(call, piece):
+        if _repeats(call, piece) or self._supersedes(index, piece):
             return False
         return call.ended or bool(piece.text.strip() and call.is_whole())
+
+    def _supersedes(self, index: int, piece: Piece) -> bool:
+        """Whether a piece has the arguments of a call again, and more of them.
+
+        Some servers send ``{}`` before the real arguments, or whole objects that grow.
+        """
+        call = self._call(index)
+        if call.ended or not piece.text.lstrip().startswith("{") or not call.is_whole():
+            return False
+        numbered = piece.index is not None and self._by_index.get(piece.index) == index
+        if not piece.name and call.arguments.strip() == "{}":
+            return True
+        same_id = bool(piece.call_id) and piece.call_id == call.provider_id
+        same = piece.name in ("", call.name) and (same_id or not piece.name) and numbered
+        return same and call.grows_into(piece.text)
 
     def _begins_anew(self, call: Call, index: int, piece: Piece) -> bool:
         """Whether a piece with a known id or number begins another call.
@@ -231,7 +248,9 @@ class ToolCalls:
         Some servers number every call 0, or give them all the same id. A name precedes the
         arguments, so a name after arguments begins a call, unless the piece goes on with them.
         """
-        if not piece.name or not call.name or _repeats(call, piece):
+        if not piece.name or not call.name:
+            return False
+        if _repeats(call, piece) or self._supersedes(index, piece):
             return False
         if piece.call_id and call.provider_id and piece.call_id != call.provider_id:
             return not _continues(call, piece)
@@ -242,7 +261,8 @@ class ToolCalls:
             return True
         if "value" in self._rules.arguments and piece.value and call.is_whole():
             return moved or not piece.call_id
-        return piece.text.lstrip().startswith("{") and call.is_whole()
+        whole = call.is_whole() or call.snapshot() not in (None, piece.text)
+        return piece.text.lstrip().startswith("{") and whole
 
     def _open(self, piece: Piece) -> int:
         index = self._answer.open_call(
@@ -269,8 +289,8 @@ class ToolCalls:
         if not piece.text or _repeats(call, piece):
             return
         call.value = None
-        if call.from_value:
-            # The same arguments as text: the text alone counts.
+        if call.from_value or self._supersedes(index, piece):
+            # The same arguments as text, or more of them: the text alone counts.
             call.from_value = False
             self._answer.replace_call(index, piece.text)
         else:
