@@ -25,7 +25,7 @@ from agent_eventstore.journal_aio import AsyncJournal
 from agent_eventstore.opening import forked, opened, started
 from agent_eventstore.recovery import AGAIN_S, SOON_S, WAIT_S
 from agent_eventstore.runs import AsyncConversationRuns
-from agent_eventstore.session import ENDS_S, Session
+from agent_eventstore.session import Session
 from agent_eventstore.stops import BY_SOMEBODY, stopped_or_gone
 from eventstore import Appended, AsyncEventStore, EventStore
 from eventstore.errors import ConversationInUse, ErrorType, Trace
@@ -38,7 +38,7 @@ from eventstore.events import (
 from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
-from eventstore.leases import KEEPER
+from eventstore.leases import ENDS_S, KEEPER
 from eventstore.options import require_known, require_store
 from eventstore.threads import finish, made_in_thread, to_thread
 

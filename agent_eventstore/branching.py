@@ -32,7 +32,15 @@ from projections.branch_reading import Branches, read_branches
 from projections.engine.folding import text_of
 from projections.models.branches import BranchRow
 
-__all__ = ["answered_again", "edited", "fork_point", "regenerated", "rewound", "switched"]
+__all__ = [
+    "answered_again",
+    "edited",
+    "fork_point",
+    "no_message",
+    "regenerated",
+    "rewound",
+    "switched",
+]
 
 
 def edited(store: EventStore, conversation_id: UUID, version: int) -> Branching:
@@ -45,8 +53,13 @@ def edited(store: EventStore, conversation_id: UUID, version: int) -> Branching:
     event = _active(store, branches, conversation_id, version)
     if not isinstance(event.data, UserMessage):
         said = "it was erased" if event.erased else f"it is a {event.type}"
-        raise BranchRefused(conversation_id, f"version {version} is not a user message: {said}")
+        raise no_message(conversation_id, version, said)
     return Branching(_from(branches, _beginning(store, event), event.meta.turn, "edit"))
+
+
+def no_message(conversation_id: UUID, version: int, why: str) -> BranchRefused:
+    """Return the error that a version to edit is not a user message."""
+    return BranchRefused(conversation_id, f"version {version} is not a user message: {why}")
 
 
 def regenerated(store: EventStore, conversation_id: UUID) -> Branching:

@@ -20,7 +20,7 @@ from agent_eventstore.inputs import kept_json
 from agent_eventstore.opening import IfExists, SessionMode, Title, forked, opened, started
 from agent_eventstore.recovery import IfBusy
 from agent_eventstore.runs import ConversationRuns
-from agent_eventstore.session import ENDS_S, Session
+from agent_eventstore.session import Session
 from agent_eventstore.stops import error_text, stopped_or_gone
 from eventstore import Appended, EventStore
 from eventstore.errors import ErrorType, EventStoreError, Trace
@@ -28,7 +28,7 @@ from eventstore.events import ConversationEnd, ConversationUpdate, Payload, Tool
 from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
-from eventstore.leases import KEEPER
+from eventstore.leases import ENDS_S, KEEPER
 from eventstore.options import require_known, require_store
 from eventstore.owners import Owned
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from agent_eventstore.branching import edited, regenerated
+from agent_eventstore.branching import edited, no_message, regenerated
 from agent_eventstore.current import OpenTurn, Plan
 from agent_eventstore.inputs import Said, message_of
 from agent_eventstore.machines import Branching, TurnScript
@@ -197,13 +197,18 @@ class OpenConversation(Generic[JournalT, TurnT]):
         Raises:
             TurnStillOpen: A turn is open; let it end, or stop it.
             BranchRefused: That version is not a user message. An `AsyncConversation`, which does
-                not wait for the database here, raises it at the latest when the turn begins.
+                not wait for the database here, raises it at once if the version does not exist, or
+                is one of the last 256 events that this session has written; otherwise when the turn
+                begins.
             InvalidEvent: See `turn`.
         """
         self._session.between_turns()
         if not isinstance(version, int) or isinstance(version, bool):
             raise TypeError(f"version must be an integer, not {version!r:.80}")
         message = message_of(said)
+        known = self._session.journal.written.at(version)
+        if known is not None and not isinstance(known.data, UserMessage):
+            raise no_message(self.id, version, f"it is a {known.data.type}")
         plan = partial(edited, self._session.journal.store, self.id, version)
         if not 0 < version <= self.version or (self._waits and not self._posted(message_id)):
             plan()  # a wrong version is refused here, not when a response has begun

@@ -51,15 +51,12 @@ from eventstore.sql.streams import version_of
 from projections import Views
 from projections.engine.folding import spoken
 
-__all__ = ["ENDS_S", "JournalT", "OneTurn", "Session", "TurnOutcome", "first_outcome"]
+__all__ = ["JournalT", "OneTurn", "Session", "TurnOutcome", "first_outcome"]
 
 LEAVES_S = 1.0
 """How long an opening waits for a session of this process whose turn was stopped, in seconds."""
 
 _MOST_ATTEMPTS = 100
-
-ENDS_S = 10.0
-"""The same for one that is being closed."""
 
 _log = get_logger("agent_eventstore")
 
@@ -273,15 +270,16 @@ class Session:
             KEEPER.leave(self.session_id, LEAVES_S)
 
     def end(self, journal: Journal, error: BaseException | None) -> None:
-        """Let go of the lease, whether or not the session's events are written.
+        """Let go of the lease.
 
-        Those that are not written go to the process's outbox.
+        Events that are not written go to the process's outbox, which lets go of the lease once they
+        are: whoever opened the conversation before that would fence them.
         """
         self.ended = True
-        unwritten = bool(journal.unwritten)
-        KEEPER.release(self.session_id, unwritten=unwritten or self.one_turn.is_open)
-        if unwritten:
+        if journal.unwritten:
             leave_unwritten(journal, self.session_id, str(error))
+        else:
+            KEEPER.release(self.session_id, unwritten=self.one_turn.is_open)
 
     @property
     def session_id(self) -> str:

@@ -152,22 +152,26 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
     def context(self, **options: Unpack[ContextOptions]) -> Request:
         """Return the next request, rendered with `ContextOptions`.
 
+        While the server is unreachable, this is repeated for five seconds.
+
         Raises:
             BudgetInfeasible: The mandatory messages exceed a limit.
+            CannotConnect: The server is unreachable. The turn is still open: try again, or leave
+                its block, which ends it as ``error``.
         """
         require_known(options, ContextOptions)
         self._within("turn.context")
         self._journal.settle(self._script.begin(self._said))
         chosen = strategy_for(options.get("strategy"), options.get("settings"))
         read = self._rendering({**options, "strategy": chosen})
-        view, note = read(), ""
+        view, note = patiently(read), ""
         if view.due is not None and isinstance(chosen, LlmSummary):
             written = chosen.write(view.due)
             note = written.failure and failed_summary(written.failure, chosen)
             if written.text:
                 summary = summary_of(view.due, written.text, chosen)
                 self._journal.write([self._script.event(summary)])
-                view = read()
+                view = patiently(read)
         self._script.rendered = request_of(view, self._journal.version, note)
         return self._script.rendered
 

@@ -169,14 +169,14 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
         await self._journal.settle(self._script.begin(self._said))
         chosen = strategy_for(options.get("strategy"), options.get("settings"))
         read = self._rendering({**options, "strategy": chosen})
-        view, note = await to_thread(read), ""
+        view, note = await to_thread(patiently, read), ""
         if view.due is not None and isinstance(chosen, LlmSummary):
             written = await asyncio.to_thread(chosen.write, view.due)
             note = written.failure and failed_summary(written.failure, chosen)
             if written.text:
                 summary = summary_of(view.due, written.text, chosen)
                 await self._journal.write([self._script.event(summary)])
-                view = await to_thread(read)
+                view = await to_thread(patiently, read)
         self._script.rendered = request_of(view, self._journal.version, note)
         return self._script.rendered
 

@@ -151,6 +151,13 @@ class Acknowledged:
         """The version of the oldest event that is remembered; 1 if none is."""
         return min((version for version, _, _ in self._appends), default=1)
 
+    def at(self, version: int) -> NewEvent | None:
+        """Return the event at a version, if it is remembered."""
+        for first, events, _ in self._appends:
+            if 0 <= version - first < len(events):
+                return events[version - first]
+        return None
+
     def add(self, done: Appended, events: Sequence[NewEvent]) -> None:
         """Remember an append; forget the oldest ones beyond the bounds."""
         if self.anchor is None or self.anchor.version < done.version:

@@ -31,6 +31,7 @@ from eventstore.sql.transactions import Transactions
 from eventstore.sql.types import escape, unescape
 
 __all__ = [
+    "ENDS_S",
     "KEEPER",
     "LEASE_S",
     "Keeper",
@@ -167,13 +168,16 @@ def let_go(connection: AnyConnection, conversation_id: UUID, session_id: str | N
 LEASE_S = 30.0
 """The duration of a lease in seconds, unless it is renewed."""
 
+ENDS_S = 10.0
+"""How long an opening waits for a session of this process that is being closed, in seconds."""
+
 _log = get_logger("eventstore")
 _PATIENCE_MS = 1_000
 _PARTS = 3
 _AGAIN_S = 0.5
 _REMEMBERED_S = 60.0
 _COLLECTED_S = 1.0
-_ENDS_S = 0.2  # how long a session that was collected needs to begin to end, in its event loop
+_SETTLES_S = 0.2  # how long a session that was collected needs to begin to end, in its event loop
 
 
 @dataclass(slots=True)
@@ -327,6 +331,17 @@ class Keeper:
             if kept is not None and not kept.ended:
                 kept.leaves_until = time.monotonic() + seconds
 
+    def extend(self, session_id: str, owner: object, seconds: float) -> None:
+        """Renew a lease for as long as ``owner`` lives instead; see `leave` for the seconds.
+
+        Does nothing if the lease has ended.
+        """
+        with self._changed:
+            kept = self._kept.get(session_id)
+            if kept is not None and not kept.ended:
+                kept.owner = weakref.ref(owner, self._dropped)
+                kept.leaves_until = time.monotonic() + seconds
+
     def is_leaving(self, session_id: str) -> bool:
         """Whether a session of this process is about to end; see `leave`."""
         with self._changed:
@@ -343,7 +358,7 @@ class Keeper:
         with self._changed:
             now = time.monotonic()
             if session_id not in self._kept or now < self._collected + _COLLECTED_S:
-                return session_id in self._kept and now < self._collected + _ENDS_S
+                return session_id in self._kept and now < self._collected + _SETTLES_S
             self._collected = now
         gc.collect()
         with self._changed:

@@ -4,7 +4,8 @@ A session that ends while the database is unreachable leaves events behind: the 
 its turn, of the session itself. Whoever recorded them may be gone, as the generator of a web server
 is. The outbox of the process keeps them in memory, and a thread writes them once the database
 answers. The next opening of the conversation in this process writes them first, and so does
-`EventStore.close`, which raises if some remain.
+`EventStore.close`, which raises if some remain. Until then the session's lease is renewed, so that
+no other process opens the conversation, which would fence the events.
 
 Nothing is dropped in silence: the store's ``on_unwritten`` is called when a session leaves events
 behind, and again when they were written, or can never be.
@@ -23,7 +24,7 @@ from uuid import UUID
 
 from eventstore.errors import EventStoreError, FactsNotWritten
 from eventstore.events.records import NewEvent
-from eventstore.leases import KEEPER, give_back
+from eventstore.leases import ENDS_S, KEEPER, give_back
 from eventstore.log import get_logger
 from eventstore.sql.failures import is_away
 from eventstore.sql.transactions import Transactions
@@ -35,7 +36,8 @@ MOST_LEFT = 1_000
 """The most sessions whose events are kept; beyond this the oldest are dropped, and reported."""
 
 _AGAIN_S = 0.05
-_SELDOM_S = 2.0
+_SELDOM_S = 0.5
+_AT_EXIT_S = 2.0
 _log = get_logger("eventstore")
 
 
@@ -129,6 +131,7 @@ class Outbox:
         with self._changed:
             if any(each.left is left for each in self._entries):
                 return
+            KEEPER.extend(session_id, left, ENDS_S)
             self._entries.append(entry)
             beyond = self._entries[:-MOST_LEFT]
             del self._entries[:-MOST_LEFT]
@@ -208,6 +211,7 @@ class Outbox:
     def _drop(self, entry: _Entry, events: tuple[NewEvent, ...]) -> None:
         removed = self._remove(entry)
         entry.left.discard_unwritten()
+        KEEPER.release(entry.session_id, unwritten=True)
         if removed and events:
             _log.error(
                 "left events dropped",
@@ -257,7 +261,7 @@ class Outbox:
         """Try a last time, and log what is lost with the process."""
         with self._changed:
             waiting = [each for each in self._entries if each.retried]
-        until = time.monotonic() + _SELDOM_S
+        until = time.monotonic() + _AT_EXIT_S
         for each in waiting:
             if time.monotonic() >= until or self._write(each) is not None:
                 each.reason = f"the process ended: {each.reason}"

@@ -378,7 +378,8 @@ class AgentTurn:
             known = ", ".join(self._agent.tools) or "none"
             return "failed", f"there is no tool {wanted.name!r}: there are {known}"
         if wanted.arguments is None:
-            return "failed", wanted.parse_error or "the arguments are not a JSON object"
+            why = "" if wanted.parse_error is None else f": {wanted.parse_error}"
+            return "failed", f"the arguments are not a JSON object{why}"
         policy = tool.on_error or self._agent.on_tool_error
         told = ""
         for _ in range(_TOOL_ATTEMPTS if policy == "retry" else 1):

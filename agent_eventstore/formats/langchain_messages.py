@@ -94,7 +94,7 @@ def _answer(message: Any, name: str | None) -> AssistantMessage:
         ToolCallRequest(
             name=each.get("name") or "",
             arguments_text=each.get("args") or "",
-            parse_error=each.get("error") or "the arguments are not JSON",
+            parse_error=each.get("error") or "invalid JSON",
             provider_id=each.get("id"),
         )
         for each in message.invalid_tool_calls

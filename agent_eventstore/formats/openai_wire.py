@@ -168,7 +168,8 @@ def request_of(name: str, text: str, provider_id: str | None = None) -> ToolCall
 def arguments_in(text: str) -> tuple[dict[str, Any] | None, str | None, str | None]:
     """Return a model's arguments, or why they cannot be parsed, and a warning about their form.
 
-    They are parsed strictly, except that a surrounding code block is removed, with a warning.
+    The reason continues a sentence such as "the arguments are not a JSON object: ...". They are
+    parsed strictly, except that a surrounding code block is removed, with a warning.
     """
     fenced = _FENCED.fullmatch(text)
     try:
@@ -176,10 +177,12 @@ def arguments_in(text: str) -> tuple[dict[str, Any] | None, str | None, str | No
         # This many brackets are rare, so only then is it worth checking how they nest.
         if text.count("[") + text.count("{") > _DEEPEST and depth_of(value) > _DEEPEST:
             raise ValueError("nested too deeply")
-    except (ValueError, RecursionError) as error:
-        return None, f"the arguments are not JSON: {error}", None
+    except ValueError as error:
+        return None, str(error), None
+    except RecursionError:
+        return None, "nested too deeply", None
     if not isinstance(value, dict):
-        return None, "the arguments are JSON, but no object", None
+        return None, "JSON, but not an object", None
     return value, None, None if fenced is None else "the arguments stood in a block of code"
 
 

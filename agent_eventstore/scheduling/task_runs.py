@@ -167,7 +167,7 @@ class TaskRuns:
         return {"ok": True}
 
     def close(self, reason: str | None) -> None:
-        """End all sessions, also if one of them raises; the first error is raised at the end."""
+        """End all sessions; an error of one of them is raised once all have been closed."""
         with ExitStack() as closing:
             while self._sessions:
                 _, session = self._sessions.popitem()
@@ -322,7 +322,8 @@ class TaskRuns:
             session_config=config_of(self._model, self._options, None),
             **{name: value for name, value in self._opening.items() if name != "wait_s"},
         )
-        self._sessions[begun.id] = self._agent(begun)
+        with closed_on_error(begun):
+            self._sessions[begun.id] = self._agent(begun)
 
     def _interrupt(self, here: UUID, turn: Turn, calls: list[RequestedCall]) -> bool:
         """Replace the turn if the next call interrupts and can be carried out."""

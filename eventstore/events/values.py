@@ -262,7 +262,8 @@ class ToolCallRequest(Value):
         name: The tool.
         arguments_text: The arguments as the model wrote them.
         arguments: The parsed arguments.
-        parse_error: Why they could not be parsed.
+        parse_error: Why they could not be parsed, without a sentence around it: such as
+            ``Expecting value: line 1 column 1 (char 0)``, or ``nested too deeply``.
         parse_warning: What was unusual about them, if they could be parsed.
         long_running: Whether the tool goes on after it has returned: each result of the call
             replaces the one before.

@@ -176,10 +176,12 @@ def test_arguments_that_are_no_json(recording: Recorder) -> None:
         with turn.llm_call(turn.context()) as call:
             call.response(response)
         (wanted,) = call.tool_calls
-        turn.skip(wanted, "the arguments are not JSON")
+        turn.skip(wanted, f"the arguments are not JSON: {wanted.parse_error}")
 
     assert ('{"query": ', None) == (wanted.arguments_text, wanted.arguments)
-    assert wanted.parse_error is not None
+    (result,) = data_of(recording.store, conversation, "tool_result")
+    assert "Expecting value: line 1 column 11 (char 10)" == wanted.parse_error
+    assert f"the arguments are not JSON: {wanted.parse_error}" == result.content
     assert [] == check_openai_messages(conversation.views.context(conversation.id).messages)
 
 

@@ -18,8 +18,10 @@ from sqlalchemy import make_url
 from agent_eventstore import AsyncConversation, Conversation
 from agent_eventstore.agents import AgentSession, AsyncAgentSession
 from agent_eventstore.errors import BlockNotOpen, BranchRefused, FactsNotWritten
+from agent_eventstore.journal import Journal
 from eventstore import AsyncEventStore, EventStore
-from eventstore.leases import KEEPER
+from eventstore.errors import CannotConnect, EventStoreError
+from eventstore.leases import KEEPER, leases_of
 from eventstore.outbox import OUTBOX, Unwritten
 from projections import Views
 from tests.integration.recording import events_of
@@ -240,6 +242,24 @@ class TestWrongArguments:
             with pytest.raises(TypeError):
                 conversation.edit("1", "hello")  # type: ignore[arg-type]
 
+    def test_edit_of_what_this_session_has_written_as_something_else(
+        self, common: EventStore
+    ) -> None:
+        """It is refused at the call, also where the event loop must not wait for the database."""
+
+        async def go() -> None:
+            store = AsyncEventStore(common)
+            async with await AsyncConversation.start(store) as conversation:
+                async with conversation.turn("hello"):
+                    pass
+                for version in (3, 5):
+                    with pytest.raises(BranchRefused, match=f"version {version} is not a user"):
+                        conversation.edit(version, "hello")
+                async with conversation.edit(4, "better"):
+                    pass
+
+        asyncio.run(go())
+
     def test_regenerating_nothing(self, common: EventStore) -> None:
         """Nothing was said yet."""
         with Conversation.start(common) as conversation, pytest.raises(BranchRefused):
@@ -343,6 +363,75 @@ class TestOutage:
             assert "one two" == answer.data.parts[0].text  # type: ignore[union-attr]
             assert not store.unwritten()
             assert store.writer("k") is None
+
+    @pytest.mark.parametrize("within", [False, True])
+    def test_request_that_cannot_be_read(self, postgres_url: str, within: bool) -> None:
+        """`context` says that the server is unreachable; the turn ends, and the lease goes."""
+        with EventStore.open(postgres_url) as store:
+            conversation = Conversation.start(store, key="k")
+            away = Outage(postgres_url)
+            with suppress(CannotConnect), conversation, conversation.turn("hello") as turn:
+                with away():
+                    with pytest.raises(CannotConnect):
+                        turn.context()
+                    if within:
+                        turn.context()
+                assert turn.context().messages
+            with Conversation.open(store, "k", if_busy="raise") as again:
+                assert again.recovery is not None
+                assert not again.recovery.sealed
+            ends = events_of(store, conversation, "turn_end")
+            expected = "error" if within else "ok"
+            assert [expected] == [each.data.status for each in ends]  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize("within", [False, True])
+    def test_async_request_that_cannot_be_read(self, postgres_url: str, within: bool) -> None:
+        """As above."""
+
+        async def go() -> None:
+            async with await AsyncEventStore.open(postgres_url) as store:
+                away = Outage(postgres_url)
+                with suppress(EventStoreError):
+                    async with await AsyncConversation.start(store, key="k") as conversation:
+                        async with conversation.turn("hello") as turn:
+                            with away():
+                                with pytest.raises(CannotConnect):
+                                    await turn.context()
+                                if within:
+                                    await turn.context()
+                            assert (await turn.context()).messages
+                await assert_answered(store)
+
+        asyncio.run(go())
+
+    def test_other_processes_wait_for_what_is_not_written(
+        self, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They would fence it; so the lease is renewed until it is written, and goes then."""
+        with EventStore.open(postgres_url) as store:
+            conversation = Conversation.start(store, key="k")
+            turn = conversation.turn("hello").__enter__()
+
+            def unable(journal: Journal) -> None:
+                raise CannotConnect(store.url, "away")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(Journal, "write_unwritten", unable)
+                with Outage(postgres_url)():
+                    with pytest.raises(CannotConnect):
+                        turn.__exit__(None, None, None)
+                    with pytest.raises(FactsNotWritten):
+                        conversation.close()
+                cid = conversation.id
+                del conversation, turn
+                gc.collect()
+                KEEPER.renew()
+                with store.reading() as connection:
+                    (lease,) = leases_of(connection, (cid,))
+                assert lease.live
+            OUTBOX.write(store)
+            with store.reading() as connection:
+                assert not leases_of(connection, (cid,))
 
     def test_closing_the_store_raises_what_is_left(self, postgres_url: str) -> None:
         """Of a generator that is gone too; the next opening in this process still writes it."""

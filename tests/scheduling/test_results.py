@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from agent_eventstore import Conversation, EventStore, ModelRequest, Scheduler, TaskPlan
+from agent_eventstore.agents import AgentSession
 from eventstore import new_id
 from eventstore.events import TaskEnqueue
 from tests.agents.scripted import Scripted
@@ -133,3 +134,29 @@ def test_the_id_of_a_task_is_text(store: EventStore) -> None:
         with pytest.raises(TypeError, match="task_id must be a string, not 5"):
             scheduler.enqueue([plan])
         assert [] == scheduler.run()
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_closing_ends_every_session(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """Also if one of them raises: the others would stay in use."""
+    scheduler = Scheduler.create(store, model=Scripted("Hello.", "Hello."))
+    ids = [Conversation.start(store).id for _ in range(2)]
+    for each in ids:
+        Conversation.open(store, each, if_busy="take_over").close()
+        scheduler._runs._session(each)
+    follow = AgentSession.close
+    failed: list[UUID] = []
+
+    def close(session: AgentSession, reason: str | None = None) -> None:
+        follow(session, reason)
+        failed.append(session.id)
+        raise error
+
+    monkeypatch.setattr(AgentSession, "close", close)
+    with pytest.raises(error):
+        scheduler.close()
+
+    assert {scheduler.root, *ids} == {*failed}
+    assert [None] * 3 == [store.writer(each) for each in (scheduler.root, *ids)]
