@@ -105,9 +105,9 @@ class OneTurn:
 
     @property
     def is_open(self) -> bool:
-        """Whether a turn is open."""
-        with self._lock:
-            return self._open is not None and self._open[0]() is not None
+        """Whether a turn is open; takes no lock."""
+        found = self._open
+        return found is not None and found[0]() is not None
 
     def leave(self, turn: object) -> None:
         """Allow the next turn to be opened."""
@@ -280,6 +280,11 @@ class Session:
             leave_unwritten(journal, self.session_id, str(error))
         else:
             KEEPER.release(self.session_id, unwritten=self.one_turn.is_open)
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a turn is open; `eventstore.leases.Keeper` reads this."""
+        return self.one_turn.is_open
 
     @property
     def session_id(self) -> str:

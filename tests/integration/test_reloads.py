@@ -7,6 +7,7 @@ import gc
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager, suppress
 from queue import Queue
+from threading import Event
 from typing import Any
 
 import anyio
@@ -207,6 +208,29 @@ def test_generator_in_a_reference_cycle(common: EventStore) -> None:
         Conversation.open(common, common.stream("cycle")).close()
     finally:
         gc.enable()
+
+
+def test_cycle_is_found_for_other_processes(common: EventStore) -> None:
+    """A generator that waits to be collected is: another process cannot have this one do it."""
+
+    def answer() -> Iterator[str]:
+        with Conversation.start(common, key="found") as conversation, conversation.turn("hello"):
+            yield "piece"
+
+    def dropped() -> None:
+        pieces = answer()
+        next(pieces)
+        cycle: list[object] = [pieces]
+        cycle.append(cycle)
+
+    threshold = gc.get_threshold()
+    gc.set_threshold(0)
+    try:
+        dropped()
+        while common.writer("found") is not None:
+            Event().wait(0.05)
+    finally:
+        gc.set_threshold(*threshold)
 
 
 def test_session_that_is_ending_is_waited_for(common: EventStore) -> None:
