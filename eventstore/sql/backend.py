@@ -26,8 +26,9 @@ from eventstore.sql.types import escape, unescape
 __all__ = [
     "BACKENDS",
     "EVENT_COLUMNS",
-    "PAYLOAD",
     "READABLE_TIME",
+    "STREAM_COLUMNS",
+    "STREAM_PAYLOAD",
     "AnyConnection",
     "Asked",
     "Backend",
@@ -269,13 +270,27 @@ READABLE_TIME = """CASE
     WHEN recorded_at >= '0001-01-01' AND recorded_at < '10000-01-01' THEN recorded_at END"""
 """An event's time on PostgreSQL; NULL if Python has no such time, since its driver would refuse the
 whole page and not name the event. SQLite's times are texts, so there it is the column itself."""
-PAYLOAD = """CASE WHEN salt IS NULL OR EXISTS (
+_ERASED = """EXISTS (SELECT 1 FROM erased_versions {}) AND EXISTS (
         SELECT 1 FROM erased_versions WHERE erased_versions.conversation_id = events.conversation_id
-        AND events.version BETWEEN first_version AND last_version
-    ) THEN NULL ELSE data::text END"""
-"""An event's payload: NULL once it is erased, also if someone has put another in its place."""
-EVENT_COLUMNS = f"""position, conversation_id, version, event_id, type, schema_version,
-    {READABLE_TIME} AS recorded_at, {PAYLOAD} AS data, meta::text, data_digest, chain"""
+        AND events.version BETWEEN first_version AND last_version)"""
+# The first test is evaluated once a statement: without erasures, events cost nothing more.
+
+
+def _payload(where: str) -> str:
+    return f"CASE WHEN salt IS NULL OR ({_ERASED.format(where)}) THEN NULL ELSE data::text END"
+
+
+def _columns(payload: str) -> str:
+    return f"""position, conversation_id, version, event_id, type, schema_version,
+    {READABLE_TIME} AS recorded_at, {payload} AS data, meta::text, data_digest, chain"""
+
+
+STREAM_PAYLOAD = _payload("WHERE conversation_id = :conversation_id")
+"""A payload in a query for the events of ``:conversation_id`` alone: NULL once it is erased, also
+if someone has put another in its place."""
+STREAM_COLUMNS = _columns(STREAM_PAYLOAD)
+"""`EVENT_COLUMNS` in a query for the events of ``:conversation_id`` alone."""
+EVENT_COLUMNS = _columns(_payload(""))
 """The columns of an event row, in the order in which `eventstore.sql.read` decodes them."""
 
 BACKENDS: dict[str, Backend] = {}

@@ -16,7 +16,8 @@ from eventstore.integrity import unwrapped
 from eventstore.sealing import DATA, META, SEALED, Keyring, SealingKey, key_of, opened
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
-    PAYLOAD,
+    STREAM_COLUMNS,
+    STREAM_PAYLOAD,
     AnyConnection,
     Backend,
     Statement,
@@ -79,8 +80,8 @@ def _page(order: str, columns: str) -> Statement:
     )
 
 
-_FORWARD = _page("ASC", EVENT_COLUMNS)
-_TEXTS = f"version, type, schema_version, {PAYLOAD}, meta::text"
+_FORWARD = _page("ASC", STREAM_COLUMNS)
+_TEXTS = f"version, type, schema_version, {STREAM_PAYLOAD}, meta::text"
 _IDS = Statement(
     "SELECT version, event_id FROM events WHERE conversation_id = :conversation_id "
     "AND version BETWEEN :first AND :last"
@@ -276,7 +277,7 @@ def _texts(
 
 _EVENT_ROWS: _Wanted[Any] = _Wanted(
     _FORWARD,
-    _page("DESC", EVENT_COLUMNS),
+    _page("DESC", STREAM_COLUMNS),
     lambda *given: [*open_rows(*given[:4])],
     VERSION,
 )

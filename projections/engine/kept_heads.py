@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 from eventstore.erasure import ERASURES
 from eventstore.events import RecordedEvent
 from eventstore.sql.backend import (
-    EVENT_COLUMNS,
+    STREAM_COLUMNS,
     AnyConnection,
     DriverConnection,
     Statement,
@@ -54,7 +54,7 @@ _KEPT = Statement(_KEPT_AT)
 _KEPT_AND_SINCE = Statement(
     f"""
     WITH kept AS MATERIALIZED ({_KEPT_AT})
-    SELECT {EVENT_COLUMNS}, saved, erased, mark FROM kept
+    SELECT {STREAM_COLUMNS}, saved, erased, mark FROM kept
     LEFT JOIN events ON conversation_id = :conversation_id AND version > :version
     ORDER BY version LIMIT :most
     """  # noqa: S608 - constants
