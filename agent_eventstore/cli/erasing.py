@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import click
@@ -24,12 +25,14 @@ from agent_eventstore.cli.options import (
 )
 from agent_eventstore.cli.program import Failed
 from eventstore import ErasureReceipt, EventStore, PurgeReceipt
-from eventstore.errors import ConversationNotFound, InvalidEvent
+from eventstore.errors import ConversationNotFound, EventStoreError, InvalidEvent
 from eventstore.events.values import Quoting
 from eventstore.owners import named
 from eventstore.quoting import ranges
 
-__all__ = ["ask", "erase", "no_file_left", "purge"]
+__all__ = ["ask", "erase", "purge"]
+
+R = TypeVar("R")
 
 
 def _receipted(command: Command) -> Command:
@@ -136,8 +139,9 @@ def erase(
                 copies = "" if no_derived else " and their copies"
                 what = f"{plural(len(versions), 'event')} of {stream}{copies}"
             ask(f"Erase {what} for good?")
-        with no_file_left():
-            receipt = store.erase(stream, versions=versions, derived=not no_derived, **asked)
+        receipt, failed = _receipt_of(
+            partial(store.erase, stream, versions=versions, derived=not no_derived, **asked)
+        )
     if as_json:
         print_document(receipt)
     else:
@@ -145,6 +149,7 @@ def erase(
     if missed := set(versions or ()).difference(receipt.versions):
         why = "already erased, or a receipt or kept usage"
         note(f"not erased: {_listed(ranges(sorted(missed)))} ({why})", "yellow")
+    _fail(failed)
 
 
 def _erase_user(
@@ -159,10 +164,10 @@ def _erase_user(
     with target.open_to_write() as store:
         if not yes:
             ask(f"Erase all conversations of user {user_id!r} for good?")
-        with no_file_left():
-            done = store.erase_user(user_id, tenant_id=tenant_id, **asked)
+        done, failed = _receipt_of(partial(store.erase_user, user_id, tenant_id=tenant_id, **asked))
     if as_json:
         print_document(done)
+        _fail(failed)
         return
     blobs = f" and {plural(done.blob_count, 'blob')}" if done.blob_count else ""
     what = f"{plural(done.event_count, 'event')}{blobs}"
@@ -173,15 +178,25 @@ def _erase_user(
         say(f"the usage of {plural(done.kept_calls, 'model call')} is kept")
     if done.forks:
         say(f"other users' forks that lost shared events: {', '.join(map(str, done.forks))}")
+    if done.left:
+        note(f"not erased: {', '.join(map(str, done.left))}", "yellow")
+    _fail(failed)
 
 
-@contextmanager
-def no_file_left() -> Iterator[None]:
-    """Explain what to do if an output file cannot be deleted."""
+def _receipt_of(erasing: Callable[[], R]) -> tuple[R, EventStoreError | None]:
+    """Return the receipt, and the error of what failed after the erasure was committed."""
     try:
-        yield
-    except OSError as error:
-        raise Failed(f"erased, except a file: {error}; erase again when it can go") from error
+        return erasing(), None
+    except EventStoreError as error:
+        if error.receipt is None:
+            raise
+        return error.receipt, error
+
+
+def _fail(error: EventStoreError | None) -> None:
+    """End with what is left to do, after the receipt was printed."""
+    if error is not None:
+        raise Failed(f"done, except for this: {error}; run the command again to finish") from error
 
 
 def _versions(stream: UUID, newest: int, chosen: Collection[range]) -> set[int] | None:
@@ -260,24 +275,28 @@ def purge(
         "state_directory": state_directory,
         "vacuum": vacuum,
     }
-    with target.open_to_write() as store, no_file_left():
+    failed: EventStoreError | None = None
+    with target.open_to_write() as store:
         try:
             stream = find_conversation(store, conversation)
         except Failed:
-            if (found := _purged_again(store, conversation, asked)) is None:
+            found, failed = _receipt_of(partial(_purged_again, store, conversation, asked))
+            if found is None:
                 raise
             receipt = found
         else:
             if not yes:
                 events = plural(store.get(stream).version, "event")
                 ask(f"Delete {stream} with its {events} permanently, leaving nothing?")
-            receipt = store.purge(stream, **asked)
+            receipt, failed = _receipt_of(partial(store.purge, stream, **asked))
     if as_json:
         print_document(receipt)
+        _fail(failed)
         return
     with_forks = f" and {plural(len(receipt.forks), 'fork')}" if receipt.forks else ""
     done = f"{plural(receipt.event_count, 'event')} of {receipt.conversation_id}{with_forks}"
     say(f"purged {done}; the receipt is {receipt.purge_id}")
+    _fail(failed)
 
 
 def _purged_again(store: EventStore, name: str, asked: dict[str, Any]) -> PurgeReceipt | None:

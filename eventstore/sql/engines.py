@@ -285,6 +285,8 @@ def _make_private(url: URL, *_: Any) -> None:
     if path in ("", ":memory:"):
         return
     with suppress(OSError):  # It exists, or SQLite will report what is wrong.
+        # SQLite follows a link, also one to a file that does not exist yet.
+        path = os.path.realpath(path)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 

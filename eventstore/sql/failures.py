@@ -116,6 +116,7 @@ _SQLALCHEMY: tuple[tuple[type[SQLAlchemyError], type[StoreUnavailable], str], ..
 _WRONG_OPTIONS = ("no such access mode", "no such cache mode", "no such vfs")
 _CLOSED = "Cannot operate on a closed"
 _NO_TEXT = "Could not decode to UTF-8"
+_NO_SCHEMA = b"malformed database schema"
 _TOO_LARGE = "SQLite INTEGER"
 _OUT_OF_RANGE = "22003"
 
@@ -163,6 +164,10 @@ def driver_error(url: str, error: BaseException) -> StoreUnavailable | Statement
     if isinstance(error, OverflowError) and str(error).endswith(_TOO_LARGE):
         # The driver has no error of its own for a number of more than 64 bits.
         return StatementRefused(url, _OUT_OF_RANGE, "a number is out of range")
+    if isinstance(error, UnicodeDecodeError) and error.object.startswith(_NO_SCHEMA):
+        # SQLite's message quotes what is not text, and Python cannot create its error from that.
+        kind, said = _SQLITE[sqlite3.SQLITE_CORRUPT]
+        return kind(url, said)
     if not isinstance(error, SQLAlchemyError):
         return None
     for kind, ours, said in _SQLALCHEMY:

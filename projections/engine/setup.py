@@ -22,6 +22,7 @@ __all__ = ["install_all", "register"]
 # Engines on which the shared tables were found. They are never dropped, and an idle worker checks
 # often.
 _SHARED: WeakSet[Engine] = WeakSet()
+_PATIENCE_MS = 60_000
 
 
 def install_all(store: EventStore, projections: Sequence[Projection]) -> None:
@@ -33,24 +34,46 @@ def install_all(store: EventStore, projections: Sequence[Projection]) -> None:
         TablesTaken: The product already has tables or views with the names of a projection's.
     """
     with store.reading() as connection:
-        live = find_all_live(connection, projections)
-        missing = [each for each, found in zip(projections, live, strict=True) if found is None]
-        is_shared = store.engine in _SHARED or (
-            counts.is_there(connection) and set_aside.is_there(connection)
-        )
+        missing, is_shared = _missing(store, connection, projections)
     if (missing or not is_shared) and not store.read_only:
-        with schema_lock(store.engine) as connection:
-            counts.create(connection)
-            set_aside.create(connection)
-            register(connection, (counts.TABLE.name, set_aside.TABLE.name))
-            known = {row["name"] for row in registered(connection)}
-            new = [each for each in missing if each.name not in known]
-            names = {table.name for each in new for table in each.tables}
-            require_free(connection, names - _restored(connection, names))
-            install(connection, missing)
-            is_shared = True
+        with schema_lock(store.engine, patience_ms=_patience_ms(store)) as connection:
+            # Another process may have created them while this one waited for the lock.
+            missing, is_shared = _missing(store, connection, projections)
+            if missing or not is_shared:
+                _install(connection, missing)
+                is_shared = True
     if is_shared:
         _SHARED.add(store.engine)
+
+
+def _missing(
+    store: EventStore, connection: Connection, projections: Sequence[Projection]
+) -> tuple[list[Projection], bool]:
+    """Return the projections without a live generation, and whether the shared tables exist."""
+    live = find_all_live(connection, projections)
+    return [each for each, found in zip(projections, live, strict=True) if found is None], (
+        store.engine in _SHARED or (counts.is_there(connection) and set_aside.is_there(connection))
+    )
+
+
+def _patience_ms(store: EventStore) -> int | None:
+    """Return how long to wait for the schema lock, unless the URL has a limit of its own.
+
+    All processes of a product create its tables at once when it is started for the first time.
+    """
+    on_server = store.engine.dialect.name == "postgresql"
+    return _PATIENCE_MS if on_server and store.session.lock_timeout_ms is None else None
+
+
+def _install(connection: Connection, missing: Sequence[Projection]) -> None:
+    counts.create(connection)
+    set_aside.create(connection)
+    register(connection, (counts.TABLE.name, set_aside.TABLE.name))
+    known = {row["name"] for row in registered(connection)}
+    new = [each for each in missing if each.name not in known]
+    names = {table.name for each in new for table in each.tables}
+    require_free(connection, names - _restored(connection, names))
+    install(connection, missing)
 
 
 def _restored(connection: Connection, names: Collection[str]) -> set[str]:

@@ -13,6 +13,8 @@ from sqlalchemy import text
 
 from eventstore import NO_STREAM, EventStore, NewEvent, new_id
 from eventstore.errors import EventIdConflict, WrongExpectedVersion
+from eventstore.sql.migrate import schema_lock
+from projections import Views
 from tests.conftest import Beginning
 from tests.contract.facade import say, texts
 from tests.emptied import EmptiedDatabase
@@ -39,13 +41,13 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def until_blocked(store: EventStore, running: Future[Any]) -> None:
+def until_blocked(store: EventStore, running: Future[Any], waiting: str = WAITING) -> None:
     """Return once the other thread waits for a lock of this one."""
     deadline = time.monotonic() + 30
     while not running.done():
         assert time.monotonic() < deadline, "nobody came to wait for the lock"
         with store.reading() as connection:
-            if connection.execute(text(WAITING)).scalar():
+            if connection.execute(text(waiting)).scalar():
                 return
 
 
@@ -152,6 +154,25 @@ def test_the_feed_goes_on_after_a_rollback(store: EventStore, cid: UUID) -> None
     store.append(cid, say("there"))
 
     assert ["there"] == whole_feed(store, None, 1)
+
+
+SET_UP_LATE = """
+    SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '150 ms'
+    """
+
+
+def test_processes_that_set_up_the_views_at_once_wait_for_each_other(
+    store: EventStore, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one failed if the first took longer than a lock may be waited for."""
+    monkeypatch.setattr("eventstore.sql.sessions.LOCK_TIMEOUT_MS", 50)
+    url = store.engine.url.render_as_string(hide_password=False)
+    with EventStore.open(url, migrate=False) as other:
+        with schema_lock(store.engine):
+            running = pool.submit(Views, other)
+            until_blocked(store, running, SET_UP_LATE)
+        assert () == tuple(running.result(30).conversations().entries)
 
 
 def test_the_feed_keeps_each_conversation_in_order(store: EventStore, cid: UUID) -> None:

@@ -7,14 +7,22 @@ the other readers do with it.
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from eventstore import EventStore, new_id
-from eventstore.errors import BlobDamaged, ConversationDamaged, EventDamaged, NotADatabase
+from eventstore.errors import (
+    BlobDamaged,
+    ConversationDamaged,
+    EventDamaged,
+    EventStoreError,
+    NotADatabase,
+)
 from eventstore.events import ToolResult, UserMessage
 from projections import Views, worker
 from projections.errors import ProjectionFailed
@@ -22,6 +30,7 @@ from projections.models.timeline import TIMELINE
 from projections.upkeep import rebuild
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient
+from tests.exhaustive import partly
 from tests.projections.support import converse, expected, stored
 from tests.settling import settled
 
@@ -253,6 +262,71 @@ def spoil_all_but_the_first_page(path: Path) -> None:
         for page in range(4_096, path.stat().st_size, 4_096):
             file.seek(page)
             file.write(b"\xff" * 64)
+
+
+def test_a_schema_that_is_not_text(sqlite_url: str) -> None:
+    """SQLite's own message quotes it, which Python cannot decode."""
+    with EventStore.open(sqlite_url) as store:
+        path = Path(str(store.engine.url.database))
+    path.write_bytes(
+        path.read_bytes().replace(b"CREATE TABLE erasures", b"CREATE \x80ABLE erasures")
+    )
+
+    with pytest.raises(NotADatabase, match="damaged"):
+        EventStore.open(sqlite_url)
+
+
+def spoiled(content: bytes, seed: int) -> bytes:
+    """Overwrite pages, some bytes, or words of the schema and the payloads, by chance."""
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    damaged = bytearray(content)
+    kind = chance.choice(["page", "bytes", "words", "words"])
+    for _ in range(chance.choice([1, 3, 20])):
+        at, length = chance.randrange(100, len(content) - 8), 8
+        if kind == "page":
+            at, length = chance.randrange(1, len(content) // 4_096) * 4_096, 4_096
+        elif kind == "words":
+            word = chance.choice([b"TABLE", b"events", b"parts", b"2026-", b"user_message", b'{"'])
+            at, length = max(content.find(word, at), 0) or content.rfind(word, 0, at), len(word)
+            if at < 0:
+                continue
+        damaged[at : at + length] = chance.randbytes(length)
+    return bytes(damaged)
+
+
+@pytest.mark.parametrize("seed", partly(range(40), 4))
+def test_whatever_is_damaged_the_error_is_the_stores_own(sqlite_url: str, seed: int) -> None:
+    """Pages are damaged at random; each use works, or raises an error of the tree."""
+    with EventStore.open(sqlite_url) as store:
+        cids = [converse(store, 1) for _ in range(3)]
+        store.erase(cids[2], reason="asked for", versions=[3])
+        Views(store).timeline(cids[0])
+        worker.run(store, once=True)
+    path = Path(str(store.engine.url.database))
+    whole = path.read_bytes()
+    uses: list[Callable[[EventStore], object]] = [
+        lambda store: [list(store.read(cid)) for cid in cids],
+        lambda store: [Views(store).timeline(cid) for cid in cids],
+        lambda store: Views(store).context(cids[1], max_tokens=4_000, model="gpt-4o"),
+        lambda store: store.read_all(skip_unreadable=True),
+        lambda store: store.verify(),
+        lambda store: (Views(store).conversations(), Views(store).usage()),
+        lambda store: Views(store).search("hello"),
+        lambda store: worker.run(store, once=True),
+        lambda store: rebuild(store, skip_broken=True),
+        lambda store: store.append(cids[1], say("more")),
+        lambda store: store.fork(cids[1]),
+        lambda store: store.erase(cids[0], reason="asked for", versions=[2]),
+        lambda store: store.purge(cids[1], reason="asked for", forks=True),
+    ]
+    for each in range(6):
+        for file in path.parent.glob(f"{path.name}*"):
+            file.unlink()
+        path.write_bytes(spoiled(whole, 1_000 * seed + each))
+        with suppress(EventStoreError), EventStore.open(sqlite_url) as store:
+            for use in uses:
+                with suppress(EventStoreError):
+                    use(store)
 
 
 @pytest.mark.parametrize("damage", [cut_in_half, lose_the_last_page, spoil_all_but_the_first_page])

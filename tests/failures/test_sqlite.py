@@ -157,6 +157,19 @@ def test_files_are_their_owners_alone(tmp_path: Path, form: str) -> None:
     assert {"0o640"} == kept
 
 
+def test_a_file_created_through_a_link_is_its_owners_alone(tmp_path: Path) -> None:
+    """SQLite follows a link to a file that does not exist yet, and created it readable by all."""
+    (tmp_path / "store.db").symlink_to(tmp_path / "real.db")
+    before = os.umask(0o022)
+    try:
+        with EventStore.open(f"sqlite:///{tmp_path / 'store.db'}") as store:
+            store.append(new_id(), [UserMessage.text("x")])
+            modes = {oct((tmp_path / name).stat().st_mode) for name in ("real.db", "real.db-wal")}
+    finally:
+        os.umask(before)
+    assert {"0o100600"} == modes
+
+
 def test_opening_a_file_again_keeps_the_locks_of_this_process(tmp_path: Path) -> None:
     """Closing a file beside SQLite ends its locks: another process then takes the log away."""
     path = tmp_path / "store.db"

@@ -121,6 +121,27 @@ def test_the_command_deletes_them(recording: Recorder, tmp_path: Path) -> None:
     assert 2 == run(*asked, "--state-directory", str(tmp_path / "no"), url=url).status
 
 
+def test_the_command_prints_the_receipt_of_what_is_done(
+    recording: Recorder, tmp_path: Path
+) -> None:
+    """A file that could not be deleted took the receipt with it."""
+    url = recording.store.engine.url.render_as_string(hide_password=False)
+    for command in ("erase", "purge"):
+        conversation = recording.start(state_directory=tmp_path / "state")
+        with_outputs(conversation, "secret")
+        conversation.close()
+        place = tmp_path / "state" / str(conversation.id) / "logs" / "tool-results"
+        (outside := tmp_path / command).mkdir()
+        put_in_place("link", place, outside)
+        asked = (command, str(conversation.id), "--reason", "asked for", "--yes", "--json")
+
+        done = run(*asked, "--state-directory", str(tmp_path / "state"), url=url)
+
+        assert (2, True) == (done.status, "leads out of" in done.err)
+        assert str(conversation.id) == done.document["conversation_id"]
+    recording.store.state_directories.clear()
+
+
 def put_in_place(kind: str, place: Path, outside: Path) -> None:
     """Put something into the place of a conversation's outputs, as a tool may."""
     if place.exists():
