@@ -382,13 +382,17 @@ class KeyUnavailable(EventStoreError):
 
     Attributes:
         conversation_id: The conversation.
-        lasting: True if the provider reports that it does not have this key. Otherwise the store
-            has no keys at all, or the provider failed and a retry may help.
+        lasting: True if the provider reports that it does not have this key.
+        passing: True if the provider failed, and a retry may help. If neither is true, the store
+            was opened without keys.
     """
 
-    def __init__(self, conversation_id: UUID, reason: str, *, lasting: bool = False) -> None:
+    def __init__(
+        self, conversation_id: UUID, reason: str, *, lasting: bool = False, passing: bool = False
+    ) -> None:
         self.conversation_id = conversation_id
         self.lasting = lasting
+        self.passing = passing
         super().__init__(
             f"conversation {conversation_id} is sealed, and its key is not available: {reason}; "
             "open the store with the keys that it was written with: EventStore.open(keys=...), "

@@ -55,9 +55,10 @@ class KeyProvider(Protocol):
     the store chooses. The methods are called from any thread; `create` and the first `get` of a
     conversation run in a transaction that holds its lock. Their errors reach the caller as
     `KeyUnavailable`: a `LookupError`, or a value that is not a key, as lasting, any other as
-    possibly temporary. Operations over many conversations pass those whose key is lost for good,
-    and report them; a key that may come back stops them. A rebuild with
-    several processes passes each of them a copy of the provider, using `pickle`.
+    possibly temporary. Views and rebuilds go on without the conversations whose key is not
+    available, report them, and try again those whose key may come back: limit how long a request to
+    a remote service may take. The feed passes only what is lost for good. A rebuild with several
+    processes passes each of them a copy of the provider, using `pickle`.
     """
 
     def create(self, conversation_id: UUID, key_id: str) -> bytes:
@@ -242,4 +243,5 @@ def _unavailable(conversation_id: UUID, error: Exception) -> EventStoreError:
     if isinstance(error, EventStoreError):
         return error
     reason = str(error) or type(error).__name__
-    return KeyUnavailable(conversation_id, reason, lasting=isinstance(error, LookupError))
+    lasting = isinstance(error, LookupError)
+    return KeyUnavailable(conversation_id, reason, lasting=lasting, passing=not lasting)

@@ -32,7 +32,7 @@ from eventstore.sql.backend import AnyConnection, DriverConnection
 from eventstore.sql.failures import lacks_connection
 from projections.engine import heads
 from projections.engine.catch_up import PATIENCE_MS, PIECE, Begin, CatchUp, catch_up, in_pieces
-from projections.engine.follower import catch_up_behind
+from projections.engine.follower import catch_up_behind, retry_unavailable
 from projections.engine.generations import Generation, all_live, find_all_live, gone
 from projections.engine.heads import Head
 from projections.engine.kept_heads import kept_and_since, snapshot_later
@@ -384,6 +384,7 @@ def _read_across(
     with store.reading() as connection:
         found = all_live(projections, find_all_live(connection, projections))
         before = [each.number for each in found]
+    retry_unavailable(store, found, patience_ms=PATIENCE_MS)
     catch_up_behind(store, projections, patience_ms=PATIENCE_MS, whose=whose)
     with store.reading(snapshot=True) as connection:
         generations = all_live(projections, find_all_live(connection, projections))

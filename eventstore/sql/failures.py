@@ -166,8 +166,8 @@ def driver_error(url: str, error: BaseException) -> StoreUnavailable | Statement
         return StatementRefused(url, _OUT_OF_RANGE, "a number is out of range")
     if isinstance(error, UnicodeDecodeError) and error.object.startswith(_NO_SCHEMA):
         # SQLite's message quotes what is not text, and Python cannot create its error from that.
-        kind, said = _SQLITE[sqlite3.SQLITE_CORRUPT]
-        return kind(url, said)
+        damaged, reason = _SQLITE[sqlite3.SQLITE_CORRUPT]
+        return damaged(url, reason)
     if not isinstance(error, SQLAlchemyError):
         return None
     for kind, ours, said in _SQLALCHEMY:

@@ -322,11 +322,12 @@ class Fold:
 def is_own_fault(error: Exception) -> bool:
     """Whether the folded or written data caused an error, so that waiting or retrying cannot help.
 
-    True for every error that is not known to come from the state of the database or of the keys, or
-    from a cut-over.
+    True for every error that is not known to come from the state of the database, from a store
+    without keys, or from a cut-over. The key of one conversation may be unavailable for a while:
+    the others must not wait for it.
     """
     if isinstance(error, KeyUnavailable):
-        return error.lasting
+        return error.lasting or error.passing
     return not is_away(error) and not is_gone(error)
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from operator import itemgetter
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter, itemgetter
 from uuid import UUID
 
 from sqlalchemy import Connection, and_, exists, not_, select
@@ -26,12 +27,14 @@ from projections.engine.catch_up import Begin, CatchUp, Pause, at_once, in_piece
 from projections.engine.folds import is_own_fault
 from projections.engine.generations import Generation, find_all_live
 from projections.engine.projection import Projection
-from projections.engine.set_aside import catch_up_or_set_aside, noted
+from projections.engine.set_aside import UNAVAILABLE, catch_up_or_set_aside, noted
 
-__all__ = ["catch_up_behind", "late", "retry_set_aside"]
+__all__ = ["catch_up_behind", "late", "retry_set_aside", "retry_unavailable"]
 
 _Part = Sequence[tuple[UUID, list[Generation]]]
 _LOOK = 2_000
+_RETRY_S = 10.0
+_MOST_RETRIED = 100
 _TOGETHER = 20  # conversations; fewer if they have gained more than a piece of events
 _MOVE = Statement(
     """
@@ -148,6 +151,21 @@ def retry_set_aside(store: EventStore, projections: Sequence[Projection]) -> Non
         generation = by_key.get((failure.projection, failure.generation))
         if generation is not None:
             _catch_up_alone(_Way(store), failure.conversation_id, [generation])
+
+
+def retry_unavailable(
+    store: EventStore, generations: Sequence[Generation], *, patience_ms: int | None = None
+) -> None:
+    """Retry conversations whose key was not available, if the last attempt is some time ago."""
+    with store.reading() as connection:
+        due = datetime.now(UTC) - timedelta(seconds=_RETRY_S)
+        found = noted(connection, generations, UNAVAILABLE, before=due)
+    found.sort(key=attrgetter("failed_at"))
+    by_key = {(each.projection.name, each.number): each for each in generations}
+    for failure in found[:_MOST_RETRIED]:
+        generation = by_key[failure.projection, failure.generation]
+        way = _Way(store, patience_ms=patience_ms)
+        _catch_up_alone(way, failure.conversation_id, [generation])
 
 
 def _catch_up_each(way: _Way, late: _Part) -> int:

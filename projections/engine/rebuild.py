@@ -302,8 +302,8 @@ def _page_done(
                     try:
                         _fold_alone(store, targets, conversation_id)
                         continue
-                    except KeyUnavailable as lost:
-                        if not lost.lasting:
+                    except KeyUnavailable as unavailable:
+                        if not is_own_fault(unavailable):
                             raise
                 failed += failures.catch_up_or_set_aside(_begin(store), targets, conversation_id)
     return len(page), events, failed

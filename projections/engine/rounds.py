@@ -30,8 +30,8 @@ from eventstore.gauges import observing
 from eventstore.log import get_logger
 from eventstore.sql.backend import backend_named
 from eventstore.sql.watch import Watch
-from projections.engine.follower import catch_up_behind, retry_set_aside
-from projections.engine.generations import gone
+from projections.engine.follower import catch_up_behind, retry_set_aside, retry_unavailable
+from projections.engine.generations import find_all_live, gone
 from projections.engine.lag import measure
 from projections.engine.projection import Projection
 from projections.engine.setup import install_all
@@ -142,6 +142,9 @@ class _Rounds:
             if not self._retried:
                 retry_set_aside(self._store, self._projections)
                 self._retried = True
+            with self._store.reading() as connection:
+                live = find_all_live(connection, self._projections)
+            retry_unavailable(self._store, [each for each in live if each is not None])
             count = catch_up_behind(self._store, self._projections, self._pause)
         self.took_s = time.perf_counter() - started
         if count:

@@ -31,6 +31,7 @@ from sqlalchemy import (
 )
 
 from eventstore.erasure import erasure_count, erasure_lock
+from eventstore.errors import KeyUnavailable
 from eventstore.log import get_logger
 from eventstore.sql.backend import has_table
 from eventstore.sql.schema import metadata_for
@@ -41,10 +42,22 @@ from projections.engine.folds import is_own_fault
 from projections.engine.generations import Generation
 from projections.errors import ProjectionFailed
 
-__all__ = ["TABLE", "Failure", "catch_up_or_set_aside", "create", "forget", "is_there", "noted"]
+__all__ = [
+    "TABLE",
+    "UNAVAILABLE",
+    "Failure",
+    "catch_up_or_set_aside",
+    "create",
+    "forget",
+    "is_there",
+    "noted",
+]
 
 _log = get_logger("projections.engine.set_aside")
 _MOST = 500  # characters of an error's text
+
+UNAVAILABLE = f"{KeyUnavailable.__name__} for now"
+"""How the error's text begins if the key may come back."""
 
 TABLE = Table(
     "projection_failures",
@@ -120,17 +133,26 @@ def _tried(
 
 
 def noted(
-    connection: Connection, generations: Iterable[Generation | None] | None = None
+    connection: Connection,
+    generations: Iterable[Generation | None] | None = None,
+    error: str = "",
+    before: datetime | None = None,
 ) -> list[Failure]:
     """Return what is set aside, ordered by projection and conversation; empty without the table.
 
     Args:
         connection: The connection to read from.
         generations: Only failures of these generations; None entries are skipped.
+        error: Only errors whose text begins with this.
+        before: Only those that failed before this time.
     """
     if not is_there(connection):
         return []
     query = select(TABLE).where(not_(_outdated(connection)))
+    if error:
+        query = query.where(TABLE.c.error.startswith(error))
+    if before is not None:
+        query = query.where(TABLE.c.failed_at < before)
     query = query.order_by(TABLE.c.projection, TABLE.c.conversation_id, TABLE.c.generation)
     found = [Failure(**row._mapping) for row in connection.execute(query)]
     if generations is None:
@@ -178,7 +200,8 @@ def _named(
 
 def _failure(error: ProjectionFailed, generation: Generation) -> Failure:
     cause = error.__cause__ or error
-    text = f"{type(cause).__name__}: {cause}"[:_MOST]
+    passing = isinstance(cause, KeyUnavailable) and cause.passing
+    text = f"{UNAVAILABLE if passing else type(cause).__name__}: {cause}"[:_MOST]
     _log.warning(
         "set aside",
         conversation_id=str(error.conversation_id),

@@ -129,6 +129,58 @@ def test_a_key_that_may_come_back_stops_the_feed(
         assert {*ids} == {each.conversation_id for each in page.passed}
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda store: rebuild(store),
+        lambda store: run(store, once=True),
+        lambda store: Views(store).conversations(),
+        lambda store: Views(store).search("1"),
+        lambda store: Views(store).usage(),
+    ],
+    ids=["rebuild", "worker", "list", "search", "usage"],
+)
+def test_a_key_that_may_come_back_stops_no_other_conversation(
+    database_url: str,
+    keys: DirectoryKeys,
+    monkeypatch: pytest.MonkeyPatch,
+    work: Callable[[EventStore], object],
+) -> None:
+    """One request that timed out stopped worker, lists and rebuilds; it is tried again later."""
+    ids = sorted(new_id() for _ in range(3))
+    with EventStore.open(database_url, keys=keys) as store:
+        for each in ids:
+            store.append(each, say("1", "2"))
+    found = keys.get
+
+    def get(conversation_id: UUID, key_id: str) -> bytes | None:
+        if conversation_id == ids[1]:
+            raise TimeoutError("no answer")
+        return found(conversation_id, key_id)
+
+    monkeypatch.setattr(keys, "get", get)
+    with EventStore.open(database_url, keys=keys) as store:
+        work(store)
+        shown = Views(store).conversations()
+        assert {ids[0], ids[2]} == {row.conversation_id for row in shown}
+        monkeypatch.setattr(keys, "get", found)
+        monkeypatch.setattr("projections.engine.follower._RETRY_S", 0)
+        assert {*ids} == {row.conversation_id for row in Views(store).conversations()}
+        assert {*ids} == {hit.conversation_id for hit in Views(store).search("1")}
+
+
+def test_a_store_without_keys_still_says_so(
+    database_url: str, keys: DirectoryKeys, cid: UUID
+) -> None:
+    """Nothing is set aside because of a store that was opened in the wrong way."""
+    with EventStore.open(database_url, keys=keys) as store:
+        store.append(cid, say("1"))
+    with EventStore.open(database_url) as store, pytest.raises(KeyUnavailable, match="without"):
+        Views(store).conversations()
+    with EventStore.open(database_url, keys=keys) as store:
+        assert [cid] == [row.conversation_id for row in Views(store).conversations()]
+
+
 def test_a_damaged_event_can_be_passed(fresh: EventStore, plain: PlainClient, cid: UUID) -> None:
     """There was no way past it."""
     store = fresh

@@ -127,15 +127,15 @@ def test_the_command_prints_the_receipt_of_what_is_done(
     """A file that could not be deleted took the receipt with it."""
     url = recording.store.engine.url.render_as_string(hide_password=False)
     for command in ("erase", "purge"):
-        conversation = recording.start(state_directory=tmp_path / "state")
+        conversation = recording.start(state_directory=tmp_path / command / "state")
         with_outputs(conversation, "secret")
         conversation.close()
-        place = tmp_path / "state" / str(conversation.id) / "logs" / "tool-results"
-        (outside := tmp_path / command).mkdir()
+        place = tmp_path / command / "state" / str(conversation.id) / "logs" / "tool-results"
+        (outside := tmp_path / command / "outside").mkdir()
         put_in_place("link", place, outside)
         asked = (command, str(conversation.id), "--reason", "asked for", "--yes", "--json")
 
-        done = run(*asked, "--state-directory", str(tmp_path / "state"), url=url)
+        done = run(*asked, "--state-directory", str(tmp_path / command / "state"), url=url)
 
         assert (2, True) == (done.status, "leads out of" in done.err)
         assert str(conversation.id) == done.document["conversation_id"]
