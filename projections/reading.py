@@ -32,12 +32,12 @@ from eventstore.sql.backend import AnyConnection, DriverConnection
 from eventstore.sql.failures import lacks_connection
 from projections.engine import heads
 from projections.engine.catch_up import PATIENCE_MS, PIECE, Begin, CatchUp, catch_up, in_pieces
-from projections.engine.follower import catch_up_behind, retry_unavailable
+from projections.engine.follower import catch_up_behind, due_again, retry_set_aside
 from projections.engine.generations import Generation, all_live, find_all_live, gone
 from projections.engine.heads import Head
 from projections.engine.kept_heads import kept_and_since, snapshot_later
 from projections.engine.projection import Projection
-from projections.engine.set_aside import noted
+from projections.engine.set_aside import Failure, noted
 from projections.engine.setup import install_all
 from projections.errors import GenerationGone
 from projections.replica import Copy, read_replica, standing_of
@@ -384,18 +384,23 @@ def _read_across(
     with store.reading() as connection:
         found = all_live(projections, find_all_live(connection, projections))
         before = [each.number for each in found]
-    retry_unavailable(store, found, patience_ms=PATIENCE_MS)
     catch_up_behind(store, projections, patience_ms=PATIENCE_MS, whose=whose)
-    with store.reading(snapshot=True) as connection:
-        generations = all_live(projections, find_all_live(connection, projections))
-        if before != [each.number for each in generations]:
-            # The new generation may lack events that were appended while it was built.
-            raise GenerationGone(", ".join(each.projection.name for each in generations))
-        _tell_of_set_aside(connection, generations)
-        return read([(connection, each) for each in generations])
+    retried = False
+    while True:
+        with store.reading(snapshot=True) as connection:
+            generations = all_live(projections, find_all_live(connection, projections))
+            if before != [each.number for each in generations]:
+                # The new generation may lack events that were appended while it was built.
+                raise GenerationGone(", ".join(each.projection.name for each in generations))
+            lacking = noted(connection, generations)
+            if retried or not due_again(lacking):
+                _tell_of_set_aside(lacking)
+                return read([(connection, each) for each in generations])
+        retry_set_aside(store, projections, due_again)
+        retried = True
 
 
-def _tell_of_set_aside(connection: Connection, generations: Sequence[Generation]) -> None:
+def _tell_of_set_aside(lacking: Sequence[Failure]) -> None:
     """Log how many conversations lack their newest events."""
-    if count := len({each.conversation_id for each in noted(connection, generations)}):
+    if count := len({each.conversation_id for each in lacking}):
         _log.warning("read without what is set aside", conversations=count)

@@ -8,7 +8,7 @@ conversation is folded under its own lock, and the cursor only moves if it is wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,13 +27,14 @@ from projections.engine.catch_up import Begin, CatchUp, Pause, at_once, in_piece
 from projections.engine.folds import is_own_fault
 from projections.engine.generations import Generation, find_all_live
 from projections.engine.projection import Projection
-from projections.engine.set_aside import UNAVAILABLE, catch_up_or_set_aside, noted
+from projections.engine.set_aside import UNAVAILABLE, Failure, catch_up_or_set_aside, noted
 
-__all__ = ["catch_up_behind", "late", "retry_set_aside", "retry_unavailable"]
+__all__ = ["RETRY_S", "catch_up_behind", "due_again", "late", "retry_set_aside"]
 
 _Part = Sequence[tuple[UUID, list[Generation]]]
 _LOOK = 2_000
-_RETRY_S = 10.0
+RETRY_S = 10.0
+"""How long after a failure the key of a conversation is requested again."""
 _MOST_RETRIED = 100
 _TOGETHER = 20  # conversations; fewer if they have gained more than a piece of events
 _MOVE = Statement(
@@ -141,31 +142,29 @@ def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int
     return count
 
 
-def retry_set_aside(store: EventStore, projections: Sequence[Projection]) -> None:
-    """Retry each conversation that was set aside: the code may have been fixed since."""
+def retry_set_aside(
+    store: EventStore,
+    projections: Sequence[Projection],
+    chosen: Callable[[Sequence[Failure]], Sequence[Failure]] = lambda every: every,
+) -> None:
+    """Retry conversations that were set aside: the code may have been fixed since."""
     with store.reading() as connection:
         live = find_all_live(connection, projections)
         by_key = {(each.projection.name, each.number): each for each in live if each is not None}
         found = noted(connection)
-    for failure in found:
+    for failure in chosen(found):
         generation = by_key.get((failure.projection, failure.generation))
         if generation is not None:
             _catch_up_alone(_Way(store), failure.conversation_id, [generation])
 
 
-def retry_unavailable(
-    store: EventStore, generations: Sequence[Generation], *, patience_ms: int | None = None
-) -> None:
-    """Retry conversations whose key was not available, if the last attempt is some time ago."""
-    with store.reading() as connection:
-        due = datetime.now(UTC) - timedelta(seconds=_RETRY_S)
-        found = noted(connection, generations, UNAVAILABLE, before=due)
-    found.sort(key=attrgetter("failed_at"))
-    by_key = {(each.projection.name, each.number): each for each in generations}
-    for failure in found[:_MOST_RETRIED]:
-        generation = by_key[failure.projection, failure.generation]
-        way = _Way(store, patience_ms=patience_ms)
-        _catch_up_alone(way, failure.conversation_id, [generation])
+def due_again(failures: Sequence[Failure]) -> list[Failure]:
+    """Return those whose key was not available, if the last attempt is some time ago."""
+    latest = datetime.now(UTC) - timedelta(seconds=RETRY_S)
+    found = [each for each in failures if each.error.startswith(UNAVAILABLE)]
+    return sorted(
+        (each for each in found if each.failed_at <= latest), key=attrgetter("failed_at")
+    )[:_MOST_RETRIED]
 
 
 def _catch_up_each(way: _Way, late: _Part) -> int:

@@ -30,8 +30,8 @@ from eventstore.gauges import observing
 from eventstore.log import get_logger
 from eventstore.sql.backend import backend_named
 from eventstore.sql.watch import Watch
-from projections.engine.follower import catch_up_behind, retry_set_aside, retry_unavailable
-from projections.engine.generations import find_all_live, gone
+from projections.engine.follower import RETRY_S, catch_up_behind, due_again, retry_set_aside
+from projections.engine.generations import gone
 from projections.engine.lag import measure
 from projections.engine.projection import Projection
 from projections.engine.setup import install_all
@@ -105,7 +105,7 @@ class _Rounds:
         self._stop = stop
         self._yields = backend_named(store.engine.dialect.name).locks_all and not in_haste
         self._due_at = 0.0
-        self._retried = False
+        self._retried, self._retry_at = False, 0.0
         self.took_s = 0.0
 
     def step(self) -> int:
@@ -141,10 +141,10 @@ class _Rounds:
         with gone(), suppress(_Stopped):
             if not self._retried:
                 retry_set_aside(self._store, self._projections)
-                self._retried = True
-            with self._store.reading() as connection:
-                live = find_all_live(connection, self._projections)
-            retry_unavailable(self._store, [each for each in live if each is not None])
+                self._retried, self._retry_at = True, time.monotonic() + RETRY_S
+            elif time.monotonic() >= self._retry_at:
+                retry_set_aside(self._store, self._projections, due_again)
+                self._retry_at = time.monotonic() + RETRY_S
             count = catch_up_behind(self._store, self._projections, self._pause)
         self.took_s = time.perf_counter() - started
         if count:

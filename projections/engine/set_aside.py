@@ -133,26 +133,17 @@ def _tried(
 
 
 def noted(
-    connection: Connection,
-    generations: Iterable[Generation | None] | None = None,
-    error: str = "",
-    before: datetime | None = None,
+    connection: Connection, generations: Iterable[Generation | None] | None = None
 ) -> list[Failure]:
     """Return what is set aside, ordered by projection and conversation; empty without the table.
 
     Args:
         connection: The connection to read from.
         generations: Only failures of these generations; None entries are skipped.
-        error: Only errors whose text begins with this.
-        before: Only those that failed before this time.
     """
     if not is_there(connection):
         return []
     query = select(TABLE).where(not_(_outdated(connection)))
-    if error:
-        query = query.where(TABLE.c.error.startswith(error))
-    if before is not None:
-        query = query.where(TABLE.c.failed_at < before)
     query = query.order_by(TABLE.c.projection, TABLE.c.conversation_id, TABLE.c.generation)
     found = [Failure(**row._mapping) for row in connection.execute(query)]
     if generations is None:

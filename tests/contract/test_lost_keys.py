@@ -164,7 +164,7 @@ def test_a_key_that_may_come_back_stops_no_other_conversation(
         shown = Views(store).conversations()
         assert {ids[0], ids[2]} == {row.conversation_id for row in shown}
         monkeypatch.setattr(keys, "get", found)
-        monkeypatch.setattr("projections.engine.follower._RETRY_S", 0)
+        monkeypatch.setattr("projections.engine.follower.RETRY_S", 0)
         assert {*ids} == {row.conversation_id for row in Views(store).conversations()}
         assert {*ids} == {hit.conversation_id for hit in Views(store).search("1")}
 
