@@ -302,8 +302,13 @@ class Items:
         self.complete_call(item, arguments)
 
     def _parts(self, item: Item, where: Literal["content", "summary"], parts: Any) -> None:
+        parts = [parts] if isinstance(parts, str) else parts
         for place, part in enumerate(parts if isinstance(parts, list) else ()):
-            self.complete_part(item, where, place, part)
+            if isinstance(part, str):  # some servers omit the part
+                kind: Kind = "text" if item.kind == "message" else "reasoning"
+                self.complete(item, kind, (where, place), part)
+            else:
+                self.complete_part(item, where, place, part)
 
     def complete_part(self, item: Item, where: str, place: int, part: Any) -> None:
         """Add the rest of a content part or of a part of a reasoning summary."""
@@ -421,6 +426,9 @@ class OpenAIResponsesParser(ChunkParser):
             self.pending = status
             return
         self._items.end_all(response.get("output"))
+        if not self._answer.all_of("text"):
+            # Some servers have the text nowhere else.
+            self._answer.say("text", "output_text", text(response.get("output_text")))
         self.pending = None
         self._of_response = told(response, _OF_RESPONSE)
         self._count(responses_usage, response.get("usage"))

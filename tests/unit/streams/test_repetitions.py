@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent_eventstore.providers import read_response
 from tests.unit.streams.recorded import fed, text_of
 from tests.unit.streams.test_chat_calls import chunk, piece
 from tests.unit.streams.test_pieces import calls_of, chat, ended
@@ -195,3 +196,19 @@ def test_text_of_anthropic_under_the_number_of_a_tool_call() -> None:
     ]
     parser = fed(events)
     assert ("abb", [("look", {"city": "Rome"})]) == (text_of(parser), calls_of(parser))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"output": [{"type": "message", "content": "hi"}]},
+        {"output": [{"type": "message", "content": ["hi"]}]},
+        {"output": [], "output_text": "hi"},
+        {"output": [{"type": "message", "content": "hi"}], "output_text": "hi"},
+    ],
+)
+def test_text_of_responses_without_its_part(fields: dict[str, Any]) -> None:
+    """It was in the message's raw output alone, or lost."""
+    body = {"object": "response", "status": "completed", **fields}
+    streamed = fed([{"type": "response.completed", "response": body}])
+    assert ["hi", "hi"] == [text_of(read_response(body)), text_of(streamed)]
