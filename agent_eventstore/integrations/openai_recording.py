@@ -40,7 +40,7 @@ from eventstore.errors import ErrorType, Trace
 from eventstore.events import Meta, Payload
 from eventstore.ids import uuid_in
 from eventstore.log import get_logger
-from eventstore.threads import in_thread
+from eventstore.threads import finish, in_thread
 
 __all__ = ["RecordedModel", "RecordedRun", "current_run"]
 
@@ -93,6 +93,14 @@ class RecordedRun(RunHooks[Any]):
         Raises:
             ConversationInUse: Another run has it open.
         """
+        try:
+            await self._enter()
+        except BaseException as error:  # whose block is not entered, so nobody leaves it
+            await self._stack.__aexit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    async def _enter(self) -> None:
         named = await self.session._run(lambda: self.session._end.checked_key())
         by_id = uuid_in(named) is not None
         threads = AsyncEventStore(self.session.store)
@@ -113,7 +121,6 @@ class RecordedRun(RunHooks[Any]):
         self._stack.push_async_exit(self._leave)
         self.session.attach(Meta(session_id=self.conversation.session_id, turn=self.turn.number))
         CURRENT.set(self)
-        return self
 
     async def __aexit__(
         self, kind: ErrorType, error: BaseException | None, trace: Trace
@@ -125,14 +132,19 @@ class RecordedRun(RunHooks[Any]):
 
     async def _leave(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the tools, and have the session settle the recorded events that have no item."""
+        await finish(self._leaving(kind, error, trace))
+
+    async def _leaving(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         left, self._running = self._running, {}
-        if error is not None:
-            for tool in left.values():
-                await tool.__aexit__(kind, error, trace)
-        # Otherwise a tool waits for an approval inside it, or the runner continues after its
-        # reader has left: their results arrive with the items, which settle them.
-        if error is not None or not (left or self.pending):
-            await in_thread(self.session.detach, blocked=isinstance(error, _BLOCKING))
+        async with AsyncExitStack() as ending:  # each step, whatever becomes of the others
+            # Otherwise a tool waits for an approval inside it, or the runner continues after its
+            # reader has left: their results arrive with the items, which settle them.
+            if error is not None or not (left or self.pending):
+                blocked = isinstance(error, _BLOCKING)
+                ending.push_async_callback(in_thread, self.session.detach, blocked=blocked)
+            if error is not None:
+                for tool in reversed([*left.values()]):
+                    ending.push_async_callback(tool.__aexit__, kind, error, trace)
 
     def call(self, model: Any, prompt: Any, arguments: dict[str, Any]) -> AsyncLlmCall:
         """Return a model call to enter around the SDK's request."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +26,7 @@ from agent_eventstore.integrations.openai_recording import RecordedModel, Record
 from eventstore import EventStore
 from projections import Views
 from tests.integrations.openai_agents.openai_samples import TURN, fresh_id, said, turns
+from tests.products.harness import Interrupted
 
 ROOT = Path(__file__).parents[3]
 USAGE = Usage(requests=1, input_tokens=10, output_tokens=5, total_tokens=15)
@@ -242,3 +243,32 @@ class TestCompaction:
 
         kept = [*turns(2)[2:], *TURN[:-1], said("short", "assistant")]
         assert kept == asyncio.run(pruned())
+
+
+def test_recorded_run_that_is_cancelled_at_each_await(session: EventStoreSession) -> None:
+    """Also while it is entered, when its block cannot leave it: the next run is not refused."""
+
+    async def run() -> None:
+        async with RecordedRun(session) as recorded:
+            async with recorded.turn.llm_call(provider="acme", model="m") as call:
+                await call.message("", tool_calls=[{"id": "c", "name": "look", "arguments": "{}"}])
+            recorded.answered(call)
+            recorded._running["c"] = tool = recorded.turn.tool(call.tool_calls[0])
+            await tool.__aenter__()
+            raise LookupError
+
+    async def go() -> None:
+        at, awaits = 0, 1
+        while awaits >= at:
+            at += 1
+            running = Interrupted(run(), at)
+            task = asyncio.get_running_loop().create_task(running)
+            await asyncio.wait({task})
+            with suppress(asyncio.CancelledError, LookupError):
+                task.result()
+            awaits = running.awaits
+            assert session.store.stream(session.session_id)
+            assert session.store.writer(session.session_id) is None, at
+            assert session._settling is None, at
+
+    asyncio.run(go())
