@@ -200,7 +200,7 @@ class AsyncConversation(AsyncConversationRuns):
 async def _waiting(opening: Callable[..., Session], options: dict[str, Any]) -> Session:
     """Open in a thread, and wait for another session in the event loop."""
     waits = options.get("if_busy") == "wait"
-    until = time.monotonic()
+    until, soon = time.monotonic(), SOON_S
     if waits:
         options["if_busy"] = "raise"
         until += options.pop("wait_s", WAIT_S)
@@ -210,7 +210,8 @@ async def _waiting(opening: Callable[..., Session], options: dict[str, Any]) -> 
         except ConversationInUse as error:
             if not error.leaving and time.monotonic() >= until:
                 raise
-            pause = SOON_S if error.leaving else AGAIN_S
+            pause = soon if error.leaving else AGAIN_S
+            soon = min(2 * soon, AGAIN_S)  # many may wait, and each looks in a transaction
         await asyncio.sleep(pause)
 
 

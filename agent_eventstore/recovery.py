@@ -68,7 +68,7 @@ Progress = Callable[[int, int], None]
 """Called with the number of conversations done and the total."""
 
 SOON_S = 0.01
-"""The interval while the other session is about to end."""
+"""The first interval while the other session is about to end; doubled each time."""
 
 _log = get_logger("agent_eventstore")
 _TRIES = 5
@@ -101,6 +101,7 @@ def claimed(
         raise ValueError(f"lease_s is {lease_s!r}: it must be a finite number of seconds above 0")
     until = time.monotonic() + (wait_s if if_busy == "wait" else 0)
     taking = partial(claim, store, stream, session_id=session_id, lease_s=lease_s)
+    soon = SOON_S
     while True:
         _write_left(store, stream)
         try:
@@ -110,7 +111,8 @@ def claimed(
             if not (ends and leaving_wait) and time.monotonic() >= until:
                 error.leaving = ends
                 raise
-            pause = SOON_S if ends else AGAIN_S
+            pause = soon if ends else AGAIN_S
+            soon = min(2 * soon, AGAIN_S)  # many may wait, and each looks in a transaction
         time.sleep(pause)
 
 
