@@ -14,6 +14,7 @@ as the thread has ended it in the database.
 from __future__ import annotations
 
 import gc
+import math
 import os
 import threading
 import time
@@ -178,6 +179,7 @@ _PARTS = 3
 _AGAIN_S = 0.5
 _REMEMBERED_S = 60.0
 _COLLECTED_S = 1.0
+_SEARCHED_S = 60.0  # the longest time between two searches while sessions are idle
 _SETTLES_S = 0.2  # how long a session that was collected needs to begin to end, in its event loop
 
 
@@ -225,7 +227,8 @@ class Keeper:
         self._kept: dict[str, _Kept] = {}
         self._over: dict[str, float] = {}
         self._collected = -_COLLECTED_S
-        self._search_at = 0.0
+        self._search_at = math.inf
+        self._search_every = self._search_least = _COLLECTED_S
         self._changed = threading.Condition()
         self._renewal = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -244,6 +247,8 @@ class Keeper:
         kept = _Kept(transactions, conversation_id, session_id, lease_s, watched)
         with self._changed:
             self._kept[session_id] = kept
+            self._search_every = self._search_least
+            self._search_at = min(self._search_at, time.monotonic() + self._search_least)
             self._wake()
 
     def _wake(self) -> None:
@@ -372,10 +377,7 @@ class Keeper:
         return (
             time.monotonic() >= self._search_at
             and gc.isenabled()
-            and any(
-                not each.ended and getattr(each.owner(), "is_working", False)
-                for each in self._kept.values()
-            )
+            and any(not each.is_over for each in self._open())
         )
 
     def search(self) -> None:
@@ -383,14 +385,21 @@ class Keeper:
 
         Only this process can end a session that it has dropped in a reference cycle, and another
         one cannot ask it to. The thread does this while a session has work open: every second, but
-        with at most one fiftieth of a processor.
+        with at most one fiftieth of a processor; and while sessions are idle, less and less often.
         """
         before = time.thread_time()
         gc.collect()
         took = time.thread_time() - before
         with self._changed:
+            working = any(
+                not each.ended and getattr(each.owner(), "is_working", False)
+                for each in self._kept.values()
+            )
             self._collected = time.monotonic()
-            self._search_at = self._collected + max(_COLLECTED_S, 50 * took)
+            self._search_least = max(_COLLECTED_S, 50 * took)
+            seldom = min(2 * self._search_every, _SEARCHED_S)
+            self._search_every = max(self._search_least, 0.0 if working else seldom)
+            self._search_at = self._collected + self._search_every
 
     def renew(self) -> None:
         """Renew all leases now, and end the leases of sessions that are over."""

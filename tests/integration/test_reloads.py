@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from queue import Queue
 from threading import Event
 from typing import Any
@@ -210,12 +210,15 @@ def test_generator_in_a_reference_cycle(common: EventStore) -> None:
         gc.enable()
 
 
-def test_cycle_is_found_for_other_processes(common: EventStore) -> None:
+@pytest.mark.parametrize("begun", [True, False])
+def test_cycle_is_found_for_other_processes(common: EventStore, begun: bool) -> None:
     """A generator that waits to be collected is: another process cannot have this one do it."""
+    key = f"found {begun}"
 
     def answer() -> Iterator[str]:
-        with Conversation.start(common, key="found") as conversation, conversation.turn("hello"):
-            yield "piece"
+        with Conversation.start(common, key=key) as conversation:
+            with conversation.turn("hello") if begun else nullcontext():
+                yield "piece"
 
     def dropped() -> None:
         pieces = answer()
@@ -227,7 +230,7 @@ def test_cycle_is_found_for_other_processes(common: EventStore) -> None:
     gc.set_threshold(0)
     try:
         dropped()
-        while common.writer("found") is not None:
+        while common.writer(key) is not None:
             Event().wait(0.05)
     finally:
         gc.set_threshold(*threshold)
