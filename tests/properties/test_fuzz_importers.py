@@ -132,7 +132,7 @@ _TEXTS = {
 
 
 @contextmanager
-def _written(content: bytes, **beside: bytes) -> Iterator[Path]:
+def written(content: bytes, **beside: bytes) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as directory:
         for name, other in beside.items():
             (Path(directory) / f"{name}.json").write_bytes(other)
@@ -161,7 +161,7 @@ def _read(path: Path, format_name: str | None) -> list[Transcript]:
 @given(st.binary(max_size=200) | st.sampled_from(HOSTILE), _FORMATS)
 def test_bytes_never_break_a_reader(content: bytes, format_name: str | None) -> None:
     """What is not text, no JSON or of no format is reported."""
-    with _written(content) as path:
+    with written(content) as path:
         _read(path, format_name)
         with suppress(ImportFailed):
             assert detect(path) in FORMATS
@@ -174,7 +174,7 @@ def test_json_never_breaks_a_reader(
 ) -> None:
     """Neither does JSON of any other kind, nor what only Python takes for JSON."""
     text = "\n".join(map(json.dumps, values)) if lines else json.dumps(values)
-    with _written(text.encode("utf-8", "surrogatepass")) as path:
+    with written(text.encode("utf-8", "surrogatepass")) as path:
         _read(path, format_name)
 
 
@@ -182,7 +182,7 @@ def test_json_never_breaks_a_reader(
 def test_damaged_bytes_never_break_a_reader(name: str, data: st.DataObject) -> None:
     """A transcript that was cut, spliced or overwritten is read as far as it goes, or reported."""
     content = data.draw(changed_bytes(_TEXTS[name].encode()))
-    with _written(content) as path:
+    with written(content) as path:
         _read(path, data.draw(st.sampled_from([None, name])))
 
 
@@ -192,7 +192,7 @@ def test_damaged_values_never_break_a_reader(name: str, data: st.DataObject) -> 
     document = data.draw(changed_json(DOCUMENTS[name]))
     values = document if isinstance(document, list) else [document]
     text = "\n".join(map(json.dumps, values)) if name in BY_LINE else json.dumps(document)
-    with _written(text.encode()) as path:
+    with written(text.encode()) as path:
         _read(path, name)
 
 
@@ -202,7 +202,7 @@ def test_damaged_values_never_break_a_reader(name: str, data: st.DataObject) -> 
 def test_what_stands_beside_never_breaks_a_reader(content: bytes) -> None:
     """``meta.json`` and ``index.json`` may be as broken as the file itself."""
     for name in ("messages-json", "messages-jsonl"):
-        with _written(_TEXTS[name].encode(), meta=content, index=content) as path:
+        with written(_TEXTS[name].encode(), meta=content, index=content) as path:
             _read(path, name)
 
 
@@ -210,7 +210,7 @@ def test_what_stands_beside_never_breaks_a_reader(content: bytes) -> None:
 def test_large_things_are_read_or_reported(number: int) -> None:
     """Deep nesting, a million digits and megabytes in one line are no way to stop a reader."""
     for content in (HOSTILE[number], b'[{"role": "user", "content": ' + HOSTILE[number] + b"}]"):
-        with _written(content) as path:
+        with written(content) as path:
             for format_name in (None, *FORMATS):
                 _read(path, format_name)
 
@@ -226,7 +226,7 @@ def test_loading_never_breaks_the_store(names: list[str], data: st.DataObject) -
                 lines = document if name in BY_LINE and isinstance(document, list) else [document]
                 content = "\n".join(map(json.dumps, lines)).encode()
                 content = data.draw(st.just(content) | changed_bytes(content))
-                with _written(content) as path:
+                with written(content) as path:
                     first = load(store, read_transcripts(path))
                     again = load(store, read_transcripts(path))
                 assert 0 == again.events_added

@@ -37,6 +37,7 @@ from projections.context import ContextRow
 from projections.context.formats import FORMATS
 from tests.checkers import CHECKERS
 from tests.listed_rows import ListRowSource
+from tests.properties.promises import STRATEGIES, Request, ask, refused, tokens_of
 from tests.properties.test_context import as_events, transcripts
 from tests.unit.context.log import Log
 
@@ -212,6 +213,24 @@ def test_every_window_of_any_history_is_valid(
     wire = FORMATS[name](chosen(Log(entries), groups), provider=provider)
     problems = CHECKERS[name](wire.body)
     assert problems == []
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+@given(
+    entries=logs,
+    strategy=st.sampled_from(STRATEGIES),
+    steps=st.booleans(),
+    shares=st.lists(st.integers(5, 110), min_size=1, max_size=4),
+)
+def test_every_cut_by_a_budget_is_valid(
+    name: str, entries: list[NewEvent], strategy: str, steps: bool, shares: list[int]
+) -> None:
+    """Of any makers, by any strategy, whatever had to be left out or shortened."""
+    rows = Log(entries).rows()
+    for share in shares:
+        budget = tokens_of(rows) * share // 100
+        view = ask(rows, Request(strategy, name, steps, max_tokens=budget))
+        assert view is None or refused(view) == []
 
 
 @pytest.mark.parametrize("name", FORMATS)
