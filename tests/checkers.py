@@ -93,9 +93,52 @@ def _content(role: str, message: Mapping[str, Any]) -> list[str]:
     ] + [
         problem
         for part in content
-        if isinstance(part, dict) and part.get("type") == "image_url"
-        for problem in _image_url(part["image_url"].get("url"))
+        if isinstance(part, dict)
+        for problem in _part(part)
     ]
+
+
+def _part(part: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a part of a chat message that is no text."""
+    match part:
+        case {"type": "image_url", "image_url": image}:
+            return _image_url(image.get("url"))
+        case {"type": "file", "file": file}:
+            return _file(file, PDF_ALONE)
+        case {"type": "input_audio", "input_audio": audio}:
+            known = audio.keys() == {"data", "format"} and audio["format"] in ("wav", "mp3")
+            return [] if known and _decoded(audio["data"]) else [f"audio {audio.keys()}"]
+    return []
+
+
+PDF_ALONE = r"application/pdf"
+INPUT_FILES = (
+    r"application/pdf|text/[a-z0-9.+-]+|application/(msword|vnd\.ms-(excel|powerpoint)"
+    r"|vnd\.openxmlformats-officedocument\..*|vnd\.oasis\.opendocument\.text)"
+)
+
+
+def _decoded(data: object) -> bytes:
+    """Return the bytes of canonical base64, or none."""
+    try:
+        return base64.b64decode(str(data), validate=True)
+    except binascii.Error:
+        return b""
+
+
+def _file(file: Mapping[str, Any], types: str) -> list[str]:
+    """Return what is wrong with a file: by an id of OpenAI's, or with a name and its data."""
+    if "file_id" in file:
+        own = re.fullmatch(r"(file|assistant)-[A-Za-z0-9_-]+", str(file["file_id"]))
+        return [] if own else [f"a file with the id {file['file_id']!r}"]
+    found = re.fullmatch(r"data:([^;,]*);base64,(.*)", str(file.get("file_data")), re.DOTALL)
+    if found is None or not re.fullmatch(types, found[1]):
+        return [f"a file of type {found and found[1]!r}"]
+    raw = _decoded(found[2])
+    if not raw or not file.get("filename"):
+        return ["a file without data, or without a name"]
+    bad = found[1] == "application/pdf" and b"%PDF-" not in raw[:1024]
+    return ["a PDF that is none"] if bad else []
 
 
 _MAGIC = {
@@ -123,7 +166,11 @@ def _image(media: object, data: object) -> list[str]:
         raw = base64.b64decode(str(data), validate=True)
     except binascii.Error:
         return ["an image that is not base64"]
-    return [] if raw.startswith(_MAGIC[str(media)]) else [f"an image that is not {media}"]
+    if not raw.startswith(_MAGIC[str(media)]):
+        return [f"an image that is not {media}"]
+    # A picture of a GIF begins with its descriptor behind a control block of its own.
+    pictures = len(re.findall(rb"\x21\xf9\x04.{4}\x00\x2c", raw, re.DOTALL))
+    return ["an animated GIF"] if media == "image/gif" and pictures > 1 else []
 
 
 def _object(arguments: object) -> list[str]:
@@ -173,7 +220,8 @@ def openai_responses(body: Mapping[str, Any]) -> list[str]:
         kind = item.get("type")
         found = [f"field {key} is null" for key, value in item.items() if value is None]
         if (item_id := item.get("id")) is not None:
-            if item_id in item_ids or not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", str(item_id)):
+            form = rf"{_STARTS.get(str(kind), '')}[A-Za-z0-9_-]*"
+            if item_id in item_ids or not re.fullmatch(form, str(item_id)) or len(item_id) > 64:
                 found.append(f"bad or repeated id {item_id!r}")
             item_ids.add(item_id)
         if kind == "message":
@@ -191,6 +239,7 @@ def openai_responses(body: Mapping[str, Any]) -> list[str]:
     return problems + [f"call {call!r} has no output" for call in calls if call not in answered]
 
 
+_STARTS = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
 _HOSTED = {
     "web_search_call",
     "file_search_call",
@@ -239,6 +288,8 @@ def _input_parts(parts: Sequence[Any]) -> list[str]:
             problems.append("a part without a source")
         elif "image_url" in part:
             problems += _image_url(part["image_url"])
+        elif part["type"] == "input_file":
+            problems += _file(part, INPUT_FILES)
     return problems
 
 
@@ -382,8 +433,11 @@ def _source(source: Mapping[str, Any]) -> list[str]:
             return [] if str(source.get("url")).startswith("https://") else ["a URL without TLS"]
         case "base64":
             if source.get("media_type") != "application/pdf":
-                return _image(source.get("media_type"), source.get("data"))
-            return [] if source.get("data") else ["bad base64 source"]
+                big = len(str(source.get("data"))) > 5 * 1024 * 1024
+                found = _image(source.get("media_type"), source.get("data"))
+                return [*found, "an image of more than 5 MB"] if big else found
+            is_pdf = b"%PDF-" in _decoded(source.get("data"))[:1024]
+            return [] if is_pdf else ["a PDF that is none"]
         case "text":
             return [] if source.get("media_type") == "text/plain" else ["bad text source"]
     return [f"unknown source {source!r}"]

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from agent_eventstore.agents.agent_turns import Agent, Interrupt, Listener, Protocol
 from agent_eventstore.agents.function_tools import FunctionTool, OnToolError, tools_by_name
-from agent_eventstore.agents.model_calls import ProviderRouter, port_of
+from agent_eventstore.agents.model_calls import ProviderRouter, port_of, require_tools_fit
 from agent_eventstore.agents.sinks import HistorySink
 from agent_eventstore.agents.widgets import Widget, live_screen, widget_tools
 from agent_eventstore.participants import Participant
@@ -118,8 +118,8 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
     Raises:
         TypeError: The model is not valid, an option is unknown or has another type, or a tool
             cannot be declared.
-        ValueError: Two tools have the same name, a number is below 1, a choice does not exist, or
-            an option contradicts the settings.
+        ValueError: Two tools have the same name, there are more than the provider takes, a number
+            is below 1, a choice does not exist, or an option contradicts the settings.
         UnknownStrategy: No strategy has this name.
     """
     require_known(options, AgentOptions)
@@ -141,6 +141,10 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
         check=options.get("check", lambda: None),
         interrupt=options.get("interrupt", lambda turn, calls: False),
     )
+    if agent.protocol == "tools":
+        routes = model.routes.values() if isinstance(model, ProviderRouter) else ()
+        for port in (agent.port, *(port_of(each.client, each.provider) for each in routes)):
+            require_tools_fit(port, len(agent.tools))
     agent.rendering()  # rejects options that contradict the settings
     strategy_for(agent.strategy, agent.settings)  # rejects a strategy that does not exist
     return agent

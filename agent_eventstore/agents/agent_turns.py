@@ -30,7 +30,7 @@ from eventstore.events import JsonObject
 from eventstore.events.codec import dumps
 from projections.context import ContextSettings
 from projections.context.compression import Strategy
-from projections.context.content import wire_name
+from projections.context.content import wire_names
 from projections.context.settings import DEFAULTS
 from projections.engine.folding import spoken
 from projections.tokens.text import estimated_tokens
@@ -119,6 +119,11 @@ class Agent:
             return ()
         return tuple(tool.declaration(self.port.format) for tool in self.tools.values())
 
+    @property
+    def wire_names(self) -> dict[str, str]:
+        """The names by which providers know the tools, by the tools' own names."""
+        return wire_names(self.tools)
+
     def rendering(self) -> dict[str, Any]:
         """Return the arguments of `Views.context` that render a request.
 
@@ -192,7 +197,7 @@ class AgentTurn:
 
     def _named(self, wanted: RequestedCall) -> RequestedCall:
         """Return a call with its tool's own name, which may be one that providers reject."""
-        names = (each for each in self._agent.tools if wire_name(each) == wanted.name)
+        names = (own for own, name in self._agent.wire_names.items() if name == wanted.name)
         return replace(wanted, name=next(names, wanted.name))
 
     def _read(self, call: LlmCall) -> tuple[str, str | None]:
@@ -239,9 +244,11 @@ class AgentTurn:
             recorded = {"prompt": messages}
         if agent.format == agent.port.format:
             parameters = {**parameters, **request.parameters}
+        names = agent.wire_names
         if "tools" in request.parameters:
-            parameters["tools"] = [*map(on_the_wire, request.parameters["tools"])]
-        tools = tuple(map(on_the_wire, request.tools))
+            found = request.parameters["tools"]
+            parameters["tools"] = [on_the_wire(each, names) for each in found]
+        tools = tuple(on_the_wire(each, names) for each in request.tools)
         return ModelRequest(agent.model, messages, request.system, tools, parameters), recorded
 
     def _call(self, **recorded: Any) -> LlmCall:

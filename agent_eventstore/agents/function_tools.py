@@ -16,7 +16,6 @@ from pydantic import TypeAdapter, ValidationError, validate_call
 
 from agent_eventstore.formats.openai_wire import arguments_in
 from eventstore.events import JsonObject
-from projections.context.content import wire_name
 
 __all__ = [
     "FunctionTool",
@@ -151,12 +150,12 @@ def tools_by_name(
     """Return tools by their names.
 
     Raises:
-        ValueError: Two of them have the same name, at least on the wire.
+        ValueError: Two of them have the same name.
     """
     found: dict[str, FunctionTool] = {}
     for each in given:
         tool = each if isinstance(each, FunctionTool) else FunctionTool.of(each)
-        if wire_name(tool.name) in map(wire_name, found):
+        if tool.name in found:
             raise ValueError(f"two tools have the name {tool.name!r}: rename one")
         found[tool.name] = tool
     return found

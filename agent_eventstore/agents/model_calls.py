@@ -14,6 +14,7 @@ from typing import Any
 from agent_eventstore.clients.proxy import plain_client
 from eventstore.events import JsonObject
 from projections.context.content import wire_name
+from projections.context.formats.provider_limits import LIMITS
 
 __all__ = [
     "ModelPort",
@@ -23,6 +24,7 @@ __all__ = [
     "on_the_wire",
     "pieces_of",
     "port_of",
+    "require_tools_fit",
 ]
 
 
@@ -134,12 +136,36 @@ def _anthropic(client: Any) -> Callable[[ModelRequest], Any]:
     return ask
 
 
-def on_the_wire(declaration: JsonObject) -> JsonObject:
-    """Return a tool's declaration with a name that providers accept."""
+def on_the_wire(declaration: JsonObject, names: Mapping[str, str]) -> JsonObject:
+    """Return a tool's declaration with a name that providers accept.
+
+    Args:
+        declaration: The declaration with the tool's own name.
+        names: The names on the wire of the agent's tools.
+    """
     function = declaration.get("function")
     if isinstance(function, dict):
-        return {**declaration, "function": on_the_wire(function)}
-    return {**declaration, "name": wire_name(declaration["name"])}
+        return {**declaration, "function": on_the_wire(function, names)}
+    own = declaration["name"]
+    return {**declaration, "name": names.get(own) or wire_name(own)}
+
+
+def require_tools_fit(port: ModelPort, tools: int) -> None:
+    """Refuse more tools than OpenAI takes; other servers of its format have limits of their own.
+
+    Raises:
+        ValueError: There are too many.
+    """
+    limits = LIMITS.get(port.specification or "")
+    most = None if limits is None or port.provider not in _LIMITED else limits.tools
+    if most is not None and tools > most:
+        raise ValueError(
+            f"{tools} tools are declared, and {port.provider} takes {most} in a request: leave "
+            'some out, or use protocol="react"'
+        )
+
+
+_LIMITED = ("openai", "azure", "azure-openai")
 
 
 def pieces_of(answer: Any) -> Iterator[Any] | None:

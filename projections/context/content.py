@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import Any, NoReturn
 
@@ -30,11 +31,12 @@ from eventstore.events import (
 )
 from eventstore.events.content import to_plain_text, without_live_screen
 from projections.context import prompts
-from projections.context.images import Unusable, image_url, is_data
+from projections.context.images import PDF, Unusable, data_of, file_url, image_url, is_data, text_of
 from projections.engine.mentions import legible, mention
 
 __all__ = [
     "FREE_TEXT",
+    "OWN_FILE",
     "INPUT",
     "INVALID",
     "Message",
@@ -51,6 +53,7 @@ __all__ = [
     "user_parts",
     "wire_arguments",
     "wire_name",
+    "wire_names",
 ]
 
 Message = dict[str, Any]
@@ -72,6 +75,9 @@ _LONGEST_NAME = 64  # see `projections.context.formats.provider_limits`
 _DIGEST = 8
 _TEXT_CALLS = ("custom", "custom_tool_call")
 _DETAILS = ("auto", "low", "high")
+_SOUNDS = ("wav", "mp3")
+OWN_FILE = re.compile(r"(file|assistant)-[A-Za-z0-9_-]+")
+"""Ids of files at OpenAI and Azure; those of Anthropic and Google have other forms."""
 _OPENAI_PARTS = {
     "image_url": (("url",), ("detail",)),
     "input_audio": (("data", "format"), ()),
@@ -190,6 +196,24 @@ def wire_name(name: str) -> str:
     found = _NOT_IN_NAMES.sub("_", name)
     if len(found) <= _LONGEST_NAME and _NOT_ASCII.search(name) is None:
         return found
+    return _with_digest(name, found)
+
+
+def wire_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the name on the wire of each of these names, no two of which are the same.
+
+    A name that providers accept stays as it is; of others that would be the same, each gets a
+    digest.
+    """
+    nearest = {name: wire_name(name) for name in names}
+    uses = Counter(nearest.values())
+    return {
+        name: found if name == found or uses[found] == 1 else _with_digest(name, found)
+        for name, found in nearest.items()
+    }
+
+
+def _with_digest(name: str, found: str) -> str:
     digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
     return f"{found[: _LONGEST_NAME - _DIGEST - 1]}_{digest}"
 
@@ -293,15 +317,22 @@ def _call(request: ToolCallRequest) -> Message:
 def _user_part(part: ContentPart) -> Message:
     if isinstance(part, ImagePart) and part.url:
         return _image(part.url, part.detail)
-    if isinstance(part, FilePart) and part.file_id:
+    if isinstance(part, FilePart) and part.file_id and OWN_FILE.match(part.file_id):
         return {"type": "file", "file": {"file_id": part.file_id}}
-    if isinstance(part, FilePart) and part.url and part.url.startswith("data:"):
-        file = {"filename": part.name or "file", "file_data": part.url}
-        return {"type": "file", "file": file}
+    if isinstance(part, FilePart) and part.url and is_data(part.url):
+        return _file(part.url, part.name)
     if isinstance(part, OtherPart) and _is_openai_part(part.raw):
+        inner = part.raw[part.raw["type"]]
+        if part.raw["type"] == "text":
+            return dict(part.raw)
         if part.raw["type"] == "image_url":
-            return _image(part.raw["image_url"]["url"], part.raw["image_url"].get("detail"))
-        return dict(part.raw)
+            return _image(inner["url"], inner.get("detail"))
+        if part.raw["type"] == "file" and "file_data" in inner:
+            return _file(inner["file_data"], inner.get("filename"))
+        if part.raw["type"] == "input_audio":
+            return _audio(inner["data"], inner["format"])
+        if OWN_FILE.match(inner["file_id"]):
+            return dict(part.raw)
     return {"type": "text", "text": _part_text(part)}
 
 
@@ -312,6 +343,26 @@ def _image(url: str, detail: Any) -> Message:
         return {"type": "text", "text": prompts.image_mention(url, why)}
     told = {"detail": detail} if detail in _DETAILS else {}
     return {"type": "image_url", "image_url": {"url": usable, **told}}
+
+
+def _audio(sound: str, form: str) -> Message:
+    data = data_of(f"data:;base64,{sound}")[1]
+    if form not in _SOUNDS or not data:
+        return {"type": "text", "text": prompts.AUDIO}
+    return {"type": "input_audio", "input_audio": {"data": data, "format": form}}
+
+
+def _file(url: str, name: str | None) -> Message:
+    """Return a file that at least one provider accepts, an image as such, or a description."""
+    if not is_data(url):  # Some write the base64 alone.
+        url = f"data:;base64,{url}"
+    usable = file_url(url, name)
+    if isinstance(usable, Unusable):
+        if not isinstance(image_url(url), Unusable):
+            return _image(url, None)
+        return {"type": "text", "text": prompts.file_mention(name, why=usable.why)}
+    named = name or ("file.pdf" if data_of(usable)[0] == PDF else "file")
+    return {"type": "file", "file": {"filename": named, "file_data": usable}}
 
 
 def _is_openai_part(raw: object) -> bool:
@@ -360,7 +411,12 @@ def _part_text(part: ContentPart) -> str:
     if isinstance(part, ImagePart):
         return prompts.image_mention(part.url)
     if isinstance(part, FilePart):
+        text = text_of(part.url) if part.url and is_data(part.url) else None
+        if text is not None and not isinstance(file_url(part.url or "", part.name), Unusable):
+            return prompts.file_text(part.path or part.name, text)
         return prompts.file_mention(part.path, part.name, part.url, part.file_id)
+    if isinstance(part.raw, dict) and part.raw.get("type") == "input_audio":
+        return prompts.AUDIO
     return json.dumps(legible(part.raw), ensure_ascii=False, default=str)
 
 

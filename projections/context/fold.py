@@ -84,7 +84,7 @@ class ContextProjection:
     """
 
     name = "context"
-    version = 14
+    version = 15
     tables = (CONTEXT_MESSAGES, memory.CONTEXT_ACTIVE)
 
     def initial(self) -> State:

@@ -1,8 +1,12 @@
-"""Inline images as providers accept them: judged by their bytes, not by what their URL claims.
+"""Inline images and files as providers accept them: judged by their bytes, not by their URL.
 
 All three formats accept JPEG, PNG, GIF and WebP. They refuse a request in which the media type is
 not that of the bytes, the base64 is damaged, or an image is empty or no image at all. One such
-image in a history would make every later request fail, so it is described in words instead.
+image in a history would make every later request fail, so it is described in words instead. Of an
+animated GIF, which OpenAI refuses, the first picture is sent.
+
+Of files, PDF and text are accepted by all, if not in the same form; documents of an office program
+by OpenAI's Responses.
 """
 
 from __future__ import annotations
@@ -14,7 +18,18 @@ import struct
 from dataclasses import dataclass
 from urllib.parse import unquote, unquote_to_bytes
 
-__all__ = ["IMAGE_TYPES", "Unusable", "data_of", "image_url", "is_data", "size_of", "type_of"]
+__all__ = [
+    "IMAGE_TYPES",
+    "PDF",
+    "Unusable",
+    "data_of",
+    "file_url",
+    "image_url",
+    "is_data",
+    "size_of",
+    "text_of",
+    "type_of",
+]
 
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
@@ -27,6 +42,22 @@ _OTHERS = (
     (b"<?xml", "XML"),
     (b"\x00\x00\x01\x00", "ICO"),
 )
+PDF = "application/pdf"
+_OFFICE = {
+    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    "odt": "application/vnd.oasis.opendocument.text",
+    "doc": "application/msword",
+    "ppt": "application/vnd.ms-powerpoint",
+    "xls": "application/vnd.ms-excel",
+}
+_CONTAINERS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+_TEXTS = re.compile(
+    r"text/.+|application/([a-z0-9.-]+\+)?(json|xml|yaml|toml|sql|javascript)"
+    r"|application/(x-(ndjson|yaml|sh|python|javascript|httpd-php)|jsonl|typescript|graphql|rtf)"
+)
+_UNKNOWN = ("", "application/octet-stream", "binary/octet-stream")
 _BRANDS = {b"heic": "HEIC", b"heix": "HEIC", b"mif1": "HEIF", b"avif": "AVIF", b"avis": "AVIF"}
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _HEAD = 400_000  # base64 characters, in which the size of nearly every JPEG stands
@@ -87,7 +118,58 @@ def image_url(url: str) -> str | Unusable:
     real = type_of(raw)
     if isinstance(real, Unusable):
         return real
+    if real == "image/gif" and (still := _first_picture(raw)) is not None:
+        data = base64.b64encode(still).decode("ascii")
     return url if url == (same := f"data:{real};base64,{data}") else same
+
+
+def file_url(url: str, name: str | None) -> str | Unusable:
+    """Return the ``data:`` URL of a file with the media type of its bytes, or why none takes it.
+
+    Args:
+        url: A ``data:`` URL.
+        name: The name of the file, whose ending says what a container is.
+    """
+    media, data = data_of(url)
+    try:
+        raw = base64.b64decode(data, validate=True)
+    except binascii.Error:
+        raw = b""
+    if not raw:
+        empty = not url.partition(",")[2].strip()
+        return Unusable("it is empty" if empty else "its base64 is damaged")
+    if b"%PDF-" in raw[:1024]:
+        return f"data:{PDF};base64,{data}"
+    ending = (name or "").rpartition(".")[2].lower()
+    office = _OFFICE.get(ending, media if media in _OFFICE.values() else None)
+    if office is not None and raw.startswith(_CONTAINERS):
+        return f"data:{office};base64,{data}"
+    if _TEXTS.fullmatch(media) or (media in _UNKNOWN and _is_text(raw)):
+        if b"\0" in raw or not raw.strip():
+            return Unusable("its data are no text" if raw.strip() else "it is empty")
+        return f"data:{media if media.startswith('text/') else 'text/plain'};base64,{data}"
+    if media in (PDF, *_OFFICE.values()):
+        return Unusable(f"its data are not {'PDF' if media == PDF else 'of this type'}")
+    return Unusable(f"{media or 'its type'} is not accepted")
+
+
+def text_of(url: str) -> str | None:
+    """Return the text of a file, or None if it is none."""
+    media, data = data_of(url)
+    if not media.startswith("text/"):
+        return None
+    try:
+        return base64.b64decode(data).decode("utf-8", "replace")
+    except binascii.Error:
+        return None
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in raw
 
 
 def type_of(raw: bytes) -> str | Unusable:
@@ -118,6 +200,32 @@ def size_of(data: str) -> tuple[int, int] | None:
     if raw.startswith(b"RIFF") and len(raw) >= 30:
         return _webp(raw)
     return _jpeg(raw) if raw.startswith(b"\xff\xd8") else None
+
+
+def _first_picture(raw: bytes) -> bytes | None:
+    """Return a GIF of the first picture of an animated one; None if there are no others."""
+    place = 13 + _table(raw[10])
+    end = None
+    while place < len(raw) - 1 and raw[place] in b"\x21\x2c":
+        if raw[place] == 0x21:
+            place = _after_blocks(raw, place + 2)
+            continue
+        if end is not None:
+            return raw[:end] + b"\x3b"
+        flags = raw[place + 9] if place + 9 < len(raw) else 0
+        place = end = _after_blocks(raw, place + 11 + _table(flags))
+    return None
+
+
+def _table(flags: int) -> int:
+    """Return the bytes of the table of colours that follows these flags."""
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def _after_blocks(raw: bytes, place: int) -> int:
+    while place < len(raw) and raw[place]:
+        place += raw[place] + 1
+    return place + 1
 
 
 def _png(raw: bytes) -> tuple[int, int]:

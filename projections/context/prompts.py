@@ -22,6 +22,7 @@ from eventstore.sql.backend import backend_named
 from projections.engine import quoting
 
 __all__ = [
+    "AUDIO",
     "DIGEST_HEADER",
     "DIGEST_TITLE",
     "EXCLUDED_RESULT",
@@ -33,6 +34,7 @@ __all__ = [
     "QuotedMessages",
     "end_of",
     "file_mention",
+    "file_text",
     "image_mention",
     "llm_error",
     "message_of",
@@ -227,10 +229,24 @@ def image_mention(url: str, why: str = "") -> str:
     return f"[image: {said}]" if said else "[image]"
 
 
-def file_mention(*names: str | None) -> str:
-    """Return the text for a file whose bytes are not sent, with the first name that is known."""
+AUDIO = "[audio]"
+
+
+def file_mention(*names: str | None, why: str = "") -> str:
+    """Return the text for a file whose bytes are not sent, with the first name that is known.
+
+    Args:
+        names: Its path, name, address or id.
+        why: Why the file itself is not sent, if it could be.
+    """
     known = next((name for name in names if name and not name.startswith("data:")), None)
-    return f"[file: {known}]" if known else "[file]"
+    said = ", ".join(filter(None, (known, why and f"not shown: {why}")))
+    return f"[file: {said}]" if said else "[file]"
+
+
+def file_text(name: str | None, text: str) -> str:
+    """Return the text for a file whose content is text."""
+    return f"{file_mention(name)}\n{text}"
 
 
 @dataclass(frozen=True, slots=True)

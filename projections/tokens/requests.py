@@ -12,6 +12,8 @@ counted in the same way, level by level, and marked inexact.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -210,7 +212,23 @@ def _count_part(part: object, tokenizer: Tokenizer) -> Count:
         image = part.get("image_url")
         detail = image.get("detail") if isinstance(image, Mapping) else part.get("detail")
         return _IMAGE_LOW if detail == "low" else _IMAGE
+    if (text := _text_of_file(part.get("file"))) is not None:
+        return tokenizer.count(text)
     return _OTHER_PART
+
+
+def _text_of_file(file: object) -> str | None:
+    """Return the text of a file that contains its data, or None if it is not text."""
+    url = file.get("file_data") if isinstance(file, Mapping) else None
+    if not isinstance(url, str) or not url.startswith("data:text/"):
+        return None
+    head, _, data = url.partition(",")
+    if not head.endswith(";base64"):
+        return None
+    try:
+        return base64.b64decode(data).decode("utf-8", "replace")
+    except binascii.Error:
+        return None
 
 
 def _calls_of(message: Mapping[str, Any]) -> list[tuple[str, str]]:

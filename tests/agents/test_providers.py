@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from anthropic import Anthropic
 from openai import OpenAI
@@ -85,6 +87,45 @@ def test_claude_is_sent_what_the_settings_ask_for(store: EventStore) -> None:
     assert mark == asked.body["tools"][-1]["cache_control"]
     assert "conv_list" in [each["name"] for each in asked.body["tools"]]
     assert {"edits": [*edits]} == asked.body["context_management"]
+
+
+@pytest.mark.parametrize("names", [["a.b", "a_b"], ["a_b", "a.b"], ["a.b", "a b", "a/b"]])
+def test_tools_that_providers_would_confuse_have_names_of_their_own(
+    store: EventStore, names: list[str]
+) -> None:
+    """A letter that they refuse makes two names one; the call still runs the tool that is meant."""
+    ran: list[str] = []
+    tools = [FunctionTool.of(lambda own=own: ran.append(own), name=own) for own in names]
+    asked: list[ModelRequest] = []
+
+    def model(request: ModelRequest) -> object:
+        asked.append(request)
+        if len(asked) > len(names):
+            return "Done."
+        name = request.tools[len(asked) - 1]["function"]["name"]
+        call = {"name": name, "arguments": "{}", "id": f"c{len(asked)}"}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+    with AgentSession.create(store, model=model, tools=tools) as session:
+        session.run_turn("Run each.")
+    wire = [each["function"]["name"] for each in asked[0].tools][: len(names)]
+    assert ran == names
+    assert len({*wire}) == len(names)
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in wire)
+    assert wire[names.index("a_b")] == "a_b" if "a_b" in names else "a_b" not in wire
+    sent = [call["function"]["name"] for m in asked[-1].messages for call in m.get("tool_calls", ())]
+    assert sent == wire
+
+
+def test_more_tools_than_openai_takes_are_refused_at_once(store: EventStore) -> None:
+    """Before anything is sent, with the number; another model takes them."""
+    tools = [FunctionTool.of(lambda: "", name=f"t{n}") for n in range(129)]
+    with OpenAI(base_url="http://127.0.0.1:1/v1", api_key="x") as openai:
+        router = ProviderRouter({"one": Route(openai, "gpt-4o", provider="openai")})
+        for model in (openai, router):
+            with pytest.raises(ValueError, match="129 tools are declared, and openai takes 128"):
+                AgentSession.create(store, model=model, tools=tools, provider="openai")
+    AgentSession.create(store, model=Scripted(), tools=tools).close()
 
 
 def test_a_stage_may_be_chosen_by_hand(store: EventStore) -> None:

@@ -19,8 +19,6 @@ an assistant message.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -41,9 +39,9 @@ from projections.context.formats.base import (
     system_text,
     text_in,
 )
-from projections.context.formats.provider_limits import without_excess_images
+from projections.context.formats.provider_limits import unfit_file, without_excess_images
 from projections.context.formats.server_tools import paired
-from projections.context.images import IMAGE_TYPES, data_of
+from projections.context.images import IMAGE_TYPES, data_of, text_of
 from projections.context.rows import ContextRow
 
 __all__ = ["ADDITIONS", "SPECIFICATION", "blocks_of", "text_block", "wire"]
@@ -88,8 +86,9 @@ def _block(part: Json) -> Json:
         case "file":
             file = part["file"]
             name, url = file.get("filename"), file.get("file_data")
-            mention = prompts.file_mention(name, file.get("file_id"))
-            return _document(name, url) or text_block(mention)
+            why = unfit_file(url, SPECIFICATION) if isinstance(url, str) else ""
+            mention = prompts.file_mention(name, file.get("file_id"), why=why)
+            return text_block(mention) if why else _document(name, url) or text_block(mention)
         case "input_audio":
             return text_block(base.AUDIO)
     return text_block(json.dumps(part, ensure_ascii=False))
@@ -109,19 +108,12 @@ def _document(name: Any, url: Any) -> Json | None:
     source: Json
     if media == "application/pdf" and data:
         source = {"type": "base64", "media_type": media, "data": data}
-    elif media.startswith("text/") and (text := _decoded(data)).strip():
+    elif isinstance(url, str) and (text := text_of(url)) and text.strip():
         source = {"type": "text", "media_type": "text/plain", "data": text}
     else:
         return None
     titled = {"title": name} if isinstance(name, str) and name.strip() else {}
     return {"type": "document", "source": source, **titled}
-
-
-def _decoded(data: str) -> str:
-    try:
-        return base64.b64decode(data).decode("utf-8", "replace")
-    except binascii.Error:
-        return ""
 
 
 def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:

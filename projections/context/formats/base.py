@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from eventstore.errors import RowDamaged
+from projections.context import prompts
 from projections.context.content import scrub, strict_json, strict_object
 from projections.context.formats.provider_limits import LIMITS
 from projections.context.rows import ContextRow
@@ -57,7 +58,7 @@ NOTHING_YET = "<system_note>\nThe conversation has no messages yet.\n</system_no
 NO_USER = "<system_note>\nNo user message stands before the assistant's.\n</system_note>"
 CLOSING = "<system_note>\nThe conversation stops here. Continue it.\n</system_note>"
 EMPTY_USER = "[empty message]"
-AUDIO = "[audio]"
+AUDIO = prompts.AUDIO
 
 OUTCOMES = {
     "TOOL_FAILED": "failed",

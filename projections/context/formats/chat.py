@@ -35,7 +35,7 @@ from eventstore.events import (
     ToolCallRequest,
     ToolResult,
 )
-from projections.context import content
+from projections.context import content, images, prompts
 from projections.context.formats import items
 from projections.context.formats.base import (
     EMPTY_USER,
@@ -51,7 +51,7 @@ from projections.context.formats.base import (
     text_in,
 )
 from projections.context.formats.item_pairs import WORDS
-from projections.context.formats.provider_limits import without_excess_images
+from projections.context.formats.provider_limits import LIMITS, unfit_file, without_excess_images
 from projections.context.formats.reasoning import (
     ANTHROPIC,
     GOOGLE,
@@ -322,7 +322,28 @@ def openai_chat(rows: Iterable[ContextRow], *, provider: str | None = None) -> t
     made = [message_of(row, own, provider) for row, own in zip(held, ids, strict=True)]
     sent = [message for message in made if not _is_nothing(message)]
     without_excess_images(sent, SPECIFICATION, _text_part)
-    return tuple(sent)
+    return tuple(_in_portions(sent))
+
+
+def _in_portions(messages: Iterable[Json]) -> Iterable[Json]:
+    """Yield the messages; the calls beyond the most of a message are in messages that follow it.
+
+    Each of these is followed by the results of its own calls.
+    """
+    most = LIMITS[SPECIFICATION].calls
+    more: list[Json] = []  # calls that were not yet sent
+    left = 0  # results until the next of them
+    for message in messages:
+        if most is not None and len(message.get("tool_calls", ())) > most:
+            more = message["tool_calls"][most:]
+            message = {**message, "tool_calls": message["tool_calls"][:most]}
+            left = most
+        elif message["role"] == "tool":
+            if more and not left and most is not None:
+                yield {"role": "assistant", "content": None, "tool_calls": more[:most]}
+                more, left = more[most:], most
+            left -= 1
+        yield message
 
 
 def _text_part(text: str) -> Json:
@@ -353,7 +374,7 @@ def message_of(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> J
     if row.role == "user" and not content:
         message["content"] = content = EMPTY_USER
     if content is not None and not isinstance(content, str):
-        message["content"] = deepcopy(content)
+        message["content"] = [_part(part) for part in content]
     if "tool_calls" in message:
         message["tool_calls"] = [
             {**call, "id": wire_id, "function": call["function"].copy()}
@@ -364,6 +385,19 @@ def message_of(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> J
         for call, fields in _fields_for(native, provider):
             (message if call is None else message["tool_calls"][call]).update(deepcopy(fields))
     return message
+
+
+def _part(part: Json) -> Json:
+    """Return a copy of a part; a file other than PDF as its text, or described in words."""
+    file = part["file"] if part.get("type") == "file" else {}
+    if "file_data" not in file:
+        return deepcopy(part)
+    name, url = file.get("filename"), file["file_data"]
+    if not (why := unfit_file(url, SPECIFICATION)):
+        return deepcopy(part)
+    text = images.text_of(url)
+    said = prompts.file_mention(name, why=why) if text is None else prompts.file_text(name, text)
+    return _text_part(said)
 
 
 def gives_back(native: Json, provider: str | None) -> bool:
@@ -419,7 +453,7 @@ def wire_with_notes(rows: Iterable[ContextRow], *, provider: str | None = None) 
             sent.append(message)
             noted = is_note
     without_excess_images(sent, SPECIFICATION, _text_part)
-    return Wire(SPECIFICATION, tuple(sent), None, tuple(added))
+    return Wire(SPECIFICATION, tuple(_in_portions(sent)), None, tuple(added))
 
 
 def _note_of(row: ContextRow) -> Json:

@@ -21,9 +21,11 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any
 
 from projections.context.formats.item_shapes import SHAPES
+from projections.context.formats.provider_limits import ITEM_IDS, ITEM_STARTS, LONGEST_ITEM_ID
 from projections.engine.mentions import mention
 
 __all__ = ["OUTPUTS", "WORDS", "Answer", "message", "output_of", "settled"]
@@ -70,7 +72,13 @@ def message(role: str, content: str | list[Json], **fields: Any) -> Json:
 
 def settled(answers: Iterable[Answer]) -> list[Json]:
     """Return the items of all answers, without those that lack their counterpart."""
-    held = list(answers)
+    held = [
+        replace(
+            answer,
+            items=[each for each in map(_with_own_id, answer.items) if each.get("content") != ""],
+        )
+        for answer in answers
+    ]
     lost = _lost([item for answer in held for item in answer.items])
     taken: set[str] = set()
     renamed: dict[str, str] = {}
@@ -85,6 +93,33 @@ def settled(answers: Iterable[Answer]) -> list[Json]:
         taken |= set(_ids(kept.items))
         found += kept.items
     return _tied(found)
+
+
+def _with_own_id(item: Json) -> Json:
+    """Return the item without an id that the server would refuse, or with one in its form.
+
+    Proxies and other servers give ids of their own, and keep the form of the rest.
+    """
+    wire_id, kind = item.get("id"), item["type"]
+    form = ITEM_IDS.get(kind)
+    if form is None or "id" not in item or kind == WORDS:
+        return item
+    if isinstance(wire_id, str) and len(wire_id) <= LONGEST_ITEM_ID and form.fullmatch(wire_id):
+        return item
+    item = {key: value for key, value in item.items() if key != "id"}
+    if "id" in SHAPES[kind].required:
+        digest = sha256(str(wire_id).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return {**item, "id": f"{ITEM_STARTS[kind]}_{digest}"}
+    if kind == "message" and isinstance(item["content"], list):
+        return _plain(item)
+    return item
+
+
+def _plain(item: Json) -> Json:
+    """Return a message of a response as one without an id, whose content is a text."""
+    parts = (part.get("text") or part.get("refusal") or "" for part in item["content"])
+    phase = {"phase": item["phase"]} if "phase" in item else {}
+    return message("assistant", "".join(parts), **phase)
 
 
 def _key(item: Json) -> Any:
@@ -170,10 +205,8 @@ def _bare(answer: Answer, renamed: dict[str, str]) -> Iterable[Json]:
         if item["type"] == "reasoning":
             continue
         if item["type"] == "message" and isinstance(item["content"], list) and "id" in item:
-            parts = (part.get("text") or part.get("refusal") or "" for part in item["content"])
-            phase = {"phase": item["phase"]} if "phase" in item else {}
-            if text := "".join(parts):
-                yield message("assistant", text, **phase)
+            if (plain := _plain(item))["content"]:
+                yield plain
             continue
         if item["type"] in SHAPES and "id" in item:
             item = dict(item)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from projections.context import prompts
 from projections.context.content import INPUT, INVALID, text_in_arguments
 from projections.context.formats import base
 from projections.context.formats.base import (
@@ -30,7 +31,7 @@ from projections.context.formats.base import (
 )
 from projections.context.formats.item_pairs import WORDS, Answer, message, output_of, settled
 from projections.context.formats.item_shapes import SHAPES
-from projections.context.formats.provider_limits import without_excess_images
+from projections.context.formats.provider_limits import unfit_file, without_excess_images
 from projections.context.rows import ContextRow
 
 __all__ = ["SPECIFICATION", "wire"]
@@ -96,6 +97,10 @@ def _part(part: Json) -> Json:
             known = {key: part["file"][key] for key in fields if part["file"].get(key)}
             if "file_id" in known:
                 return {"type": "input_file", "file_id": known["file_id"]}
+            why = unfit_file(known["file_data"], SPECIFICATION) if "file_data" in known else ""
+            if why:
+                mention = prompts.file_mention(known.get("filename"), why=why)
+                return {"type": "input_text", "text": mention}
             if "file_data" in known:
                 return {"type": "input_file", "filename": "file", **known}
         case "input_audio":

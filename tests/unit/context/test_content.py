@@ -45,16 +45,16 @@ def test_a_single_text_is_a_plain_string() -> None:
         ),
         (FilePart(file_id="file-1"), {"type": "file", "file": {"file_id": "file-1"}}),
         (
-            FilePart(name="a.pdf", url="data:application/pdf;base64,AA"),
+            FilePart(name="a.pdf", url="data:application/pdf;base64,JVBERi0="),
             {
                 "type": "file",
-                "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AA"},
+                "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="},
             },
         ),
         (FilePart(path="docs/a.md"), {"type": "text", "text": "[file: docs/a.md]"}),
         (
-            OtherPart(raw={"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}),
-            {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}},
+            OtherPart(raw={"type": "input_audio", "input_audio": {"data": "AAA=", "format": "wav"}}),
+            {"type": "input_audio", "input_audio": {"data": "AAA=", "format": "wav"}},
         ),
         (OtherPart(raw={"type": "video"}), {"type": "text", "text": '{"type": "video"}'}),
         (

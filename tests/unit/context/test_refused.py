@@ -12,6 +12,7 @@ import pytest
 
 from eventstore.events import (
     AssistantMessage,
+    FilePart,
     ImagePart,
     OtherPart,
     ReasoningPart,
@@ -23,7 +24,8 @@ from eventstore.events import (
 from projections.context import content
 from projections.context.formats.provider_limits import LIMITS
 from tests.checkers import CHECKERS
-from tests.unit.context.wires import CLAUDE, written
+from tests.unit.context.log import Log
+from tests.unit.context.wires import CLAUDE, call, responded, written
 
 ASK = UserMessage.text("hi")
 PNG = base64.b64decode(
@@ -243,3 +245,129 @@ def shown(within: str, part: Any) -> list[Any]:
     call = ToolCallRequest(name="f", arguments_text="{}", provider_id="c1")
     result = ToolResult(call_id="2.0", content=(TextPart(text="see"), part))
     return [ASK, AssistantMessage(tool_calls=(call,)), result]
+
+
+PDF_BYTES = b"%PDF-1.7\n%%EOF"
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+@pytest.mark.parametrize(
+    ("file", "sent"),
+    [
+        (FilePart(name="a.pdf", url=inline("application/pdf", PDF_BYTES)), "data"),
+        (FilePart(url=inline("application/octet-stream", PDF_BYTES)), "data"),
+        (FilePart(name="a.md", url=inline("text/markdown", "# Größe".encode())), "# Größe"),
+        (FilePart(name="a.json", url=inline("application/json", b'{"key": 1}')), '{"key"'),
+        (FilePart(name="a.py", url=inline("application/octet-stream", b"print(1)")), "print(1)"),
+        (FilePart(name="a.pdf", url=inline("application/pdf", b"no such")), "[file: a.pdf"),
+        (FilePart(name="a.pdf", url=inline("application/pdf", b"")), "[file: a.pdf"),
+        (FilePart(name="a.pdf", url="data:application/pdf;base64,A=A"), "[file: a.pdf"),
+        (FilePart(name="a.txt", url=inline("text/plain", b"a\0b")), "[file: a.txt"),
+        (FilePart(name="a.txt", url=inline("text/plain", b" \n")), "[file: a.txt"),
+        (FilePart(name="a.zip", url=inline("application/zip", b"PK\x03\x04")), "[file: a.zip"),
+        (FilePart(name="a.mp4", url=inline("video/mp4", bytes(9))), "[file: a.mp4"),
+        (FilePart(name="a.png", url=inline("image/png", PNG)), "image"),
+        (FilePart(file_id="file_011CNha8iCJcU1wXNR6q4V8w"), "file_011CNha8"),
+    ],
+)
+def test_files_are_sent_in_a_form_that_the_provider_takes(
+    name: str, file: FilePart, sent: str
+) -> None:
+    """PDF and text as files or texts, an image as an image, and anything else in words."""
+    found = json.dumps([*written(name, *shown("user", file)).messages], ensure_ascii=False)
+    text = re.escape(json.dumps(sent, ensure_ascii=False)[1:-1])
+    as_data = base64.b64encode(sent.encode()).decode()[:4]  # A Responses file of text.
+    assert re.search(text, found) or as_data in found
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+def test_an_office_document_is_sent_to_whoever_takes_it(name: str) -> None:
+    """Only Responses reads them; others have its name."""
+    media = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+    file = FilePart(name="a.docx", url=inline(media, b"PK\x03\x04 and so on"))
+    found = json.dumps([*written(name, *shown("user", file)).messages])
+    assert ("[file: a.docx" in found) == (name != "openai_responses")
+
+
+def test_the_text_of_a_file_is_counted() -> None:
+    """A file of text costs its text, in whatever form it is sent."""
+    file = FilePart(name="a.txt", url=inline("text/plain", b"word " * 9_000))
+    assert Log([UserMessage(parts=(file,))]).rows()[0].tokens > 8_000
+
+
+ANIMATED = (
+    b"GIF89a" + struct.pack("<HH", 1, 1) + b"\x80\x00\x00" + bytes(6)
+    + b"\x21\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
+    + (b"\x21\xf9\x04\x00\x0a\x00\x00\x00\x2c" + struct.pack("<HHHH", 0, 0, 1, 1)
+       + b"\x00\x02\x02\x44\x01\x00") * 3 + b"\x3b"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+def test_of_an_animated_gif_the_first_picture_is_sent(name: str) -> None:
+    """OpenAI refuses the whole; one picture of it is a valid GIF."""
+    image = ImagePart(url=inline("image/gif", ANIMATED))
+    found = json.dumps([*written(name, *shown("user", image)).messages])
+    (data,) = re.findall(r"R0lGOD[A-Za-z0-9+/=]*", found)
+    raw = base64.b64decode(data)
+    assert (raw.count(b"\x21\xf9"), raw[-1:], raw.startswith(ANIMATED[:19])) == (1, b"\x3b", True)
+
+
+def test_the_size_of_an_image_for_anthropic_is_that_of_its_base64() -> None:
+    """4 MB of bytes are more than the 5 MB that its endpoint counts."""
+    picture = PNG + bytes(4 * 1024 * 1024) + PNG[-12:]
+    log = (UserMessage(parts=(ImagePart(url=inline("image/png", picture)),)),)
+    assert images_in(written("anthropic_messages", *log).messages) == []
+    assert len(images_in(written("openai_chat", *log).messages)) == 1
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+@pytest.mark.parametrize("within", ["user", "result"])
+@pytest.mark.parametrize("form", ["wav", "mp3", "flac", "damaged"])
+def test_audio_goes_to_chat_completions_and_to_others_in_words(
+    name: str, within: str, form: str
+) -> None:
+    """Never as the text of its base64."""
+    data = "%%" if form == "damaged" else base64.b64encode(b"RIFFsound" * 9).decode()
+    audio = {"data": data, "format": "wav" if form == "damaged" else form}
+    part = OtherPart(raw={"type": "input_audio", "input_audio": audio})
+    sent = json.dumps([*written(name, *shown(within, part)).messages])
+    if (name, within) == ("openai_chat", "user") and form in ("wav", "mp3"):
+        assert json.dumps({"type": "input_audio", "input_audio": audio}) in sent
+    else:
+        assert "[audio]" in sent
+        assert data not in sent
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+@pytest.mark.parametrize("number", [128, 129, 300])
+def test_many_calls_of_one_message_are_sent(name: str, number: int) -> None:
+    """Chat completions take 128 in a message, so that more are in several."""
+    calls = tuple(
+        ToolCallRequest(name="f", arguments_text=f'{{"n": {n}}}', provider_id=f"c{n}")
+        for n in range(number)
+    )
+    results = [ToolResult(call_id=f"2.{n}", content=f"r{n}") for n in range(number)]
+    sent = json.dumps([*written(name, ASK, AssistantMessage.of("", tool_calls=calls), *results).messages])
+    assert all(f'"r{n}"' in sent for n in range(number))
+
+
+@pytest.mark.parametrize("made", ["item_1", "chatcmpl-1", "msg_" + "x" * 80, "019f-ä", "rs_1"])
+def test_items_with_ids_of_another_server_are_sent_without_them(made: str) -> None:
+    """OpenAI refuses an id that does not begin with the letters of its type."""
+    output = (
+        {"type": "reasoning", "id": made, "summary": [], "encrypted_content": "abcd"},
+        {
+            "type": "message",
+            "id": f"{made}2",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "So.", "annotations": []}],
+        },
+        {"type": "function_call", "id": f"{made}3", "call_id": "id", "name": "f", "arguments": "{}"},
+    )
+    answer = responded(*output, text="So.", calls=[call()])
+    items = written("openai_responses", ASK, answer, ASK, provider="openai").messages
+    kinds = [item["type"] for item in items]
+    assert kinds[1:5] == ["reasoning", "message", "function_call", "function_call_output"]
+    assert items[1]["encrypted_content"] == "abcd"

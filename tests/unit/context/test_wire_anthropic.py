@@ -228,7 +228,7 @@ def test_a_users_name_stands_before_the_text() -> None:
     assert turns(UserMessage.text("hi", name="Ann")) == [("user", [said("Ann: hi")])]
 
 
-PDF = {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}
+PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC"
 JPEG = "/9j/4AAQSkZJRgABAQAAAQABAAD/2Q=="
 PNG = {"type": "base64", "media_type": "image/png", "data": DOT}
@@ -264,14 +264,17 @@ TEXT = {"type": "text", "media_type": "text/plain", "data": "hello"}
         (ImagePart(url="file:///x.png"), said("[image: file:///x.png]")),
         (ImagePart(url="http://x/y.png"), said("[image: http://x/y.png]")),
         (
-            FilePart(name="a.pdf", url="data:application/pdf;base64,AAAA"),
+            FilePart(name="a.pdf", url="data:application/pdf;base64,JVBERi0="),
             {"type": "document", "source": PDF, "title": "a.pdf"},
         ),
         (
             FilePart(name="a.txt", url="data:text/markdown,hello"),
             {"type": "document", "source": TEXT, "title": "a.txt"},
         ),
-        (FilePart(name="a.zip", url="data:application/zip;base64,AAAA"), said("[file: a.zip]")),
+        (
+            FilePart(name="a.zip", url="data:application/zip;base64,AAAA"),
+            said("[file: a.zip, not shown: application/zip is not accepted]"),
+        ),
         (FilePart(file_id="file-1"), said("[file: file-1]")),
         (
             OtherPart(raw={"type": "input_audio", "input_audio": {"data": "A", "format": "wav"}}),

@@ -134,7 +134,7 @@ def test_parts_take_the_forms_of_input() -> None:
         TextPart(text="see"),
         ImagePart(url="https://x/y.png"),
         FilePart(file_id="file-1"),
-        FilePart(name="a.pdf", url="data:application/pdf;base64,AA"),
+        FilePart(name="a.pdf", url="data:application/pdf;base64,JVBERi0="),
     )
     assert items(UserMessage(parts=parts, name="Ann")) == [
         message(
@@ -147,7 +147,7 @@ def test_parts_take_the_forms_of_input() -> None:
                 {
                     "type": "input_file",
                     "filename": "a.pdf",
-                    "file_data": "data:application/pdf;base64,AA",
+                    "file_data": "data:application/pdf;base64,JVBERi0=",
                 },
             ],
         )
