@@ -90,12 +90,7 @@ def _content(role: str, message: Mapping[str, Any]) -> list[str]:
         if not isinstance(part, dict)
         or part.get("type") not in _PARTS[role]
         or part["type"] not in part
-    ] + [
-        problem
-        for part in content
-        if isinstance(part, dict)
-        for problem in _part(part)
-    ]
+    ] + [problem for part in content if isinstance(part, dict) for problem in _part(part)]
 
 
 def _part(part: Mapping[str, Any]) -> list[str]:

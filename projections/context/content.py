@@ -36,9 +36,9 @@ from projections.engine.mentions import legible, mention
 
 __all__ = [
     "FREE_TEXT",
-    "OWN_FILE",
     "INPUT",
     "INVALID",
+    "OWN_FILE",
     "Message",
     "assistant",
     "error",

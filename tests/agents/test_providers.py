@@ -113,7 +113,9 @@ def test_tools_that_providers_would_confuse_have_names_of_their_own(
     assert len({*wire}) == len(names)
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in wire)
     assert wire[names.index("a_b")] == "a_b" if "a_b" in names else "a_b" not in wire
-    sent = [call["function"]["name"] for m in asked[-1].messages for call in m.get("tool_calls", ())]
+    sent = [
+        call["function"]["name"] for m in asked[-1].messages for call in m.get("tool_calls", ())
+    ]
     assert sent == wire
 
 

@@ -133,6 +133,7 @@ _TEXTS = {
 
 @contextmanager
 def written(content: bytes, **beside: bytes) -> Iterator[Path]:
+    """Write a file, and others beside it, and give its path."""
     with tempfile.TemporaryDirectory() as directory:
         for name, other in beside.items():
             (Path(directory) / f"{name}.json").write_bytes(other)

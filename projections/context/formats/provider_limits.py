@@ -36,7 +36,8 @@ the provider's error messages; the table says so.
 9. OpenAI, guide "File inputs" (2026): chat completions accept only PDF, by data or by id; the
    content of a text file goes there as a text.
 10. Anthropic, guide "PDF support" and API reference "Create a Message", ``document`` (2025).
-11. Error "Expected an ID that begins with 'rs'", and the same of ``msg`` and ``fc`` (observed, 2026).
+11. Error "Expected an ID that begins with 'rs'", and the same of ``msg`` and ``fc`` (observed,
+   2025 and 2026).
 """
 
 from __future__ import annotations
@@ -102,7 +103,9 @@ LIMITS: Mapping[str, Limits] = MappingProxyType(
     {
         "openai_chat": Limits(re.compile(r"[A-Za-z0-9_-]{1,40}"), tools=128, calls=128),
         "openai_responses": Limits(
-            re.compile(r"[A-Za-z0-9_-]{1,64}"), tools=128, files=re.compile(r"(application|text)/.*")
+            re.compile(r"[A-Za-z0-9_-]{1,64}"),
+            tools=128,
+            files=re.compile(r"(application|text)/.*"),
         ),
         "anthropic_messages": Limits(
             re.compile(r"[A-Za-z0-9_-]{1,64}"),

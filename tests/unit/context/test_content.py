@@ -53,7 +53,9 @@ def test_a_single_text_is_a_plain_string() -> None:
         ),
         (FilePart(path="docs/a.md"), {"type": "text", "text": "[file: docs/a.md]"}),
         (
-            OtherPart(raw={"type": "input_audio", "input_audio": {"data": "AAA=", "format": "wav"}}),
+            OtherPart(
+                raw={"type": "input_audio", "input_audio": {"data": "AAA=", "format": "wav"}}
+            ),
             {"type": "input_audio", "input_audio": {"data": "AAA=", "format": "wav"}},
         ),
         (OtherPart(raw={"type": "video"}), {"type": "text", "text": '{"type": "video"}'}),

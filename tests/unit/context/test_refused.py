@@ -348,7 +348,9 @@ def test_many_calls_of_one_message_are_sent(name: str, number: int) -> None:
         for n in range(number)
     )
     results = [ToolResult(call_id=f"2.{n}", content=f"r{n}") for n in range(number)]
-    sent = json.dumps([*written(name, ASK, AssistantMessage.of("", tool_calls=calls), *results).messages])
+    sent = json.dumps(
+        [*written(name, ASK, AssistantMessage.of("", tool_calls=calls), *results).messages]
+    )
     assert all(f'"r{n}"' in sent for n in range(number))
 
 
@@ -364,7 +366,13 @@ def test_items_with_ids_of_another_server_are_sent_without_them(made: str) -> No
             "status": "completed",
             "content": [{"type": "output_text", "text": "So.", "annotations": []}],
         },
-        {"type": "function_call", "id": f"{made}3", "call_id": "id", "name": "f", "arguments": "{}"},
+        {
+            "type": "function_call",
+            "id": f"{made}3",
+            "call_id": "id",
+            "name": "f",
+            "arguments": "{}",
+        },
     )
     answer = responded(*output, text="So.", calls=[call()])
     items = written("openai_responses", ASK, answer, ASK, provider="openai").messages
