@@ -51,7 +51,7 @@ ANSWERS: dict[str, list[Answer]] = {
     "Tool policy": [],
     "Errors and retries": [
         Refused(429, {"error": {"message": "slowly"}}),
-        Streamed("openai-chat-text", "short", after=3),
+        Streamed("openai-chat-text", "cut", after=3),
         SUNNY,
     ],
     "Large outputs": [Whole(CALLED)],
