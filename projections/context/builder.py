@@ -18,6 +18,7 @@ from projections.context.compression.monitor import usage_of
 from projections.context.compression.strategy import Strategy, options_of
 from projections.context.counting import ENCODING
 from projections.context.detail import shortened, without_result
+from projections.context.failures import SettledSource
 from projections.context.formats import Wire, writer_of
 from projections.context.grouping import Grouping, tokens_of
 from projections.context.limits import chars_of, within
@@ -143,6 +144,8 @@ class _Builder:
         look_for_levels: LookForLevels,
     ) -> None:
         self._paths, self._pathless = paths, False  # whether a path was left out
+        settled = SettledSource(source, failed_turns=settings.include_failed_turns)
+        source = settled
         self._lit = dimmer(strategy, source)
         self._memo = memo if is_key(strategy) and self._lit is as_it_is else None
         self._look_for_levels = look_for_levels
@@ -156,7 +159,8 @@ class _Builder:
         self._reserved = sum(tokens_of(text, tokenizer.name) for text in added.once)
         # Together with the limits, everything that a plan of the same rows depends on.
         chosen = (settings.include_tool_results, settings.tool_tables, settings.system_notes)
-        self._memo_key = (strategy, tokenizer.name, format, provider, *chosen)
+        sent = (settings.include_failed_turns, settled.pending)
+        self._memo_key = (strategy, tokenizer.name, format, provider, *chosen, *sent)
         self._recall = recall_for(strategy, source, self._recalled)
 
     def view(

@@ -11,7 +11,8 @@ resolved as follows:
   recovery records how it ended.
 - A failed model call is hidden once its retry has failed, unless it had streamed text from which
   the model should continue. Once its retry, or the call itself, has been answered, it is hidden in
-  any case, together with the failures that it had itself retried.
+  any case, together with the failures that it had itself retried. Of failures that stay, requests
+  contain what `projections.context.failures` says.
 - A summary hides the rows that it covers through ``summarised_by``, so that withdrawing the summary
   shows them again (both an older summary and its sources, if one range covered both). An older
   summary is covered through its event or through its place; in the latter case, the other rows that
@@ -164,8 +165,12 @@ def _error(state: State, event: RecordedEvent, data: LlmError) -> list[Change]:
     call = data.llm_call_id
     late = call is not None and call == state["answered"]
     held = plain(content.error(data))
+    given: dict[str, Any] = {}
     if (shorter := content.shorter_error(data)) is not None:
-        held["given"] = {"shortened": shorter["content"]}
+        given["shortened"] = shorter["content"]
+    if data.partial_text:
+        given["partial"] = len(content.scrub(data.partial_text))
+    held["given"] = given or None
     changes: list[Change] = [new_row(event, "error", held, ordinal=memory.number(state))]
     if late:
         changes.append(hide(event.version, "superseded"))

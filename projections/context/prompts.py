@@ -23,6 +23,7 @@ from projections.engine import quoting
 
 __all__ = [
     "AUDIO",
+    "BROKEN_OFF",
     "DIGEST_HEADER",
     "DIGEST_TITLE",
     "EXCLUDED_RESULT",
@@ -77,6 +78,10 @@ STARTED = (
 )
 
 WITHDRAWN_RESULT = "TOOL_RESULT_WITHDRAWN\nThe result of this tool call was withdrawn."
+
+BROKEN_OFF = (
+    "ANSWER_BROKEN_OFF\nThis answer broke off here. No tool call that it had begun was executed."
+)
 
 EXCLUDED_RESULT = "TOOL_RESULT_NOT_SHOWN\nThis tool call has a result that is not shown here."
 

@@ -143,7 +143,8 @@ class ContextRow(_Noting):
         ordinal: The 1-based index of the message in the conversation; None for results, system
             part, notebook and summaries.
         given: The product's own texts for lower levels of detail, under ``shortened`` and
-            ``facts``; other levels are computed when needed, see `projections.context.levels`.
+            ``facts``; other levels are computed when needed, see `projections.context.levels`. Of
+            a failed call, ``partial`` is the length of the text that had streamed.
         result: For a tool row that shows a result, what its shorter form shows: ``tool``,
             ``status`` and ``path``.
         native: Provider-specific content that only some formats can send: of an assistant message
@@ -175,7 +176,7 @@ class ContextRow(_Noting):
     summary_version: int | None = None
     full_alias: str | None = None
     ordinal: int | None = None
-    given: dict[str, str] | None = None
+    given: dict[str, Any] | None = None
     result: dict[str, Any] | None = None
     native: dict[str, Any] | None = None
     native_tokens: int = 0

@@ -75,6 +75,7 @@ class ContextSettings(BaseModel):
         max_messages: Upper limit for the number of messages, including the system part.
         max_chars: Upper limit for the characters, as a fallback if tokens are not limited.
         include_tool_results: Whether the contents of tool results are sent.
+        include_failed_turns: Whether turns are sent whose last message is a failed model call.
         tool_tables: Whether JSON results are sent as compact tables if these lose nothing.
         include_collapsed_ui_events: Whether messages that only the UI shows are sent.
         system_notes: Whether ``openai_chat`` has no system message except the first, and later ones
@@ -115,6 +116,7 @@ class ContextSettings(BaseModel):
     max_messages: _Limit | None = None
     max_chars: _Limit | None = None
     include_tool_results: StrictBool = True
+    include_failed_turns: StrictBool = True
     tool_tables: StrictBool = True
     include_collapsed_ui_events: StrictBool = False
     system_notes: StrictBool = False

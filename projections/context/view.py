@@ -309,7 +309,8 @@ class ContextView:
             )
         return (
             f"version {version}: not sent: no message of this request's history (withdrawn, "
-            "summarised, kept out of the context, newer than the request, or no message at all)"
+            "summarised, kept out of the context, a failure that nothing continues, newer than the "
+            "request, or no message at all)"
         )
 
     @property

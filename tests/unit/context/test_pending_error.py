@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
-from eventstore.events import AssistantMessage, LlmError, Summary, UserMessage, VersionRange
+from eventstore.events import (
+    AssistantMessage,
+    LlmError,
+    Summary,
+    ToolCallRequest,
+    ToolResult,
+    UserMessage,
+    VersionRange,
+)
 from projections.context import ContextSettings, ContextView
 from projections.context.compression import strategies
 from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent
@@ -99,3 +110,92 @@ def test_a_plan_of_memory_is_the_same() -> None:
         memo = PlanMemo(plans, "log", Folded(log.version, []))
         held = log.view(max_tokens=2_500, memo=memo)
         assert log.view(max_tokens=2_500).messages == held.messages
+
+
+PROVIDER = "Error code: 500 - {'type': 'server_error'}"
+FORMATS = ("openai_chat", "anthropic_messages", "openai_responses")
+
+
+def failed(partial: str = "") -> LlmError:
+    """Return a call that failed with a provider's error."""
+    return LlmError(llm_call_id="a", kind="provider", message=PROVIDER, partial_text=partial)
+
+
+def prompt(log: Log, **options: Any) -> str:
+    """Return the whole prompt as JSON."""
+    return json.dumps(log.view(**options).prompt, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("budget", [None, 2_000])
+def test_the_providers_words_leave_once_nothing_continues_from_them(
+    format: str, budget: int | None
+) -> None:
+    """Once, every later prompt said that the assistant had answered with an error."""
+    log = Log([UserMessage.text("Add 2 and 2."), failed(), UserMessage.text("continue")])
+    assert PROVIDER[:15] in prompt(log, format=format, max_tokens=budget)
+    log.add(AssistantMessage.of("It is 4."))
+    log.add(UserMessage.text("And 3 and 3?"))
+    later = prompt(log, format=format, max_tokens=budget)
+    assert [] == [each for each in ("LLM_ERROR", "Error code", "500") if each in later]
+    assert "Add 2 and 2." in later
+    assert "It is 4." in later
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_text_that_the_user_saw_stays_in_words(format: str) -> None:
+    """That it broke off is the only thing left of the error."""
+    log = Log([UserMessage.text("Tell."), failed("There was a wolf"), UserMessage.text("Why?")])
+    assert "LLM_ERROR" in prompt(log, format=format)
+    log.add(AssistantMessage.of("He was hungry."))
+    log.add(UserMessage.text("And then?"))
+    later = prompt(log, format=format)
+    assert "There was a wolf\\n\\nANSWER_BROKEN_OFF" in later
+    assert "LLM_ERROR" not in later
+    assert "Error code" not in later
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_answer_without_a_link_to_the_failure_settles_it_too(format: str) -> None:
+    """A loop that just calls again links nothing; its prompts named the error for two turns."""
+    log = Log(
+        [UserMessage.text("Add."), failed(), AssistantMessage.of("4."), UserMessage.text("?")]
+    )
+    assert "LLM_ERROR" not in prompt(log, format=format)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_only_the_newest_of_several_failures_is_sent(format: str) -> None:
+    """Three attempts that failed alike say no more than one."""
+    log = Log([UserMessage.text("Add."), failed(), failed(), failed(), UserMessage.text("go on")])
+    assert 1 == prompt(log, format=format).count("LLM_ERROR")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_failed_turns_can_be_left_out(format: str) -> None:
+    """The question, the calls and the failure; the task and the latest message are always sent."""
+    call = AssistantMessage(tool_calls=(ToolCallRequest(name="look", arguments_text="{}"),))
+    turn = [UserMessage.text("The failed question."), call]
+    log = Log([UserMessage.text("The task."), AssistantMessage.of("Yes."), *turn])
+    log.add(ToolResult(call_id="4.0", content="what it saw"))
+    log.add(failed("half a word"))
+    log.add(UserMessage.text("The latest question."))
+    without = ContextSettings(include_failed_turns=False)
+    told = prompt(log, format=format, settings=without)
+    gone = ("The failed question.", "what it saw", "half a word", "LLM_ERROR")
+    assert [] == [each for each in gone if each in told]
+    assert [] == [
+        each for each in ("The task.", "Yes.", "The latest question.") if each not in told
+    ]
+    assert [] == [each for each in gone if each not in prompt(log, format=format)]
+
+
+def test_a_turn_that_went_on_after_a_failure_is_not_left_out() -> None:
+    """Only its failure is."""
+    log = Log([UserMessage.text("One."), AssistantMessage.of("1."), UserMessage.text("Two.")])
+    log.add(failed())
+    log.add(AssistantMessage.of("2."))
+    log.add(UserMessage.text("Three."))
+    log.add(failed())
+    view = log.view(settings=ContextSettings(include_failed_turns=False))
+    assert ["One.", "1.", "Two.", "2.", "Three."] == [each["content"] for each in view.messages]
