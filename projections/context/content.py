@@ -102,7 +102,16 @@ def user(payload: UserMessage) -> Message:
         content = user_parts(parts)
     if parts:
         content = _with_screen(content, payload.sections)
+    if is_blank(content):
+        content = prompts.EMPTY_USER
     return _named({"role": "user", "content": content}, payload.name)
+
+
+def is_blank(content: str | Sequence[Message] | None) -> bool:
+    """Whether the content of a message is nothing but whitespace, which some servers refuse."""
+    if content is None or isinstance(content, str):
+        return not (content or "").strip()
+    return all(part.get("type") == "text" and not part["text"].strip() for part in content)
 
 
 def assistant(payload: AssistantMessage) -> Message:

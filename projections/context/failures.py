@@ -3,7 +3,8 @@
 A failed call is sent with its error only while a "continue" may need it: it is the newest failure,
 newer than the second-latest user message, and nothing has answered the message that it failed to
 answer. Of every other failure only the text that had streamed is sent, since the user saw it, with
-a note that it broke off there. A failure without such text is not sent at all.
+a note that it broke off there. A failure without such text is not sent at all, nor is an answer
+without any content.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from projections.context.compression.search import Embedding
+from projections.context.content import is_blank
 from projections.context.counting import ENCODING
 from projections.context.prompts import BROKEN_OFF
 from projections.context.rows import ContextRow, Key, counted
@@ -21,6 +23,7 @@ __all__ = ["SettledSource"]
 
 _PAGE = 64
 _TOKENIZER = tokenizer_for(ENCODING)
+_WITHOUT_CALLS = frozenset({"role", "content", "name"})
 _ANSWERS = frozenset({"assistant", "tool", "error"})
 
 
@@ -95,9 +98,16 @@ class SettledSource:
     def _settled(self, rows: Iterable[ContextRow]) -> Iterator[ContextRow]:
         for row in rows:
             if row.kind != "error" or row.key == self.pending:
-                yield row
+                if not _is_nothing(row):
+                    yield row
             elif self._failed_turns and (broken_off := _broken_off(row)) is not None:
                 yield broken_off
+
+
+def _is_nothing(row: ContextRow) -> bool:
+    """Whether a row is an answer without content, which some servers refuse."""
+    empty = row.kind == "assistant" and is_blank(row.message["content"])
+    return empty and not row.native and row.message.keys() <= _WITHOUT_CALLS
 
 
 def _broken_off(error: ContextRow) -> ContextRow | None:

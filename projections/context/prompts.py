@@ -26,6 +26,7 @@ __all__ = [
     "BROKEN_OFF",
     "DIGEST_HEADER",
     "DIGEST_TITLE",
+    "EMPTY_USER",
     "EXCLUDED_RESULT",
     "NO_RESULT",
     "RECALLED",
@@ -78,6 +79,8 @@ STARTED = (
 )
 
 WITHDRAWN_RESULT = "TOOL_RESULT_WITHDRAWN\nThe result of this tool call was withdrawn."
+
+EMPTY_USER = "[empty message]"
 
 BROKEN_OFF = (
     "ANSWER_BROKEN_OFF\nThis answer broke off here. No tool call that it had begun was executed."

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
+from eventstore.sql.read import END
 from projections.context import ContextRow, ContextSettings, ContextView, build
 from projections.context.compression import strategies, strategy_of
 from projections.context.formats import FORMATS
 from projections.context.levels import lower
-from projections.context.prompts import DIGEST_HEADER, RECALLED
+from projections.context.prompts import BROKEN_OFF, DIGEST_HEADER, RECALLED
 from projections.context.table_rows import tabled_rows
 from projections.context.view import LedgerEntry
 from projections.errors import BudgetInfeasible
@@ -256,9 +257,37 @@ def _added_up(view: ContextView) -> int:
     return overhead + whole + told
 
 
+def _settled(rows: Sequence[ContextRow]) -> Iterator[ContextRow]:
+    """Yield rows, of failed calls and empty answers only what requests contain of them."""
+    visible = [row for row in rows if row.hidden is None]
+    errors = [row for row in visible if row.kind == "error" and row.summarised_by is None]
+    error = errors[-1].key if errors else None
+    users = [row.key for row in visible if row.kind == "user"]
+    until = min((key for key in users if error and key > error), default=(END, 0))
+    answered = any(
+        row.kind == "assistant" and row.summarised_by is None and error < row.key < until
+        for row in visible
+        if error
+    )
+    if error is not None and (answered or (len(users) > 1 and error < users[-2])):
+        error = None
+    for row in rows:
+        if row.kind == "error" and row in errors and row.key != error:
+            if length := (row.given or {}).get("partial"):
+                content = f"{row.message['content'][:length]}\n\n{BROKEN_OFF}"
+                message = {**row.message, "content": content}
+                yield row.with_(kind="assistant", message=message, given=None)
+        elif not (row.kind == "assistant" and row.native is None and _is_nothing(row.message)):
+            yield row
+
+
+def _is_nothing(message: Mapping[str, Any]) -> bool:
+    return not (message["content"] or "").strip() and message.keys() <= {"role", "content", "name"}
+
+
 def shown(rows: Sequence[ContextRow]) -> list[ContextRow]:
     """Return the rows that a request may show: of any, those that nothing hides."""
-    visible = [row for row in rows if row.hidden is None]
+    visible = [row for row in _settled(rows) if row.hidden is None]
     users = [row.key for row in visible if row.kind == "user"]
     lasting = {*users[:1], *users[-1:]}
     return [

@@ -57,7 +57,7 @@ Json = dict[str, Any]
 NOTHING_YET = "<system_note>\nThe conversation has no messages yet.\n</system_note>"
 NO_USER = "<system_note>\nNo user message stands before the assistant's.\n</system_note>"
 CLOSING = "<system_note>\nThe conversation stops here. Continue it.\n</system_note>"
-EMPTY_USER = "[empty message]"
+EMPTY_USER = prompts.EMPTY_USER
 AUDIO = prompts.AUDIO
 
 OUTCOMES = {
