@@ -117,6 +117,9 @@ def _part(block: Any) -> ContentPart:
             return TextPart(text=block)
         case {"type": "text", "text": str(text)}:
             return TextPart(text=text)
+        case {"type": "thinking", "thinking": str(text), "thoughtSignature": str(signed)}:
+            raw = {"thoughtSignature": signed}  # of Gemini
+            return ReasoningPart(text=text, signature=signed, raw=raw)
         case {"type": "thinking", "thinking": str(text)}:
             return ReasoningPart(text=text, signature=text_at(block, "signature"))
         case {"type": "thinking", "thinking": list(blocks)}:  # as Mistral has it

@@ -27,7 +27,7 @@ def message_in(content: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     if not all(isinstance(part, dict) and "type" not in part for part in parts):
         return None
-    return {"role": _ROLES[role], "content": [_block(part) for part in parts]}
+    return {"role": _ROLES[role], "content": [block for part in parts for block in _blocks(part)]}
 
 
 def text_of_parts(content: Any) -> str:
@@ -36,6 +36,21 @@ def text_of_parts(content: Any) -> str:
     listed = parts if isinstance(parts, list) else [parts]
     texts = [part.get("text") for part in listed if isinstance(part, dict)]
     return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _blocks(part: Mapping[str, Any]) -> list[Any]:
+    """Return a part as blocks; the signature of a text is a thought without text behind it."""
+    block, signature = _block(part), _signature(part)
+    if signature is None or not isinstance(part.get("text"), str):
+        return [block]
+    if part.get("thought") is True:
+        return [{**block, "thoughtSignature": signature}]
+    return [block, {"type": "thinking", "thinking": "", "thoughtSignature": signature}]
+
+
+def _signature(part: Mapping[str, Any]) -> str | None:
+    found = part.get("thoughtSignature", part.get("thought_signature"))
+    return found if isinstance(found, str) and found else None
 
 
 def _block(part: Mapping[str, Any]) -> Any:

@@ -131,6 +131,9 @@ def _parts(content: Any) -> tuple[ContentPart, ...]:
 
 
 def _reasoning(told: Mapping[str, Any]) -> list[ContentPart]:
+    item = told.get("responses_reasoning_item")
+    if isinstance(item, dict) and (sealed := thought_of({"type": "reasoning", **item})) is not None:
+        return [sealed]
     listed = told.get("thinking_blocks")
     blocks = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
     signed = [part for part in map(thought_of, blocks) if part is not None]

@@ -8,6 +8,7 @@ kept under ``raw["pi"]``. There is no export to this format.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -41,6 +42,7 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.events.codec import dumps
+from projections.context.formats.reasoning import thought_of
 
 __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
@@ -57,6 +59,7 @@ _OF_BLOCK: Held = {
     "arguments": object,
 }
 _SIGNING = "anthropic-messages"
+_OF_RESPONSES = ("openai-responses", "openai-codex-responses", "azure-openai-responses")
 _SPECIFICATIONS = {
     _SIGNING: "anthropic_messages",
     "openai-completions": "openai_chat",
@@ -148,7 +151,10 @@ class _Session:
             named = naming_of(block, "name", "id")
             if isinstance(block, dict) and block.get("type") == "toolCall" and named:
                 given = dumps({} if (told := block.get("arguments")) is None else told)
-                answer.calls.append(request_of(named[0], given, named[1]))
+                request = request_of(named[0], given, named[1])
+                if signed := text_at(block, "thoughtSignature"):
+                    request = request.model_copy(update={"raw": {"thoughtSignature": signed}})
+                answer.calls.append(request)
             else:
                 answer.parts += _parts({**message, "content": [block]})
         answer.usage, answer.raw = _tokens(object_in(message, "usage")), raw
@@ -181,9 +187,28 @@ def _parts(message: dict[str, Any]) -> tuple[ContentPart, ...]:
                     if block.get("redacted") is True
                     else ReasoningPart(text=text, signature=signed)
                 )
+            case {"type": "thinking", "thinking": str(text), "thinkingSignature": str(signed)} if (
+                thought := _signed(text, signed, message.get("api"))
+            ) is not None:
+                found.append(thought)
             case _:
                 found += parts_of([block]) or ()
     return tuple(found)
+
+
+def _signed(text: str, signed: str, api: Any) -> ReasoningPart | None:
+    """Return a thought with its maker's signature: Responses keep their whole item there."""
+    if api in _OF_RESPONSES:
+        try:
+            item = json.loads(signed)
+        except (ValueError, RecursionError):
+            return None
+        thought = thought_of(item) if isinstance(item, dict) else None
+        said = text if thought is None or not thought.text else thought.text
+        return None if thought is None else thought.model_copy(update={"text": said})
+    if isinstance(api, str) and api.startswith("google-") and signed:
+        return ReasoningPart(text=text, signature=signed, raw={"thoughtSignature": signed})
+    return None
 
 
 def _beside(message: dict[str, Any]) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from agent_eventstore.providers import read_response
 from eventstore.events import AssistantMessage, ToolResult, UserMessage
 from tests.checkers import CHECKERS
 from tests.unit.context.log import Log
+from tests.unit.importers import test_openhands_sdk as sdk
 
 Json = dict[str, Any]
 
@@ -375,6 +376,75 @@ PATHS: list[tuple[str, Send, dict[str, Any]]] = [
         "langchain openrouter",
         langchain("", "openrouter", additional_kwargs={"reasoning_details": DETAILS}),
         {"openrouter": {"reasoning_details": DETAILS}},
+    ),
+]
+
+
+def pi(*blocks: Json, api: str) -> Send:
+    """Return how a session of pi's is sent."""
+    call = {"type": "toolCall", "id": "c1", "name": "f", "arguments": {}}
+    content = [{**call, **block} if "type" not in block else block for block in blocks]
+    content += [] if any("type" not in block for block in blocks) else [call]
+    session = {"type": "session", "version": 3, "id": "s", "timestamp": STAMP, "cwd": "/w"}
+    said: list[Json] = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": content, "api": api, "provider": api.split("-")[0]},
+        {"role": "toolResult", "toolCallId": "c1", "toolName": "f", "content": []},
+    ]
+    lines = [
+        {"type": "message", "id": str(n), "timestamp": STAMP, "message": each}
+        for n, each in enumerate(said)
+    ]
+    return imported([session, *lines], "p.jsonl", "pi")
+
+
+def openhands(**fields: Any) -> Send:
+    """Return how a trajectory of OpenHands' SDK is sent."""
+    told = {"role": "user", "content": [sdk.text("q")]}
+    events = [
+        sdk.event(2, "MessageEvent", "user", llm_message=told, extended_content=[]),
+        sdk.action(3, "r1", "terminal", "{}", **fields),
+        sdk.observed(4, 3, content=[sdk.text("r")], is_error=False),
+    ]
+    return imported(events, "h.json", "openhands")
+
+
+def gemini(*parts: Json) -> Send:
+    """Return how contents of Gemini's are sent."""
+    result = {"functionResponse": {"id": "c1", "name": "f", "response": {"r": 1}}}
+    listed = [("user", [{"text": "q"}]), ("model", [*parts]), ("user", [result])]
+    contents = [{"role": role, "parts": told} for role, told in listed]
+    return imported({"contents": contents}, "g.json", "openai")
+
+
+ASKED = {"functionCall": {"id": "c1", "name": "f", "args": {}}}
+SIGNED = {"type": "thinking", "thinking": "why", "thinkingSignature": SIGNATURE}
+PATHS += [
+    ("pi anthropic", pi(SIGNED, api="anthropic-messages"), {"anthropic": THINKING}),
+    (
+        "pi responses",
+        pi({**SIGNED, "thinkingSignature": json.dumps(SEALED)}, api="openai-responses"),
+        {"openai": SEALED},
+    ),
+    ("pi google", pi(SIGNED, api="google-generative-ai"), {"google": GOOGLE}),
+    (
+        "pi google call",
+        pi({"thoughtSignature": SIGNATURE}, api="google-generative-ai"),
+        {"google": GOOGLE},
+    ),
+    ("openhands", openhands(thinking_blocks=[THINKING]), {"anthropic": THINKING}),
+    ("openhands redacted", openhands(thinking_blocks=[REDACTED]), {"anthropic": REDACTED}),
+    ("openhands responses", openhands(responses_reasoning_item=SEALED), {"openai": SEALED}),
+    ("gemini call imported", gemini({**ASKED, "thoughtSignature": SIGNATURE}), {"google": GOOGLE}),
+    (
+        "gemini text imported",
+        gemini({"text": "t", "thoughtSignature": SIGNATURE}, ASKED),
+        {"google": GOOGLE},
+    ),
+    (
+        "gemini thought imported",
+        gemini({"text": "t", "thought": True, "thoughtSignature": SIGNATURE}, ASKED),
+        {"google": GOOGLE},
     ),
 ]
 
