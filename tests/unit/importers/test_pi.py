@@ -102,7 +102,7 @@ def test_what_is_broken_is_told(write_lines: Write) -> None:
 
 
 def test_thinking_keeps_its_signature(write_lines: Write, tmp_path: Path) -> None:
-    """Anthropic gets it back; what other providers sign is kept with the message."""
+    """Anthropic and Google get theirs back."""
     signed = {"type": "thinking", "thinking": "look", "thinkingSignature": "c2ln"}
     sealed = {**signed, "redacted": True}
     called = {**ANSWER[2], "thoughtSignature": "dGhvdWdodA=="}
@@ -123,7 +123,8 @@ def test_thinking_keeps_its_signature(write_lines: Write, tmp_path: Path) -> Non
     redacted = e.ReasoningPart(text="", raw={"type": "redacted_thinking", "data": "c2ln"})
     assert (e.ReasoningPart(text="look", signature="c2ln"), redacted) == of_anthropic.parts
     assert {"thoughtSignature": "dGhvdWdodA=="} == of_anthropic.raw["pi"]["content"][2]
-    assert (e.ReasoningPart(text="look"),) == of_google.parts
+    thought = {"thoughtSignature": "c2ln"}
+    assert (e.ReasoningPart(text="look", signature="c2ln", raw=thought),) == of_google.parts
     assert [{"thinkingSignature": "c2ln"}] == of_google.raw["pi"]["content"]
     view = Views(store).context(report.ids[0], format="anthropic_messages")
     thought, hidden, *_ = view.messages[1]["content"]
