@@ -187,7 +187,7 @@ class ToolArgumentParser:
         """
         arguments, error, _ = cls.parse_json_safely(text)
         if arguments is None:
-            raise ValueError(error)
+            raise ValueError(f"the arguments are not a JSON object: {error}")
         return cls(arguments)
 
     @staticmethod

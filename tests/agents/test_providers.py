@@ -194,7 +194,7 @@ class TestToolArgumentParser:
             given.get_required("path", str)
         with pytest.raises(ValueError, match="'depth' is a int, not bool"):
             given.get_required("depth", int)
-        with pytest.raises(ValueError, match="not JSON"):
+        with pytest.raises(ValueError, match="not a JSON object: "):
             ToolArgumentParser.of("{")
 
     def test_json_is_parsed_safely(self) -> None:
