@@ -19,6 +19,7 @@ from eventstore.events import ContentPart, Meta, OtherPart, TextPart, UserMessag
 from eventstore.events.base import Value
 from eventstore.events.bounds import Extra, excess_of
 from eventstore.events.codec import dumps
+from eventstore.sql.requests import require_content
 
 __all__ = ["Content", "Said", "content_of", "kept_json", "message_of", "with_extra"]
 
@@ -38,8 +39,14 @@ def message_of(said: Any) -> UserMessage:
     """Return an input as the message to record.
 
     Raises:
-        InvalidEvent: It is not an input, or one of its parts has an unknown format.
+        InvalidEvent: It is not an input, it is empty, or one of its parts has an unknown format.
     """
+    message = _message(said)
+    require_content(message)
+    return message
+
+
+def _message(said: Any) -> UserMessage:
     if isinstance(said, UserMessage):
         return said
     if isinstance(said, str):

@@ -159,6 +159,7 @@ class Journal(Writing):
                 writer_epoch=own.epoch,
                 anchor=own.written.anchor,
                 connection=connection,
+                allow_empty=True,
             )
             self.begun_within(events, done)
 
@@ -263,7 +264,7 @@ class Journal(Writing):
                 return None
             lost, version = again
             events = fit(lost, self.store.max_event_bytes) or lost
-            done = self.store.append(conversation_id, events, expected_version=version)
+            done = self.store.append(conversation_id, events, expected_version=version, allow_empty=True)
             own.written.restored(done, events)
             own.epoch = self.store.raise_writer_epoch(conversation_id)
             self._catch_up()
@@ -358,6 +359,7 @@ class Journal(Writing):
                 writer_epoch=own.epoch,
                 anchor=own.written.anchor,
                 wait=wait,
+                allow_empty=True,
             )
         except LogWentBack as error:
             left = self.store.read(own.conversation_id, after=own.written.since - 1)

@@ -94,6 +94,7 @@ class AsyncJournal(Writing):
                 writer_epoch=own.epoch,
                 anchor=own.written.anchor,
                 connection=connection,
+                allow_empty=True,
             )
             own.begun = Begun(tuple(events), done)
 
@@ -236,7 +237,7 @@ class AsyncJournal(Writing):
                 return None
             lost, version = again
             events = fit(lost, store.store.max_event_bytes) or lost
-            done = await store.append(own.conversation_id, events, expected_version=version)
+            done = await store.append(own.conversation_id, events, expected_version=version, allow_empty=True)
             own.written.restored(done, events)
             own.epoch = await store.raise_writer_epoch(own.conversation_id)
             await self._write_kept(wait=True)
@@ -273,6 +274,7 @@ class AsyncJournal(Writing):
                 writer_epoch=own.epoch,
                 anchor=written.anchor,
                 wait=wait,
+                allow_empty=True,
             )
         except LogWentBack as error:
             read = self.store.read(own.conversation_id, after=written.since - 1)

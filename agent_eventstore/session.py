@@ -47,6 +47,7 @@ from eventstore.ids import derived_id, to_owner
 from eventstore.leases import KEEPER
 from eventstore.log import get_logger
 from eventstore.outbox import OUTBOX
+from eventstore.sql.requests import require_content
 from eventstore.sql.streams import version_of
 from projections import Views
 from projections.engine.folding import spoken
@@ -228,7 +229,13 @@ class Session:
         return RunScript.of(self.meta, run_id, workflow_id)
 
     def events(self, *payloads: Payload, in_context: bool = True) -> list[NewEvent]:
-        """Return payloads as events of this session, with new ids."""
+        """Return payloads as events of this session, with new ids.
+
+        Raises:
+            InvalidEvent: A message has no content.
+        """
+        for payload in payloads:
+            require_content(payload)
         meta = self.meta if in_context else self.meta.model_copy(update={"in_context": False})
         return [NewEvent(payload, new_id(), meta) for payload in payloads]
 

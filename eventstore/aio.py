@@ -123,6 +123,7 @@ class AsyncEventStore:
         anchor: Anchor | None = None,
         connection: Connection | AsyncConnection | None = None,
         wait: bool = True,
+        allow_empty: bool = False,
     ) -> Appended:
         """Append events, in one transaction with the concurrent appends of other tasks.
 
@@ -142,6 +143,7 @@ class AsyncEventStore:
             parent,
             writer_epoch,
             anchor,
+            allow_empty,
         )
         where, started = self.store.database, time.perf_counter()
         try:

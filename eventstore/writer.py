@@ -60,6 +60,7 @@ class EventWriter(EventReader):
         anchor: Anchor | None = None,
         connection: Connection | None = None,
         wait: bool = True,
+        allow_empty: bool = False,
     ) -> Appended:
         r"""Append events to a conversation: all of them, or none.
 
@@ -81,6 +82,8 @@ class EventWriter(EventReader):
             connection: Append in the transaction that `transaction` has begun on it.
             wait: Whether to wait while another writer holds the conversation's lock. If not, raise
                 `DatabaseBusy` at once, on SQLite after a tenth of a second.
+            allow_empty: Store user messages and answers without content too: for records of other
+                systems, which may have such. No request contains an empty message.
 
         Raises:
             WrongExpectedVersion: The stream is at another version.
@@ -90,8 +93,8 @@ class EventWriter(EventReader):
             UnsafeTransaction: ``connection`` is not in a transaction, or in one that is not
                 durable.
             OwnerMismatch: The conversation belongs to another tenant or user.
-            InvalidEvent: ``events`` is empty, or an event cannot be encoded or exceeds a limit:
-                see `eventstore.events.bounds`.
+            InvalidEvent: ``events`` is empty, a message has no content, or an event cannot be
+                encoded or exceeds a limit: see `eventstore.events.bounds`.
             RedactionFailed: The store's redactor raised or returned an invalid value.
         """
         started, events = time.perf_counter(), many(events)
@@ -105,6 +108,7 @@ class EventWriter(EventReader):
             parent,
             writer_epoch,
             anchor,
+            allow_empty,
         )
         outcome = self._appended(request, connection, wait)
         telemetry.appended(self.database, request.conversation_id, len(events), outcome, started)
@@ -194,6 +198,7 @@ class EventWriter(EventReader):
         parent: tuple[UUID, int] | None,
         writer_epoch: int | None,
         anchor: Anchor | None = None,
+        allow_empty: bool = False,
     ) -> Append:
         """Return an append, encoded and ready to run.
 
@@ -204,7 +209,7 @@ class EventWriter(EventReader):
         stream, stream_key = named(conversation_id, owner.tenant_id)
         request = Append(
             stream,
-            self._prepared(events, meta),
+            self._prepared(events, meta, allow_empty),
             expected_version,
             owner.tenant_id,
             owner.user_id,
@@ -220,9 +225,16 @@ class EventWriter(EventReader):
         return request
 
     def _prepared(
-        self, events: Sequence[NewEvent | EventData], meta: Meta | None
+        self, events: Sequence[NewEvent | EventData], meta: Meta | None, allow_empty: bool = False
     ) -> tuple[Prepared, ...]:
-        return prepare(events, meta, self.blob_threshold, self.max_event_bytes, self.redact)
+        return prepare(
+            events,
+            meta,
+            self.blob_threshold,
+            self.max_event_bytes,
+            self.redact,
+            allow_empty=allow_empty,
+        )
 
     def _appended(
         self, request: Append, connection: Connection | None, wait: bool

@@ -253,6 +253,7 @@ def _append(
         tenant_id=transcript.tenant_id,
         user_id=transcript.user_id,
         connection=connection,
+        allow_empty=True,
     )
     if done.size:
         return len(batch)

@@ -182,6 +182,7 @@ class SessionLog:
             events,
             expected_version=places.version - len(events) or NO_STREAM,
             user_id=named[1] or None,
+            allow_empty=True,
         )
         if not app and not user:
             own()

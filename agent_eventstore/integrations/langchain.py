@@ -60,7 +60,9 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
                 events = session.events_of(messages)
                 expected = session.version or NO_STREAM
                 with attempt:
-                    appended = self.store.append(self.session_id, events, expected_version=expected)
+                    appended = self.store.append(
+                        self.session_id, events, expected_version=expected, allow_empty=True
+                    )
                     for event in appended.events:
                         session.fold(event)
                     return

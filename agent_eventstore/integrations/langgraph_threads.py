@@ -101,7 +101,9 @@ class Threads:
                 events = draft.events
                 expected = thread.version or NO_STREAM
                 with attempt:
-                    appended = self.store.append(thread_id, events, expected_version=expected)
+                    appended = self.store.append(
+                        thread_id, events, expected_version=expected, allow_empty=True
+                    )
                     for version, event in enumerate(events, start=thread.version + 1):
                         told: Any = cast(Payload, event.data).model_dump()
                         thread.fold(version, event.data.type, told, event.meta)
@@ -144,7 +146,11 @@ class Threads:
             for batch in batches:
                 expected = version or NO_STREAM
                 done = self.store.append(
-                    thread_id, batch, expected_version=expected, connection=connection
+                    thread_id,
+                    batch,
+                    expected_version=expected,
+                    connection=connection,
+                    allow_empty=True,
                 )
                 version = done.version
 

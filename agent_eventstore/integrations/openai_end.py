@@ -107,6 +107,7 @@ class SessionEnd:
                     self.key,
                     [*begun, *events],
                     expected_version=base or NO_STREAM,
+                    allow_empty=True,
                     **self._owner,
                 )
                 if self.seen == base:

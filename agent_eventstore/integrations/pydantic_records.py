@@ -162,7 +162,9 @@ class Records:
             events += events_of(entry.message, entry.id, entry.parent_id, places, streamed)
         told = record_event(record)
         events.append(places.put(told))
-        done = self._store.append(key, events, expected_version=expected or NO_STREAM)
+        done = self._store.append(
+            key, events, expected_version=expected or NO_STREAM, allow_empty=True
+        )
         written = _Known(done.anchor.chain, told.record, places)
         self._written.keep(key, written, len(dumps_json(told.record)))
         if call_id:

@@ -58,6 +58,7 @@ _BOTH = (
     "and message(), but not both"
 )
 NEVER_SENT = "{}, before the request was sent"
+EMPTY = "the answer is empty: it has no content, no tool call and no finish reason"
 NOT_KEPT = "the answer is not in the log: {}"
 CLOSED = "the stream was closed before its end"
 """The message of a stream that its reader closed early."""
@@ -345,6 +346,9 @@ class CallScript:
         # An answer passed as text has no end marker: only the end of its block completes it.
         cut = cancelled is not None and isinstance(parser, ByHand)
         if parser is not None and parser.finished and not cut:
+            if says_nothing(parser):
+                # What the server sent stays in the log, as with a response that is not streamed.
+                return [self._fail(now, kind="invalid", message=EMPTY, raw=parser.message().raw)]
             return self._answer(parser.message(), now)
         if parser is not None and parser.pending is not None:
             raw = {"response_id": parser.message().response_id, "status": parser.pending}

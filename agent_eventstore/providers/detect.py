@@ -74,10 +74,9 @@ def read_response(response: Any, *, provider: str | None = None) -> StreamParser
 
 
 def says_nothing(parser: StreamParser) -> bool:
-    """Whether a response has no answer: no parts, tool calls, finish reason or error."""
+    """Whether a response has no answer and no error; see `AssistantMessage.is_empty`."""
     message = parser.message()
-    told = message.parts or message.tool_calls or message.finish_reason
-    return parser.error is None and not told
+    return parser.error is None and message.is_empty
 
 
 class _Undetected:

@@ -21,6 +21,7 @@ from eventstore.events.values import (
     ToolStatus,
     Ui,
     VersionRange,
+    is_empty_part,
 )
 
 __all__ = [
@@ -57,6 +58,12 @@ class UserMessage(Payload):
     sections: Sections | None = None
     raw: Any = None
     ui: Ui | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no content: neither a part nor a section, or only ones without text."""
+        sections = () if self.sections is None else self.sections.live
+        return all(map(is_empty_part, self.parts)) and not any(each.text for each in sections)
 
     @classmethod
     def text(cls, text: str, **fields: Any) -> UserMessage:

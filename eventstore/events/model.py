@@ -25,6 +25,7 @@ from eventstore.events.values import (
     ToolCallRequest,
     Ui,
     VersionRange,
+    is_empty_part,
 )
 
 __all__ = [
@@ -128,6 +129,14 @@ class AssistantMessage(Payload):
     tools_elsewhere: bool = False
     raw: Any = None
     ui: Ui | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is no answer: no content, no tool call and no finish reason.
+
+        A provider may answer nothing and say so, with a finish reason: this is an answer.
+        """
+        return not (self.tool_calls or self.finish_reason) and all(map(is_empty_part, self.parts))
 
     @classmethod
     def of(cls, text: str | None, **fields: Any) -> AssistantMessage:

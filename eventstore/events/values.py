@@ -42,6 +42,7 @@ __all__ = [
     "ToolStatus",
     "Ui",
     "VersionRange",
+    "is_empty_part",
     "is_mode",
 ]
 
@@ -155,6 +156,13 @@ ContentPart = Annotated[
     TextPart | ImagePart | FilePart | ReasoningPart | RefusalPart | OtherPart,
     Field(discriminator="kind"),
 ]
+
+
+def is_empty_part(part: ContentPart) -> bool:
+    """Whether a part is a text without a character, and nothing but that."""
+    if isinstance(part, TextPart | RefusalPart):
+        return not part.text
+    return isinstance(part, ReasoningPart) and not (part.text or part.signature or part.raw)
 
 
 class Mention(Value):

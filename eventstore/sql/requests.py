@@ -14,8 +14,9 @@ from eventstore.errors import InvalidEvent
 from eventstore.events.base import Payload
 from eventstore.events.bounds import Excess, excess_of, excesses
 from eventstore.events.codec import dumps, encode, unreadable
+from eventstore.events.content import UserMessage
 from eventstore.events.lifecycle import Erasure
-from eventstore.events.model import KeptUsage
+from eventstore.events.model import AssistantMessage, KeptUsage
 from eventstore.events.own import READ_BACK
 from eventstore.events.records import NO_META, EventData, Meta, NewEvent, RecordedEvent
 from eventstore.events.registry import UnknownEvent
@@ -242,6 +243,8 @@ def prepare(
     threshold: int,
     most: int = MOST_BYTES,
     redact: Redactor | None = None,
+    *,
+    allow_empty: bool = False,
 ) -> tuple[Prepared, ...]:
     """Encode events for an append.
 
@@ -251,10 +254,11 @@ def prepare(
         threshold: Payloads of more bytes are stored in a blob.
         most: The most bytes of a payload.
         redact: The redactor, if any.
+        allow_empty: Whether messages without content are allowed.
 
     Raises:
-        InvalidEvent: ``events`` is empty, an event cannot be encoded or exceeds a limit, or an
-            event id is used twice.
+        InvalidEvent: ``events`` is empty, a message has no content, an event cannot be encoded or
+            exceeds a limit, or an event id is used twice.
         RedactionFailed: The redactor raised or returned an invalid value.
     """
     if not events:
@@ -276,6 +280,8 @@ def prepare(
             before = own_meta
             kept_meta = _kept_meta(own_meta, redact, place)
             meta_text, private = _meta_text(kept_meta, place), _private_text(kept_meta)
+        if not allow_empty:
+            require_content(payload, place)
         payload, text = _encoded(payload, place, most, redact)
         data, text, blob = externalise(payload, text, threshold)
         text = wrapped(text, private)
@@ -333,6 +339,23 @@ def _encoded(
             said = f"event {place} of the append ({payload.type}): {said}"
             raise InvalidEvent(said, index=place)
     return payload, text
+
+
+def require_content(payload: EventData, place: int | None = None) -> None:
+    """Refuse a user message or an answer that is empty.
+
+    Raises:
+        InvalidEvent: It has no content.
+    """
+    if isinstance(payload, UserMessage | AssistantMessage) and payload.is_empty:
+        wanted = (
+            "a part or a section with content"
+            if isinstance(payload, UserMessage)
+            else "content, a tool call or a finish reason"
+        )
+        where = "" if place is None else f"event {place} of the append: "
+        said = f"{where}the {payload.type} is empty; it needs {wanted}"
+        raise InvalidEvent(said, index=place, field="parts")
 
 
 def _check_bounds(payload: EventData, place: int, text: str | None = None) -> None:

@@ -151,7 +151,7 @@ def tool(payload: ToolResult, name: str | None = None) -> Message:
 
 
 def _told(payload: ToolResult, content: str) -> Message:
-    if payload.status == "success" and payload.content is not None:
+    if payload.status == "success" and content.strip():
         return {"role": "tool", "content": scrub(content)}
     said = prompts.status(payload.status, payload.error, content)
     return {"role": "tool", "content": scrub("\n".join(filter(None, (said, content))))}

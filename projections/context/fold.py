@@ -85,7 +85,7 @@ class ContextProjection:
     """
 
     name = "context"
-    version = 16
+    version = 17
     tables = (CONTEXT_MESSAGES, memory.CONTEXT_ACTIVE)
 
     def initial(self) -> State:

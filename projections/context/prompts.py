@@ -126,7 +126,7 @@ def status(name: str, error: str | None = None, content: str = "") -> str:
     if content.strip() and (error or "") in content and _says_so(name, content):
         return ""
     if name == "success":
-        return "" if content else _STATUS[name]
+        return "" if content.strip() else _STATUS[name]
     return f"{_STATUS[name]}\n{error}" if error and error not in content else _STATUS[name]
 
 

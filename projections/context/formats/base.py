@@ -42,6 +42,7 @@ __all__ = [
     "by",
     "call_ids",
     "compacted_for",
+    "is_blank",
     "native_for",
     "note",
     "outcome",
@@ -207,6 +208,13 @@ def parts_of(message: Json) -> list[Json]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return list(content or ())
+
+
+def is_blank(content: str | Sequence[Json] | None) -> bool:
+    """Whether the content of a message is nothing but whitespace, which some servers refuse."""
+    if content is None or isinstance(content, str):
+        return not (content or "").strip()
+    return all(part.get("type") == "text" and not part["text"].strip() for part in content)
 
 
 def text_in(message: Json) -> str:

@@ -44,6 +44,7 @@ from projections.context.formats.base import (
     Json,
     Wire,
     call_ids,
+    is_blank,
     note,
     parts_of,
     split_front,
@@ -356,7 +357,7 @@ def _is_nothing(message: Json) -> bool:
     An empty answer is in the log, and an import may bring one; some servers refuse it, and a model
     reads it as its own silence.
     """
-    return not message.get("content") and not message.keys() - _NO_CONTENT
+    return is_blank(message.get("content")) and not message.keys() - _NO_CONTENT
 
 
 def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
@@ -371,10 +372,10 @@ def message_of(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> J
     # The row may be used again, so the caller's changes to the message must not affect it.
     message = row.message.copy()
     content = message["content"]
-    if row.role == "user" and not content:
-        message["content"] = content = EMPTY_USER
-    if content is not None and not isinstance(content, str):
-        message["content"] = [_part(part) for part in content]
+    if is_blank(content):
+        message["content"] = EMPTY_USER if row.role == "user" else None
+    elif not isinstance(content, str):
+        message["content"] = [_part(part) for part in content if not is_blank([part])]
     if "tool_calls" in message:
         message["tool_calls"] = [
             {**call, "id": wire_id, "function": call["function"].copy()}

@@ -55,7 +55,7 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
             else:
                 answers.append(Answer([output]))
         elif row.role != "assistant":
-            if row.role == "user" or text_in(row.message):
+            if row.role == "user" or not base.is_blank(row.message.get("content")):
                 answers.append(Answer([_said(row)]))
         else:
             calls, items = _native(row, ids, provider) or _assistant(row.message, ids)
@@ -76,9 +76,9 @@ def _said(row: ContextRow) -> Json:
     if all(part.get("type") == "text" for part in parts):
         text = "\n".join(part["text"] for part in parts)
         if row.role == "user":
-            text = text or base.EMPTY_USER
+            text = text if text.strip() else base.EMPTY_USER
         return message(row.role, base.by(name, text) if name and row.role == "user" else text)
-    content = [_part(part) for part in parts]
+    content = [_part(part) for part in parts if not base.is_blank([part])]
     if name:
         content.insert(0, {"type": "input_text", "text": base.by(name, "")})
     return message(row.role, content)
@@ -110,6 +110,7 @@ def _part(part: Json) -> Json:
 
 def _assistant(said: Json, ids: tuple[str, ...]) -> tuple[dict[str, Json], list[Json]]:
     text, name = text_in(said), said.get("name")
+    text = text if text.strip() else ""
     text = base.by(name, text) if text and name else text
     calls = {
         wire_id: {"type": "function_call", "call_id": wire_id, **call["function"]}

@@ -134,7 +134,7 @@ def test_images_of_tools_are_mentioned_without_their_data() -> None:
     ("result", "expected"),
     [
         ({"content": "42"}, "42"),
-        ({"content": ""}, ""),
+        ({"content": ""}, "TOOL_SUCCEEDED\nThe tool ran and returned no output."),
         ({}, "TOOL_SUCCEEDED\nThe tool ran and returned no output."),
         ({"status": "failed", "content": "Error: no such file"}, "Error: no such file"),
         ({"status": "failed", "content": "5"}, "TOOL_FAILED\nThe tool ran and failed.\n5"),

@@ -21,6 +21,7 @@ EMPTY_ANSWERS = {
     "two empty texts": events.AssistantMessage(
         parts=(events.TextPart(text=""), events.TextPart(text="")), finish_reason="stop"
     ),
+    "whitespace": events.AssistantMessage.of(" \n\t", finish_reason="stop"),
     "reasoning alone": events.AssistantMessage(
         parts=(events.ReasoningPart(text="hm"),), finish_reason="length"
     ),
@@ -30,7 +31,7 @@ EMPTY_ANSWERS = {
 def sent(folder: Path, format: str, provider: str | None, *facts: Any) -> list[dict[str, Any]]:
     """Return the messages of a conversation of these events."""
     with EventStore.open(f"sqlite:///{folder}/empty.db") as store:
-        done = store.append(new_id(), list(facts))
+        done = store.append(new_id(), list(facts), allow_empty=True)
         view = Views(store).context(
             done.conversation_id, format=format, provider=provider, mode=None
         )
@@ -56,7 +57,9 @@ def test_an_empty_answer_is_not_sent_to_an_open_model(tmp_path: Path, provider: 
 
 
 @pytest.mark.parametrize("format", ["openai_chat", "openai_responses", "anthropic_messages"])
-@pytest.mark.parametrize("parts", [(), (events.TextPart(text=""),)])
+@pytest.mark.parametrize(
+    "parts", [(), (events.TextPart(text=""),), (events.TextPart(text=" \n"),)]
+)
 def test_an_empty_message_of_a_user_is_marked(
     tmp_path: Path, parts: tuple[events.TextPart, ...], format: str
 ) -> None:
@@ -64,3 +67,29 @@ def test_an_empty_message_of_a_user_is_marked(
     empty = events.UserMessage(parts=parts)
     found = sent(tmp_path, format, FORMATS[format], empty, events.AssistantMessage.of("a"))
     assert "[empty message]" in str(found[0]["content"])
+
+
+@pytest.mark.parametrize("format", ["openai_chat", "openai_responses", "anthropic_messages"])
+@pytest.mark.parametrize("output", ["", " \n"])
+def test_a_result_without_output_is_told_in_words(
+    tmp_path: Path, output: str, format: str
+) -> None:
+    """No server gets an empty output, which some refuse."""
+    call = events.ToolCallRequest(name="run", arguments_text="{}", provider_id="c1")
+    answer = events.AssistantMessage(tool_calls=(call,))
+    result = events.ToolResult(call_id="2.0", content=output)
+    user = events.UserMessage.text
+    found = sent(tmp_path, format, FORMATS[format], user("q"), answer, result, user("r"))
+    assert 1 == str(found).count("returned no output")
+
+
+@pytest.mark.parametrize("format", ["openai_chat", "openai_responses", "anthropic_messages"])
+def test_a_blank_text_beside_calls_or_parts_is_left_out(tmp_path: Path, format: str) -> None:
+    """Anthropic refuses blank text blocks; the other formats follow the same rule."""
+    call = events.ToolCallRequest(name="run", arguments_text="{}", provider_id="c1")
+    answer = events.AssistantMessage.of(" ", tool_calls=(call,))
+    image = events.ImagePart(url="https://example.org/a.png")
+    asked = events.UserMessage(parts=(events.TextPart(text=" "), image))
+    result = events.ToolResult(call_id="2.0", content="done")
+    found = sent(tmp_path, format, FORMATS[format], asked, answer, result)
+    assert "' '" not in str(found)
