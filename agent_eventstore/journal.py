@@ -264,7 +264,9 @@ class Journal(Writing):
                 return None
             lost, version = again
             events = fit(lost, self.store.max_event_bytes) or lost
-            done = self.store.append(conversation_id, events, expected_version=version, allow_empty=True)
+            done = self.store.append(
+                conversation_id, events, expected_version=version, allow_empty=True
+            )
             own.written.restored(done, events)
             own.epoch = self.store.raise_writer_epoch(conversation_id)
             self._catch_up()

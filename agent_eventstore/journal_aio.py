@@ -237,7 +237,9 @@ class AsyncJournal(Writing):
                 return None
             lost, version = again
             events = fit(lost, store.store.max_event_bytes) or lost
-            done = await store.append(own.conversation_id, events, expected_version=version, allow_empty=True)
+            done = await store.append(
+                own.conversation_id, events, expected_version=version, allow_empty=True
+            )
             own.written.restored(done, events)
             own.epoch = await store.raise_writer_epoch(own.conversation_id)
             await self._write_kept(wait=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -54,12 +55,10 @@ def test_an_empty_stream_that_ended_in_order_is_kept(recording: Recorder) -> Non
     """What the server sent is in the log, as an error: it was stored as an empty answer."""
     with recording.start() as conversation, conversation.turn("q") as turn:
         with turn.llm_call(provider="openai", model="m") as call:
-            for line in (
-                'data: {"id":"c1","object":"chat.completion.chunk","choices":[{"index":0,'
-                '"delta":{"role":"assistant","content":""}}]}',
-                "data: [DONE]",
-            ):
-                call.feed(line)
+            delta = {"role": "assistant", "content": ""}
+            chunk = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta}]}
+            call.feed(f"data: {json.dumps(chunk)}")
+            call.feed("data: [DONE]")
     [error] = data_of(recording.store, conversation, "llm_error")
     assert ("invalid", True) == (error.kind, "empty" in error.message)
     assert [] == data_of(recording.store, conversation, "assistant_message")

@@ -29,7 +29,7 @@ def test_catch_up_bit_by_bit_is_one_index(pages: Sequence[Sequence[Payload]]) ->
         Views(store)
         cid = new_id()
         for page in pages:
-            store.append(cid, list(page))
+            store.append(cid, list(page), allow_empty=True)
             bring_up(store, cid)
             with store.reading() as connection:
                 generation = find_live(connection, CONTEXT)

@@ -57,9 +57,7 @@ def test_an_empty_answer_is_not_sent_to_an_open_model(tmp_path: Path, provider: 
 
 
 @pytest.mark.parametrize("format", ["openai_chat", "openai_responses", "anthropic_messages"])
-@pytest.mark.parametrize(
-    "parts", [(), (events.TextPart(text=""),), (events.TextPart(text=" \n"),)]
-)
+@pytest.mark.parametrize("parts", [(), (events.TextPart(text=""),), (events.TextPart(text=" \n"),)])
 def test_an_empty_message_of_a_user_is_marked(
     tmp_path: Path, parts: tuple[events.TextPart, ...], format: str
 ) -> None:
@@ -71,9 +69,7 @@ def test_an_empty_message_of_a_user_is_marked(
 
 @pytest.mark.parametrize("format", ["openai_chat", "openai_responses", "anthropic_messages"])
 @pytest.mark.parametrize("output", ["", " \n"])
-def test_a_result_without_output_is_told_in_words(
-    tmp_path: Path, output: str, format: str
-) -> None:
+def test_a_result_without_output_is_told_in_words(tmp_path: Path, output: str, format: str) -> None:
     """No server gets an empty output, which some refuse."""
     call = events.ToolCallRequest(name="run", arguments_text="{}", provider_id="c1")
     answer = events.AssistantMessage(tool_calls=(call,))
