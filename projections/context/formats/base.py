@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from eventstore.errors import RowDamaged
 from projections.context import prompts
-from projections.context.content import scrub, strict_json, strict_object
+from projections.context.content import is_blank, scrub, strict_json, strict_object
 from projections.context.formats.provider_limits import LIMITS
 from projections.context.rows import ContextRow
 
@@ -208,13 +208,6 @@ def parts_of(message: Json) -> list[Json]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return list(content or ())
-
-
-def is_blank(content: str | Sequence[Json] | None) -> bool:
-    """Whether the content of a message is nothing but whitespace, which some servers refuse."""
-    if content is None or isinstance(content, str):
-        return not (content or "").strip()
-    return all(part.get("type") == "text" and not part["text"].strip() for part in content)
 
 
 def text_in(message: Json) -> str:
