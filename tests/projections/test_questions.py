@@ -64,7 +64,7 @@ def test_a_request_from_sql_is_that_from_the_rows(
 ) -> None:
     """For any history and budget, reading pages by SQL gives what all rows in memory give."""
     cid = new_id()
-    store.append(cid, [NewEvent(data, meta=meta) for data, meta in events])
+    store.append(cid, [NewEvent(data, meta=meta) for data, meta in events], allow_empty=True)
     rows = expected(store.read(cid), [CONTEXT])["context_messages"].values()
     from_list = answer(
         ListRowSource(ContextRow.of(row) for row in rows),
