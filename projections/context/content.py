@@ -154,7 +154,8 @@ def _told(payload: ToolResult, content: str) -> Message:
     if payload.status == "success" and content.strip():
         return {"role": "tool", "content": scrub(content)}
     said = prompts.status(payload.status, payload.error, content)
-    return {"role": "tool", "content": scrub("\n".join(filter(None, (said, content))))}
+    told = [each for each in (said, content) if each.strip()]
+    return {"role": "tool", "content": scrub("\n".join(told))}
 
 
 def screen_of(sections: Sections | None) -> str:

@@ -87,11 +87,12 @@ def test_a_missing_result_is_an_error() -> None:
     assert block["is_error"] is True
 
 
-def test_an_empty_result_has_no_content() -> None:
+def test_an_empty_result_is_told_in_words() -> None:
     """An empty text would be refused."""
     asked = AssistantMessage(tool_calls=(call(),))
     result = ToolResult(call_id="2.0", content=" ")
-    assert turns(HI, asked, result)[-1][1] == [{"type": "tool_result", "tool_use_id": "id"}]
+    [block] = turns(HI, asked, result)[-1][1]
+    assert "TOOL_SUCCEEDED\nThe tool ran and returned no output." == block["content"]
 
 
 def test_images_of_tools_are_shown() -> None:
