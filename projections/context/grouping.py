@@ -24,10 +24,13 @@ from projections.context.system_part import Injection, declared_name
 from projections.context.table_rows import tabled_rows
 from projections.tokens import Tokenizer, counts, tokenizer_for
 
-__all__ = ["Grouping", "tokens_of"]
+__all__ = ["LAST_FORMS", "LEAST_ENDS", "Grouping", "tokens_of"]
 
-_ENDS = (3_600, 900)  # bytes that stay of a group's texts; the last form takes a few hundred tokens
-_LEAST_ENDS = 90
+LAST_FORMS = (3_600, 900)
+"""The bytes that stay of a group's texts; the last form takes a few hundred tokens."""
+
+LEAST_ENDS = 90
+"""The bytes that stay of each text at least."""
 
 
 class Grouping:
@@ -134,8 +137,8 @@ class Grouping:
 
         All results of an answer share the bytes, so that a group of many calls is small too.
         """
-        for most in _ENDS:
-            most = max(most // max(len(group.rows) - 1, 1), _LEAST_ENDS)
+        for most in LAST_FORMS:
+            most = max(most // max(len(group.rows) - 1, 1), LEAST_ENDS)
             made = self._group(tuple(ends_of(row, most) for row in group.rows))
             if made.tokens < group.tokens:
                 yield made

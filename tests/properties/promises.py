@@ -19,7 +19,8 @@ from eventstore.sql.read import END
 from projections.context import ContextRow, ContextSettings, ContextView, build
 from projections.context.compression import strategies, strategy_of
 from projections.context.formats import FORMATS
-from projections.context.levels import lower
+from projections.context.grouping import LAST_FORMS, LEAST_ENDS
+from projections.context.levels import ends_of, lower
 from projections.context.prompts import BROKEN_OFF, DIGEST_HEADER, RECALLED
 from projections.context.table_rows import tabled_rows
 from projections.context.view import LedgerEntry
@@ -324,12 +325,20 @@ def _told_by_ledger(rows: Sequence[ContextRow], view: ContextView) -> list[Any]:
         if entry.level == "full":
             said += [_plain({"role": row.role, **row.message}) for row in group]
         elif entry.level == "shortened":
-            said += [
-                _plain({"role": row.role, **(lower(row).shortened or row.message)}) for row in group
-            ]
+            sent = [_plain(message) for message in view.messages[len(said) :][: len(group)]]
+            forms = [*_shorter_forms(group)]
+            said += sent if sent in forms else forms[0]
         elif entry.level == "facts" and digests and _names(digests[0], entry.version):
             said.append(_plain(digests.pop(0)))
     return said
+
+
+def _shorter_forms(group: Sequence[ContextRow]) -> Iterator[list[Any]]:
+    """Yield the shorter forms of a group: what strategies shorten it to, then its two ends."""
+    yield [_plain({"role": row.role, **(lower(row).shortened or row.message)}) for row in group]
+    for most in LAST_FORMS:
+        most = max(most // max(len(group) - 1, 1), LEAST_ENDS)
+        yield [_plain({"role": row.role, **ends_of(row, most).message}) for row in group]
 
 
 def _names(digest: Mapping[str, Any], version: int | None) -> bool:
