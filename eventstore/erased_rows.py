@@ -33,6 +33,7 @@ from eventstore.quoting import ranges
 from eventstore.sealing import DATA, SEALED, Keyring, key_of, opened
 from eventstore.sql.backend import backend_of, keys_of
 from eventstore.sql.schema import derived_tables
+from eventstore.sql.streams import pages
 from eventstore.sql.types import Id
 
 __all__ = [
@@ -158,14 +159,13 @@ def _digests(kind: str, schema_version: int, data: str) -> list[str]:
 
 
 def erase_projected(
-    connection: Connection, tables: Mapping[str, SqlTable], conversation_id: UUID
+    connection: Connection, tables: Mapping[str, SqlTable], conversations: Sequence[UUID]
 ) -> None:
-    """Delete a conversation's projected rows in every generation, and its heads."""
-    heads = tables["projection_heads"]
-    connection.execute(delete(heads).where(heads.c.conversation_id == conversation_id))
-    for name in derived_tables(connection):
-        rows = table(name, column("conversation_id", Id))
-        connection.execute(delete(rows).where(rows.c.conversation_id == conversation_id))
+    """Delete the conversations' projected rows in every generation, and their heads."""
+    derived = [table(name, column("conversation_id", Id)) for name in derived_tables(connection)]
+    for rows in (tables["projection_heads"], *derived):
+        for some in pages(conversations):
+            connection.execute(delete(rows).where(rows.c.conversation_id.in_(some)))
 
 
 def tables_with_content(connection: Connection) -> list[str]:

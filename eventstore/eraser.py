@@ -189,7 +189,9 @@ class EventEraser(EventWriter):
         """Erase a conversation's payloads for good: all of them, or those of ``versions``.
 
         One transaction deletes payloads, blobs and all projected rows, and appends the receipt. The
-        conversation is surveyed before this transaction begins. A conversation erased as a whole
+        conversation is surveyed before this transaction begins. If many forks hold copies of the
+        text, transactions for some forks each precede it; if the process dies in between, call this
+        again. A conversation erased as a whole
         disappears from lists until its next message. Its bill stays: a ``kept_usage`` event holds
         models, tokens and times of the calls. With ``keep_usage`` false the bill is erased too,
         including what earlier erasures kept. `verify` still passes afterwards.
@@ -361,7 +363,10 @@ class EventEraser(EventWriter):
 
         One transaction deletes its events with their headers, hashes and earlier receipts, its
         blobs, its own row with owner, key and title, all projected rows, and its usage; its key is
-        destroyed. The receipt stays, as a row of ``purges``: the conversation's id, when, why, who
+        destroyed. Many forks are purged before it, in transactions of their own, each with its own
+        receipt; if the process dies in between, the next call completes this.
+
+        The receipt stays, as a row of ``purges``: the conversation's id, when, why, who
         requested it, and how many events and blobs were deleted. `verify`, the feed and its
         cursors, lists and rebuilds work as if the conversation had never existed. The id, and so
         the product's key, can start a new conversation. If the process dies after the commit, call

@@ -7,7 +7,8 @@ them again from the erased events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -35,15 +36,16 @@ from eventstore.sql.backend import AnyConnection, Statement, backend_of, keys_of
 from eventstore.sql.lineage import descendants, fork_point
 from eventstore.sql.migrate import schema_stays
 from eventstore.sql.requests import ANY, Append, prepare
-from eventstore.sql.row_security import require_forks_visible
+from eventstore.sql.row_security import is_limited, require_forks_visible
 from eventstore.sql.schema import metadata_for
-from eventstore.sql.streams import forget
+from eventstore.sql.streams import forget, pages
 from eventstore.sql.traces import clear_statistics
 from eventstore.sql.transactions import Transactions
-from eventstore.surveying import Outdated, Survey, copies_in, survey
+from eventstore.surveying import Outdated, Survey, survey, survey_fork
 
 __all__ = [
     "ERASURES",
+    "FORKS_AT_ONCE",
     "Erasing",
     "ErasureReceipt",
     "erase",
@@ -54,6 +56,8 @@ __all__ = [
 ]
 
 _ATTEMPTS = 3  # to survey and then erase; other writers may append in between
+FORKS_AT_ONCE = 25
+"""How many forks lose copies, or are purged, in one transaction, while SQLite's writers wait."""
 ERASURES = (
     "(SELECT count(*) FROM erasures WHERE conversation_id {0})"
     " + 1000000 * (SELECT count(*) FROM purges WHERE conversation_id {0})"
@@ -164,21 +168,61 @@ def erase_in(
 ) -> ErasureReceipt:
     """Erase payloads in a separate transaction, as `erase` does.
 
-    A read transaction surveys the conversation first. If the conversation has changed by the time
-    of the erasure, it is surveyed again; after some attempts, under the lock. ``then`` is called in
-    the transaction after the erasure, with the receipt's version, to append what replaces it.
+    A read transaction surveys the conversation and its forks first. If one of them has changed by
+    the time of the erasure, they are surveyed again; after some attempts, under the lock. If many
+    forks hold copies, these are erased first, some forks in each transaction, so that other writers
+    of SQLite's file get their turn; the conversation's own payloads and all receipts of the
+    erasure follow in the last transaction. If the process dies in between, nothing says that the
+    erasure is done, and the next one completes it. ``then`` is called in the last transaction,
+    after the erasure, with the receipt's version, to append what replaces it.
     """
+    erasing.check()
     for attempt in range(_ATTEMPTS + 1):
-        found: Survey | None = None
+        plan: _Plan | None = None
         if attempt < _ATTEMPTS:
             with store.reading() as connection:
-                found = _surveyed(connection, conversation_id, erasing)
-        with suppress(Outdated), store.writing() as connection:
-            receipt = erase(connection, conversation_id, erasing, found)
-            if then is not None:
-                then(connection, receipt.version)
-            return receipt
+                plan = _planned(connection, conversation_id, erasing)
+        with suppress(Outdated):
+            if plan is not None and len(copying := plan.copying) > FORKS_AT_ONCE:
+                # Forks of forks first: what they copied from a fork is found by the fork's text.
+                for some in pages(copying[::-1], FORKS_AT_ONCE):
+                    with store.writing() as connection:
+                        _erase_copies(
+                            connection, erasing, {each: plan.forks[each] for each in some}
+                        )
+                continue  # The rest is surveyed again, with what was written in the meantime.
+            with store.writing() as connection:
+                receipt = erase(connection, conversation_id, erasing, plan)
+                if then is not None:
+                    then(connection, receipt.version)
+                return receipt
     raise AssertionError("a survey under the lock is not outdated")
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What to erase of a conversation and of the forks that share some of it."""
+
+    own: Survey
+    forks: Mapping[UUID, Survey]
+
+    @property
+    def copying(self) -> list[UUID]:
+        """The forks with copies of their own, each after the one it was forked from."""
+        return [fork for fork, found in self.forks.items() if found.chosen]
+
+
+def _planned(connection: Connection, conversation_id: UUID, erasing: Erasing) -> _Plan:
+    streams = metadata_for(connection.dialect.name).tables["conversations"]
+    query = select(streams.c.version, streams.c.key_id)
+    row = connection.execute(query.where(streams.c.conversation_id == conversation_id)).first()
+    if row is None:
+        raise ConversationNotFound(conversation_id)
+    require_forks_visible(connection, conversation_id)
+    _require_erasable(connection, conversation_id, erasing, int(row.version), row.key_id)
+    own = _surveyed(connection, conversation_id, erasing)
+    shared = _sharing(connection, conversation_id, own)
+    return _Plan(own, _forks_surveyed(connection, shared, erasing))
 
 
 def _surveyed(connection: Connection, conversation_id: UUID, erasing: Erasing) -> Survey:
@@ -192,21 +236,47 @@ def _surveyed(connection: Connection, conversation_id: UUID, erasing: Erasing) -
     )
 
 
+def _forks_surveyed(
+    connection: Connection, shared: Mapping[UUID, Sequence[int]], erasing: Erasing
+) -> dict[UUID, Survey]:
+    return {
+        fork: survey_fork(
+            connection,
+            fork,
+            versions,
+            erasures=erasure_count(connection, [fork]),
+            derived=erasing.derived,
+            keep_usage=erasing.keep_usage,
+        )
+        for fork, versions in shared.items()
+    }
+
+
+def _sharing(
+    connection: Connection, conversation_id: UUID, found: Survey
+) -> dict[UUID, Sequence[int]]:
+    """Return the forks that share some of the versions to erase, with these versions."""
+    erased = sorted({*found.chosen, *found.copies})
+    forks = descendants(connection, conversation_id) if erased else ()
+    shared = {fork: erased[: bisect_right(erased, version)] for fork, version in forks}
+    return {fork: versions for fork, versions in shared.items() if versions}
+
+
 def erase(
     connection: Connection,
     conversation_id: UUID,
     erasing: Erasing,
-    found: Survey | None = None,
+    plan: _Plan | None = None,
 ) -> ErasureReceipt:
     """Erase all or some payloads of a conversation, in the caller's transaction.
 
     Earlier receipts are kept. Erasing again finds nothing and appends another receipt. Forks lose
     the shared events and their own copies of them, and get their own receipt. Copies of single
-    versions are erased as well, unless ``erasing.derived`` is false. ``found`` is the survey of an
-    earlier transaction; without it the conversation is surveyed here.
+    versions are erased as well, unless ``erasing.derived`` is false. ``plan`` comes from an earlier
+    transaction; without it the conversation and its forks are surveyed here.
 
     Raises:
-        Outdated: The conversation has changed since the survey; nothing was written.
+        Outdated: The conversation or a fork has changed since the survey; roll back.
         WrongExpectedVersion: It is not at the version that ``erasing`` requires.
         ConversationNotFound: No conversation has this id.
         InvalidEvent: No reason was given, or a version does not exist.
@@ -217,22 +287,52 @@ def erase(
     erasing.check()
     tables = metadata_for(connection.dialect.name).tables
     version, key_id = lock_stream(connection, conversation_id)
-    if erasing.version not in (None, version):
-        raise WrongExpectedVersion(conversation_id, erasing.version, version)
-    _require_versions(conversation_id, version, erasing.versions or ())
-    _require_own(connection, conversation_id, erasing.versions)
-    if key_id is not None and keys_of(connection) is None:
-        raise KeyUnavailable(conversation_id, "the store was opened without keys")
-    if found is None:
-        found = _surveyed(connection, conversation_id, erasing)
-    elif (found.version, found.erasures) != (version, erasure_count(connection, [conversation_id])):
+    _require_erasable(connection, conversation_id, erasing, version, key_id)
+    found = _surveyed(connection, conversation_id, erasing) if plan is None else plan.own
+    if (found.version, found.erasures) != (version, erasure_count(connection, [conversation_id])):
         raise Outdated
+    # No new fork can be created: the conversation's row is locked.
+    shared = _sharing(connection, conversation_id, found)
+    _lock_forks(connection, shared, None if plan is None else plan.forks)
+    forks = _forks_surveyed(connection, shared, erasing) if plan is None else plan.forks
     if erasing.versions is None and key_id is not None:
         retire(connection, conversation_id, key_id, erasing.now)
         # From here on, nothing that is written is sealed.
         found = replace(found, bill=tuple(map(nameless, found.bill)))
-    erased = tuple(sorted({*found.chosen, *found.copies}))
-    forks = _copies_in_forks(connection, conversation_id, erased, erasing.derived)
+    erasure_id = _erase_events(connection, conversation_id, erasing, found)
+    sizes = erase_blobs(connection, tables, conversation_id)
+    _erase_forks(connection, erasing, forks)
+    streams = (conversation_id, *forks)
+    forget(connection, streams)
+    erase_projected(connection, tables, streams)
+    clear_statistics(connection, tables_with_content(connection))
+    receipt = _receive(connection, conversation_id, erasing, found, erasure_id, sizes)
+    return replace(receipt, forks=tuple(sorted(forks)))
+
+
+def _erase_copies(connection: Connection, erasing: Erasing, forks: Mapping[UUID, Survey]) -> None:
+    """Erase forks' own copies of what is going to be erased, in a transaction before that."""
+    _lock_forks(connection, forks, forks)
+    _erase_forks(connection, erasing, forks)
+    erase_projected(connection, metadata_for(connection.dialect.name).tables, [*forks])
+    clear_statistics(connection, tables_with_content(connection))
+
+
+def _erase_forks(connection: Connection, erasing: Erasing, forks: Mapping[UUID, Survey]) -> None:
+    """Erase forks' own copies, and append their receipts."""
+    tables = metadata_for(connection.dialect.name).tables
+    for fork, found in forks.items():
+        of_fork = replace(erasing, versions=frozenset(found.chosen), version=None)
+        erasure_id = _erase_events(connection, fork, of_fork, found)
+        sizes = erase_blobs(connection, tables, fork) if found.chosen else ()
+        _receive(connection, fork, of_fork, found, erasure_id, sizes)
+
+
+def _erase_events(
+    connection: Connection, conversation_id: UUID, erasing: Erasing, found: Survey
+) -> UUID:
+    """Delete the payloads, which the row of ``erasures`` permits; return the erasure's id."""
+    tables = metadata_for(connection.dialect.name).tables
     erasure_id = new_id()
     connection.execute(
         insert(tables["erasures"]).values(
@@ -243,20 +343,47 @@ def erase(
             requested_by=erasing.requested_by,
         )
     )
+    erased = sorted({*found.chosen, *found.copies})
     erase_events(connection, tables, conversation_id, erasure_id, erased)
-    sizes = erase_blobs(connection, tables, conversation_id)
-    forget(connection, conversation_id)
-    erase_projected(connection, tables, conversation_id)
-    for fork, (copies, quoting) in forks.items():
-        of_fork = replace(erasing, versions=frozenset(copies), version=None)
-        lock_stream(connection, fork)
-        held = _surveyed(connection, fork, of_fork)
-        # Quotations of the parent's text were searched for before the text was erased.
-        held = replace(held, quoting={**quoting, **held.quoting})
-        erase(connection, fork, of_fork, held)
-    clear_statistics(connection, tables_with_content(connection))
-    receipt = _receive(connection, conversation_id, erasing, found, erasure_id, sizes)
-    return replace(receipt, forks=tuple(forks))
+    return erasure_id
+
+
+def _lock_forks(
+    connection: Connection,
+    forks: Collection[UUID],
+    surveyed: Mapping[UUID, Survey] | None,
+) -> None:
+    """Lock forks against writers and projections, in order of id.
+
+    Raises:
+        Outdated: They are not those that were surveyed, or have changed since.
+        KeyUnavailable: A fork is sealed, and the store has no keys.
+    """
+    if surveyed is not None and set(forks) != surveyed.keys():
+        raise Outdated
+    streams = metadata_for(connection.dialect.name).tables["conversations"]
+    limited = bool(forks) and is_limited(connection)
+    schema_stays(connection)
+    for some in pages(sorted(forks)):
+        erasure_lock(connection, *some, exclusive=True)
+        query = (
+            select(streams.c.conversation_id, streams.c.version, streams.c.key_id)
+            .where(streams.c.conversation_id.in_(some))
+            .order_by(streams.c.conversation_id)
+            .with_for_update()
+        )
+        locked = {row.conversation_id: row for row in connection.execute(query)}
+        for fork in some:
+            if fork not in locked:  # It was purged.
+                raise Outdated
+            if locked[fork].key_id is not None and keys_of(connection) is None:
+                raise KeyUnavailable(fork, "the store was opened without keys")
+            if limited:
+                require_forks_visible(connection, fork)
+            if surveyed is not None:
+                now = (locked[fork].version, erasure_count(connection, [fork]))
+                if now != (surveyed[fork].version, surveyed[fork].erasures):
+                    raise Outdated
 
 
 def lock_stream(connection: Connection, conversation_id: UUID) -> tuple[int, str | None]:
@@ -320,6 +447,22 @@ def _receive(
     )
 
 
+def _require_erasable(
+    connection: Connection,
+    conversation_id: UUID,
+    erasing: Erasing,
+    version: int,
+    key_id: str | None,
+) -> None:
+    """Refuse what cannot be erased, of a conversation of this version and key."""
+    if erasing.version not in (None, version):
+        raise WrongExpectedVersion(conversation_id, erasing.version, version)
+    _require_versions(conversation_id, version, erasing.versions or ())
+    _require_own(connection, conversation_id, erasing.versions)
+    if key_id is not None and keys_of(connection) is None:
+        raise KeyUnavailable(conversation_id, "the store was opened without keys")
+
+
 def _require_versions(conversation_id: UUID, newest: int, versions: Collection[int]) -> None:
     for each in (min(versions, default=1), max(versions, default=newest)):
         if not 1 <= each <= newest:
@@ -333,21 +476,3 @@ def _require_own(
     parent = None if versions is None else fork_point(connection, conversation_id)
     if parent is not None and min(versions or (), default=parent.version + 1) <= parent.version:
         raise EventsShared(conversation_id, *parent)
-
-
-def _copies_in_forks(
-    connection: Connection, conversation_id: UUID, erased: Sequence[int], derived: bool
-) -> dict[UUID, tuple[dict[int, str], dict[int, str]]]:
-    """Return the forks that share some of these versions, with their copies and quotations.
-
-    The forks are locked against projection until the transaction ends. No new fork can be created,
-    because the conversation's row is locked.
-    """
-    found: dict[UUID, tuple[dict[int, str], dict[int, str]]] = {}
-    for fork, version in descendants(connection, conversation_id):
-        shared = [each for each in erased if each <= version]
-        if not shared:
-            continue
-        erasure_lock(connection, fork, exclusive=True)
-        found[fork] = copies_in(connection, fork, shared, derived=derived)
-    return found

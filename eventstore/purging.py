@@ -7,14 +7,16 @@ others; and a feed cursor whose event is gone is checked against it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import Connection, delete, func, insert, select
 
 from eventstore.erased_rows import erase_projected, require_all, tables_with_content
-from eventstore.erasure import erasure_lock, lock_stream
+from eventstore.erasure import FORKS_AT_ONCE, erasure_lock, lock_stream
 from eventstore.errors import (
     ConversationForked,
     ConversationNotFound,
@@ -27,8 +29,9 @@ from eventstore.key_directory import retire
 from eventstore.owners import ANYBODY, Owner
 from eventstore.sql.backend import keys_of
 from eventstore.sql.lineage import descendants
+from eventstore.sql.row_security import require_forks_visible
 from eventstore.sql.schema import metadata_for
-from eventstore.sql.streams import owner_of
+from eventstore.sql.streams import owner_of, pages
 from eventstore.sql.traces import clear_statistics
 from eventstore.sql.transactions import Transactions
 
@@ -81,13 +84,19 @@ class Purging:
 def purge_in(store: Transactions, conversation_id: UUID, purging: Purging) -> PurgeReceipt:
     """Purge a conversation in a separate transaction, as `purge` does.
 
-    If it is already purged, return its receipt again, so that a process killed after the commit can
-    repeat the call. Events that are left without a conversation are purged too. If an owner is
-    named, neither exists.
+    Many forks are purged first, some in each transaction, so that other writers of SQLite's file
+    get their turn; each has its own receipt. If the process dies in between, the conversation is
+    still there, and the next call purges it with the remaining forks. If it is already purged,
+    return its receipt again, so that a process killed after the commit can repeat the call. Events
+    that are left without a conversation are purged too. If an owner is named, neither exists.
     """
     try:
+        purged: list[PurgeReceipt] = []
+        for some in _pieces(store, conversation_id, purging):
+            with store.writing() as connection:
+                purged += _purge_forks(connection, some, purging)
         with store.writing() as connection:
-            return purge(connection, conversation_id, purging)
+            return _sum(purge(connection, conversation_id, purging), purged)
     except ConversationNotFound:
         if purging.whose.asks:
             raise
@@ -98,6 +107,64 @@ def purge_in(store: Transactions, conversation_id: UUID, purging: Purging) -> Pu
         if receipt is None:
             raise
         return receipt
+
+
+def _pieces(store: Transactions, conversation_id: UUID, purging: Purging) -> list[Sequence[UUID]]:
+    """Return the forks to purge before the conversation, in pieces; none if one is refused."""
+    _require_reason(purging)
+    if not purging.forks:
+        return []
+    with store.reading() as connection:
+        if (owner := owner_of(connection, conversation_id)) is None:
+            return []
+        forks = [each.conversation_id for each in descendants(connection, conversation_id)]
+        if len(forks) <= FORKS_AT_ONCE:
+            return []
+        require_forks_visible(connection, conversation_id)
+        if not purging.whose.owns(*owner):
+            raise OwnerMismatch(conversation_id)
+        for fork in forks:
+            _require_purgeable(connection, fork, purging.whose)
+    # Forks of forks first: a fork whose parent is gone could not be read or found.
+    return [*pages(forks[::-1], FORKS_AT_ONCE)]
+
+
+def _require_purgeable(connection: Connection, fork: UUID, whose: Owner) -> None:
+    require_forks_visible(connection, fork)
+    if not whose.owns(*(owner_of(connection, fork) or (None, None))):
+        raise OwnerMismatch(fork)
+    streams = metadata_for(connection.dialect.name).tables["conversations"].c
+    query = select(streams.key_id).where(streams.conversation_id == fork)
+    if keys_of(connection) is None and connection.execute(query).scalar() is not None:
+        raise KeyUnavailable(fork, "the store was opened without keys")
+
+
+def _purge_forks(
+    connection: Connection, forks: Sequence[UUID], purging: Purging
+) -> list[PurgeReceipt]:
+    """Purge forks in a transaction of their own; another process may have purged some of them."""
+    keyed: dict[UUID, str] = {}
+    found: list[UUID] = []
+    for fork in sorted(forks):
+        with suppress(ConversationNotFound):
+            keyed |= _lock(connection, fork, purging.whose)
+            found.append(fork)
+    for fork in found:  # which can itself be forked until it is locked
+        for each, _ in descendants(connection, fork):
+            if each not in found:
+                keyed |= _lock(connection, each, purging.whose)
+                found.append(each)
+    return _delete_all(connection, found, keyed, purging)
+
+
+def _sum(receipt: PurgeReceipt, others: Sequence[PurgeReceipt]) -> PurgeReceipt:
+    return replace(
+        receipt,
+        event_count=receipt.event_count + sum(each.event_count for each in others),
+        blob_count=receipt.blob_count + sum(each.blob_count for each in others),
+        blob_bytes=receipt.blob_bytes + sum(each.blob_bytes for each in others),
+        forks=(*receipt.forks, *(each.conversation_id for each in others)),
+    )
 
 
 def _purge_left(
@@ -111,7 +178,8 @@ def _purge_left(
     for rows in (tables["events"], tables["blobs"]):
         query = select(rows.c.conversation_id).where(rows.c.conversation_id == conversation_id)
         if connection.execute(query.limit(1)).first() is not None:
-            return _delete(connection, conversation_id, purging)
+            [receipt] = _delete_all(connection, [conversation_id], {}, purging)
+            return receipt
     return None
 
 
@@ -138,8 +206,7 @@ def purge(connection: Connection, conversation_id: UUID, purging: Purging) -> Pu
         KeyUnavailable: A conversation is sealed, and the store has no keys.
         DeletionIncomplete: The database deleted fewer rows than there are.
     """
-    if not isinstance(purging.reason, str) or not purging.reason.strip():
-        raise InvalidEvent("a purge needs a reason")
+    _require_reason(purging)
     keyed = _lock(connection, conversation_id, purging.whose)
     forks: list[UUID] = []
     # A fork can itself be forked until it is locked.
@@ -149,25 +216,32 @@ def purge(connection: Connection, conversation_id: UUID, purging: Purging) -> Pu
         if each.conversation_id not in forks
     ]:
         if not purging.forks:
-            raise ConversationForked(conversation_id, new)
-        for fork in new:
+            raise ConversationForked(conversation_id, sorted(new))
+        for fork in sorted(new):
             keyed |= _lock(connection, fork, purging.whose)
         forks += new
+    receipt, *others = _delete_all(connection, [conversation_id, *sorted(forks)], keyed, purging)
+    return _sum(receipt, others)
+
+
+def _require_reason(purging: Purging) -> None:
+    if not isinstance(purging.reason, str) or not purging.reason.strip():
+        raise InvalidEvent("a purge needs a reason")
+
+
+def _delete_all(
+    connection: Connection,
+    streams: Sequence[UUID],
+    keyed: Mapping[UUID, str],
+    purging: Purging,
+) -> list[PurgeReceipt]:
+    """Delete locked conversations; return the receipt of each."""
     for stream, key_id in keyed.items():
         retire(connection, stream, key_id, purging.now)
-    receipt, *others = (_delete(connection, each, purging) for each in (conversation_id, *forks))
+    erase_projected(connection, metadata_for(connection.dialect.name).tables, streams)
+    receipts = [_delete(connection, each, purging) for each in streams]
     clear_statistics(connection, tables_with_content(connection))
-    return PurgeReceipt(
-        conversation_id,
-        receipt.purge_id,
-        purging.now,
-        purging.reason,
-        purging.requested_by,
-        sum(each.event_count for each in (receipt, *others)),
-        sum(each.blob_count for each in (receipt, *others)),
-        sum(each.blob_bytes for each in (receipt, *others)),
-        tuple(forks),
-    )
+    return receipts
 
 
 def _lock(connection: Connection, conversation_id: UUID, whose: Owner) -> dict[UUID, str]:
@@ -219,7 +293,6 @@ def _delete(connection: Connection, conversation_id: UUID, purging: Purging) -> 
             last_position=last or 0,
         )
     )
-    erase_projected(connection, tables, conversation_id)
     own = owner_of(connection, conversation_id) is not None
     planned = {"events": event_count, "blobs": blob_count, "conversations": int(own)}
     theirs = [each for name, each in tables.items() if name not in KEPT_TABLES]

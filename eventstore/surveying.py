@@ -21,7 +21,7 @@ from eventstore.quoting import copies_of, quotations_of
 from eventstore.sql.lineage import fork_point
 from eventstore.sql.schema import metadata_for
 
-__all__ = ["Outdated", "Survey", "copies_in", "survey"]
+__all__ = ["Outdated", "Survey", "survey", "survey_fork"]
 
 
 class Outdated(Exception):
@@ -92,18 +92,29 @@ def survey(
     return Survey(version, erasures, present, copies, quoting, bill)
 
 
-def copies_in(
-    connection: Connection, fork: UUID, shared: Collection[int], *, derived: bool
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Return a fork's own copies and quotations of these versions, which it shares."""
+def survey_fork(
+    connection: Connection,
+    fork: UUID,
+    shared: Collection[int],
+    *,
+    erasures: int,
+    derived: bool,
+    keep_usage: bool,
+) -> Survey:
+    """Search a fork's own events for copies of these versions, which it shares: they are chosen.
+
+    The arguments and errors are those of `survey`.
+    """
+    newest = _version_of(connection, fork)
     point = fork_point(connection, fork)
     least = point.version if point else 0
-    newest = _version_of(connection, fork)
     copies, quoting = _quoting(connection, fork, newest, shared, derived)
-    return (
-        {version: what for version, what in copies.items() if version > least},
-        {version: what for version, what in quoting.items() if version > least},
-    )
+    own = {version for version in copies if version > least}
+    stays = (Erasure.type, KeptUsage.type) if keep_usage else (Erasure.type,)
+    chosen = _chosen(connection, fork, own, stays) if own else ()
+    quoting = {version: what for version, what in quoting.items() if version > least}
+    bill = bills(readable(connection, fork), {*chosen}) if chosen and keep_usage else ()
+    return Survey(newest, erasures, chosen, quoting=quoting, bill=bill)
 
 
 def _version_of(connection: Connection, conversation_id: UUID) -> int:

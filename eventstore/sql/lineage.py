@@ -93,7 +93,7 @@ def fork_point(connection: AnyConnection, conversation_id: UUID) -> Shared | Non
 
 
 def descendants(connection: AnyConnection, conversation_id: UUID) -> list[Shared]:
-    """Return all forks of a conversation and of its forks, in order of id.
+    """Return all forks of a conversation and of its forks, each after the one it was forked from.
 
     Each with the last version that it shares with the conversation itself.
     """
@@ -107,4 +107,4 @@ def descendants(connection: AnyConnection, conversation_id: UUID) -> list[Shared
             if child.conversation_id not in found:
                 found[child.conversation_id] = child.version
                 waiting.append(child)
-    return [Shared(*each) for each in sorted(found.items())]
+    return [Shared(*each) for each in found.items()]

@@ -10,7 +10,7 @@ of the conversation and its events reveal nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from secrets import randbits
@@ -46,6 +46,7 @@ __all__ = [
     "next_ids",
     "next_marks",
     "owner_of",
+    "pages",
     "raise_writer_epoch",
     "store_id_of",
     "version_of",
@@ -257,10 +258,17 @@ def claim(connection: Connection, source: str) -> UUID:
     return found
 
 
-def forget(connection: Connection, conversation_id: UUID) -> None:
-    """Delete the record of a conversation's source, in the caller's transaction."""
+def pages(conversations: Sequence[UUID], size: int = 500) -> Iterator[Sequence[UUID]]:
+    """Yield ids in pieces that fit into one statement, or one transaction."""
+    for start in range(0, len(conversations), size):
+        yield conversations[start : start + size]
+
+
+def forget(connection: Connection, conversations: Sequence[UUID]) -> None:
+    """Delete the records of conversations' sources, in the caller's transaction."""
     table = metadata_for(connection.dialect.name).tables["import_sources"]
-    connection.execute(delete(table).where(table.c.conversation_id == conversation_id))
+    for some in pages(conversations):
+        connection.execute(delete(table).where(table.c.conversation_id.in_(some)))
 
 
 class Mark(NamedTuple):
