@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent_eventstore.artifacts import ToolOutputs, call_of_alias
+from agent_eventstore.artifacts import ToolOutputs, call_of_alias, checked_alias
 from agent_eventstore.errors import UnknownAlias
 from eventstore.blobs import alias_of
 
@@ -48,6 +48,30 @@ def test_what_is_no_call_has_no_alias(tmp_path: Path, call_id: str) -> None:
     with pytest.raises(UnknownAlias):
         outputs.write(call_id, "x")
     assert [] == list(tmp_path.iterdir())
+
+
+OWN = "@project/artifacts/"
+OUTSIDE = (
+    *("/etc/passwd", "//host/share", "/", "", ".", "..", "./a", "../a", "a/..", "a/../b", "a/./b"),
+    *("a//b", "a/", "a//", "C:a", "C:/a", "c:", "z:\\a", "a\\b", "..\\a", "\\\\host\\share"),
+    *("a b", " a", "a\n", "a\x00", "a\x7f", "a/\t/b", "x" * 201, "a/" * 150 + "a"),
+)
+
+
+@pytest.mark.parametrize("prefix", [OWN, "", "@state/", PREFIX, "@project/", "@PROJECT/artifacts/"])
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_a_products_alias_stays_under_its_folder(prefix: str, path: str) -> None:
+    """Joined with any folder, on any system, an accepted alias leads to a place below it."""
+    with pytest.raises(ValueError, match="is not an alias"):
+        checked_alias(prefix + path)
+
+
+@pytest.mark.parametrize(
+    "path", ["a", "a/b.txt", "a/..b/c..", "r\u00e9sum\u00e9.pdf", ".hidden", "a/C:b"]
+)
+def test_a_products_own_alias_is_accepted(path: str) -> None:
+    """Names with dots, other scripts and colons further in are ordinary names."""
+    assert OWN + path == checked_alias(OWN + path)
 
 
 @given(st.text(max_size=12) | st.from_regex(r"@state/logs/tool-results/.{0,8}\.(json|txt)"))
