@@ -189,7 +189,7 @@ def test_items_within_items(store: EventStore, raw: Any) -> None:
         ToolResult(call_id="2.0", status="success", content=(OtherPart(raw=NESTED),), raw=raw),
     ]
     session = EventStoreSession(fresh_id(), store)
-    store.append(session.session_id, recorded)
+    store.append(session.session_id, recorded, allow_empty=True)
     cached = run(session.get_items())
 
     assert cached == [each.item for each in _one_by_one(session)]
