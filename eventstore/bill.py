@@ -20,7 +20,7 @@ from eventstore.errors import (
     EventStoreError,
     KeyUnavailable,
 )
-from eventstore.events.billing import billing_of
+from eventstore.events.billing import billing_of, copy_key_of
 from eventstore.events.model import (
     AssistantChunk,
     AssistantMessage,
@@ -56,7 +56,7 @@ def kept(bill: Collection[BilledCall]) -> list[KeptUsage]:
 
 def nameless(call: BilledCall) -> BilledCall:
     """Return a call without the names of its events, which were sealed and are gone."""
-    none = dict.fromkeys(("retry_of", "session_id", "run_id", "agent_id"))
+    none = dict.fromkeys(("retry_of", "session_id", "run_id", "agent_id", "copy_key"))
     return call.model_copy(update={"llm_call_id": f"v{call.version}", **none})
 
 
@@ -199,6 +199,8 @@ def _ended(
         latency = _elapsed_ms(call, event)
     if latency is not None:
         ended["latency_ms"] = latency
+    if (copied := copy_key_of(event.meta)) is not None:
+        ended["copy_key"] = copied
     if data.usage is not None:
         billing = billing_of(data.usage.raw, data.raw)
         raw = {"billing": billing} if billing else None

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.source import Record, Source
-from agent_eventstore.formats.transcript import Calls
+from agent_eventstore.formats.transcript import Calls, copied
 from eventstore.events import (
     AssistantMessage,
     BranchSwitch,
@@ -59,7 +59,10 @@ _KEYS = 512
 
 @dataclass(slots=True)
 class OpenAnswer:
-    """An answer that may still grow; ``key`` decides whether a line belongs to it."""
+    """An answer that may still grow; ``key`` decides whether a line belongs to it.
+
+    ``identity`` is what all copies of the answer in files of the program have in common.
+    """
 
     key: str
     meta: dict[str, Any]
@@ -71,6 +74,7 @@ class OpenAnswer:
     invocation: Invocation | None = None
     waiting: list[tuple[ToolResult, dict[str, Any]]] = field(default_factory=list)
     raw: Any = None
+    identity: tuple[Any, ...] | None = None
 
     def keep(self, key: str, record: Any) -> None:
         """Add a record that the answer is made from to the list under a key of its ``raw``."""
@@ -143,16 +147,22 @@ class SessionLog:
         found, self.open = self.open, None
         if found is None:
             return
-        known = found.key in self._completions
+        copy = copied(found.identity)
+        names = (found.key, *copy.values())
+        known = not self._completions.keys().isdisjoint(names)
         meta = self._in_step(found.meta, begins=True)
-        meta["extra"] = {**found.meta.get("extra", {}), LINES: found.lines}
+        meta["extra"] = {
+            **found.meta.get("extra", {}),
+            **copy,
+            LINES: found.lines,
+        }
         if not found.parts and not found.calls:
             meta["in_context"] = False
         message = AssistantMessage(
             llm_call_id=None if known else found.key,
             parts=tuple(found.parts),
             tool_calls=tuple(found.calls),
-            usage=self._spent(found),
+            usage=self._spent(found.usage, names),
             finish_reason=found.finish_reason,
             invocation=found.invocation,
             final=not found.calls and any(isinstance(part, TextPart) for part in found.parts),
@@ -250,17 +260,21 @@ class SessionLog:
         self._step += begins
         return {"turn": self._turn or None, "step": max(self._step, 0), **meta}
 
-    def _spent(self, found: OpenAnswer) -> TokenUsage | None:
-        """Return an answer's tokens; for the rest of a split answer, only the additional ones."""
-        usage, known = found.usage, found.key in self._completions
-        before = self._completions.pop(found.key, None)
+    def _spent(self, usage: TokenUsage | None, names: Sequence[str]) -> TokenUsage | None:
+        """Return an answer's tokens; for the rest of a split answer, only the additional ones.
+
+        A later answer with one of the same names is the rest, or a repetition.
+        """
+        before = [self._completions.pop(each) for each in names if each in self._completions]
+        counted = max((each for each in before if each is not None), default=None)
         told = None if usage is None else usage.completion_tokens
-        self._completions[found.key] = max(filter(None, (told, before)), default=told)
-        if len(self._completions) > _KEYS:
+        most = max((each for each in (told, counted) if each is not None), default=None)
+        self._completions |= dict.fromkeys(names, most)
+        while len(self._completions) > _KEYS:
             del self._completions[next(iter(self._completions))]
-        if usage is None or not known or before is None:
+        if usage is None or counted is None:
             return usage
-        more = usage.completion_tokens - before
+        more = usage.completion_tokens - counted
         return TokenUsage(completion_tokens=more) if more > 0 else None
 
     def _append(self, data: EventData, meta: Meta) -> int:

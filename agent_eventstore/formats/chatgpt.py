@@ -265,6 +265,8 @@ class _Reader:
         about = object_in(message, "metadata")
         self._answer = self._answer or f"chatgpt-{node}"[:200]
         answer = self.log.answer(self._answer, occurred_at=_moment(message))
+        # A conversation that begins as a branch of another one repeats its messages.
+        answer.identity = answer.identity or (FORMAT, self._answer, _moment(message))
         kept, parts = slim(message), parts_of(object_in(message, "content"))
         if called:
             tool = str(message["recipient"])

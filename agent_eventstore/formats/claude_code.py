@@ -36,12 +36,13 @@ from agent_eventstore.formats.claude_code_lines import (
 from agent_eventstore.formats.json_fields import object_in, text_at
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.source import Record, Source
-from agent_eventstore.formats.transcript import Transcript, identify, moment_of
+from agent_eventstore.formats.transcript import Transcript, copied, identify, moment_of
 from agent_eventstore.providers.usage import anthropic_usage, gemini_usage
 from eventstore.events import (
     ConversationStart,
     ConversationUpdate,
     Invocation,
+    LlmError,
     SystemInstruction,
     TextPart,
     UserMessage,
@@ -244,7 +245,7 @@ class _Session:
     def _assistant(self, line: dict[str, Any]) -> None:
         message, meta = line["message"], self._meta(line)
         if line.get("isApiErrorMessage") is True:
-            self.log.add(api_error(line), **meta)
+            self._failed(api_error(line), line, meta)
             return
         model = message.get("model")
         if model == "<synthetic>":  # written by the program in the model's place
@@ -252,6 +253,9 @@ class _Session:
         key = message.get("id") if isinstance(message.get("id"), str) else line.get("uuid")
         aside = meta.get("agent_id", "")
         answer = self.log.answer(f"{key}" if not aside else f"{aside}/{key}", **meta)
+        if isinstance(key, str):  # a line without any id is counted wherever it is
+            request = text_at(line, "requestId")
+            answer.identity = answer.identity or (FORMAT, key, request)
         content = message.get("content")
         for block in content if isinstance(content, list) else [content]:
             if (call := call_of(block)) is not None:
@@ -269,6 +273,11 @@ class _Session:
             model=model if isinstance(model, str) else None,
         )
 
+    def _failed(self, error: LlmError, line: dict[str, Any], meta: dict[str, Any]) -> None:
+        if uuid := text_at(line, "uuid"):
+            meta["extra"] |= copied((FORMAT, uuid))
+        self.log.add(error, **meta)
+
     def _other(self, line: dict[str, Any]) -> None:
         kind = line["type"]
         told = line.get("subtype") if kind == "system" else None
@@ -278,7 +287,7 @@ class _Session:
         elif kind == "summary" and line.get("leafUuid") in self._places:
             self._rename(line.get("summary"), line)
         elif told == "api_error":
-            self.log.add(retried_error(line), **self._meta(line))
+            self._failed(retried_error(line), line, self._meta(line))
         elif kind == "attachment" and attachment.get("type") == "queued_command":
             # A prompt typed while the model was working, delivered within the turn.
             content = attachment.get("prompt")

@@ -25,7 +25,7 @@ from agent_eventstore.formats.codex_items import (
     said_by,
     tokens_of,
 )
-from agent_eventstore.formats.json_fields import object_in
+from agent_eventstore.formats.json_fields import object_in, text_at
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import Transcript, identify, moment_of
@@ -60,6 +60,7 @@ _ERRORS = {"error": False, "stream_error": True}
 _TURN_ENDS = frozenset(
     "task_started turn_started task_complete turn_complete turn_aborted shutdown_complete".split()
 )
+_UNIQUE = ("id", "call_id", "encrypted_content")
 _LOOK_AHEAD = 200
 _ABOUT = (
     *("cwd", "originator", "cli_version", "source", "model_provider", "git", "forked_from_id"),
@@ -140,6 +141,10 @@ class _Session:
         self._model: str | None = None
         self._turn_id: str | None = None
         self._total: Any = None
+        self._root: str | None = None
+        self._prompt = b""
+        self._unique: list[str] = []
+        self._spent: Any = None
         self._answers = 0
         self._instructed = self._asked = False
         self._prompts: dict[bytes, int] = {}
@@ -150,6 +155,9 @@ class _Session:
         if not isinstance(line, dict):
             return self._source.failed(record.line, "a line must be an object")
         about = _about(line)
+        if about is not None:
+            forked = about.get("forked_from_id")
+            self._root = forked if isinstance(forked, str) and forked else about["id"]
         if about is not None and self.log.last == 0:
             self._begin(about, line)
         elif about is not None:
@@ -241,6 +249,7 @@ class _Session:
             version = self.log.prompt(UserMessage(parts=parts), **self._meta(line))
             self._prompts.pop(digest := _digest(text), None)
             self._prompts[digest] = version
+            self._prompt = digest
 
     def _heard(self, item: dict[str, Any], line: dict[str, Any]) -> None:
         """Add another agent's message, which begins a turn if there is none yet."""
@@ -264,6 +273,21 @@ class _Session:
         answer.parts += parts
         answer.calls += [] if call is None else [call]
         answer.invocation = self._invocation()
+        self._unique += filter(None, (text_at(item, key) for key in _UNIQUE))
+        self._identify()
+
+    def _identify(self) -> None:
+        """Note what all copies of the open answer have in common.
+
+        A fork's file begins with the lines of the session that it was forked from, often with other
+        times. So an answer is identified by its question, what it says, the tokens that the session
+        has used until then, and its ids, or by the session if it has none.
+        """
+        answer = self.log.open
+        if answer is None:
+            return
+        said = (self._prompt.hex(), _digest(spoken(answer.parts)).hex())
+        answer.identity = (FORMAT, self._unique or self._root, *said, self._spent)
 
     def _invocation(self) -> Invocation:
         return Invocation(provider="openai", specification="openai_responses", model=self._model)
@@ -272,6 +296,7 @@ class _Session:
         if self.log.open is not None:
             self.log.close()
             self._answers += 1
+            self._unique = []
 
     def _event(self, event: dict[str, Any], line: dict[str, Any]) -> None:
         kind = event.get("type")
@@ -303,6 +328,9 @@ class _Session:
             return
         answer = self.log.answer(self.log.open.key, **self._meta(line))
         answer.usage, answer.invocation = spent, self._invocation()
+        so_far = tokens_of(total)
+        self._spent = [each and each.model_dump(exclude={"raw"}) for each in (so_far, spent)]
+        self._identify()
         self._close()
 
     def _compacted(self, payload: dict[str, Any], line: dict[str, Any]) -> None:

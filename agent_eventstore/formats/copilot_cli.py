@@ -107,10 +107,12 @@ class _Session:
             about = data if kind == "session.start" else {}
             self.log.add(ConversationStart(raw={ORIGINAL: about} if about else None), **meta)
         self._model = text_at(data, "newModel") or text_at(data, "selectedModel") or self._model
-        self._event(kind, data, meta)
+        self._event(kind, data, meta, line)
         return None
 
-    def _event(self, kind: str, data: dict[str, Any], meta: dict[str, Any]) -> None:
+    def _event(
+        self, kind: str, data: dict[str, Any], meta: dict[str, Any], line: dict[str, Any]
+    ) -> None:
         aside = text_at(data, "parentToolCallId")
         if aside:
             meta = {**meta, "agent_id": aside[:200], "in_context": False}
@@ -127,6 +129,9 @@ class _Session:
                 self.log.add(SystemInstruction(text=text), **{**meta, **begun})
             case "assistant.message":
                 self._answered(data, text, meta)
+                if self.log.open is not None:
+                    name = text_at(data, "messageId") or text_at(line, "id")
+                    self.log.open.identity = (FORMAT, name, meta["occurred_at"]) if name else None
             case "assistant.usage" if self.log.open is not None:
                 self.log.open.usage = agent_usage(data)
             case "tool.execution_complete":

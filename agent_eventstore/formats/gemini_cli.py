@@ -210,6 +210,8 @@ class _Reader:
         key = f"gemini-cli-{self._number - 1}"
         answer = self.log.answer(key, **meta)
         answer.parts += _thoughts(message.get("thoughts"))
+        if name := text_at(message, "id"):
+            answer.identity = (FORMAT, name, moment_of(message))
         answer.usage, answer.raw = _tokens(object_in(message, "tokens")), rest
         answer.invocation = Invocation(provider="gemini", model=text_at(message, "model"))
         told = message.get("toolCalls")

@@ -164,6 +164,7 @@ class _Reader:
         answer = self.log.answer(key[:200], occurred_at=_moment(info, "created"))
         answer.parts += () if info.get("summary") is True else said
         answer.usage, answer.raw = spent, raw
+        answer.identity = _identity(info, key, tools, spent)
         answer.finish_reason = text_at(info, "finish")
         maker, model = text_at(info, "providerID"), text_at(info, "modelID")
         answer.invocation = Invocation(provider=maker, model=model)
@@ -179,6 +180,19 @@ class _Reader:
                 at = _moment(state, "end") or _moment(info, "created")
                 self.log.result(_result(state, named), occurred_at=at)
         self.log.close()
+
+
+def _identity(
+    info: dict[str, Any], key: str, tools: list[dict[str, Any]], spent: TokenUsage | None
+) -> tuple[Any, ...] | None:
+    """Return what all copies of an answer have in common: a fork gives the messages new ids."""
+    begun, ended = _moment(info, "created"), _moment(info, "completed")
+    if begun is None:
+        return None
+    model = (text_at(info, "providerID"), text_at(info, "modelID"))
+    called = [text_at(part, "callID") for part in tools]
+    tokens = spent and (spent.prompt_tokens, spent.completion_tokens)
+    return FORMAT, begun, ended, key.rpartition("/")[2], *model, called, tokens
 
 
 def _is_call(part: Mapping[str, Any]) -> bool:

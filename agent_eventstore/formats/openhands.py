@@ -152,6 +152,8 @@ class _Reader:
         if self.log.open is not None and self.log.open.waiting:
             self.log.close()  # the model has seen results: this is its next answer
         answer = self.log.answer(key[:200], occurred_at=moment_of(event))
+        if named := text_at(response, "id"):
+            answer.identity = ("openhands", named)
         thought = text_at(args, "thought")
         if event["action"] in _SAID:
             answer.parts += _said(args) or ((TextPart(text=thought),) if thought else ())

@@ -85,6 +85,8 @@ def _answered(event: dict[str, Any], told: Mapping[str, Any], log: SessionLog, k
         arguments = text_at(call, "arguments")
         text = dumps(action) if arguments is None else arguments
         answer.calls.append(request_of(name, text, text_at(event, "tool_call_id")))
+    if named := text_at(event, "llm_response_id"):
+        answer.identity = ("openhands", named)
     answer.keep(key, event)
 
 

@@ -27,7 +27,7 @@ from agent_eventstore.formats.json_fields import (
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.openai_wire import request_of
 from agent_eventstore.formats.source import Record, Source
-from agent_eventstore.formats.transcript import Transcript, identify, moment_of
+from agent_eventstore.formats.transcript import Transcript, copied, identify, moment_of
 from eventstore.events import (
     ContentPart,
     ConversationStart,
@@ -127,7 +127,7 @@ class _Session:
                     self.log.withdraw(after, meta["occurred_at"])
                 self.log.prompt(UserMessage(parts=_parts(message), raw=raw), **meta)
             case "assistant":
-                self._answered(message, raw, meta)
+                self._answered(message, raw, meta, _identity(message, line))
             case "toolResult":
                 parts = _parts(message)
                 plain = len(parts) == 1 and isinstance(parts[0], TextPart)
@@ -143,9 +143,12 @@ class _Session:
             case role:
                 self._left_out.note(f"message of role {role}", known=False)
 
-    def _answered(self, message: dict[str, Any], raw: Any, meta: dict[str, Any]) -> None:
+    def _answered(
+        self, message: dict[str, Any], raw: Any, meta: dict[str, Any], identity: tuple[Any, ...]
+    ) -> None:
         self.log.close()
         answer = self.log.answer(f"pi-{self.log.last}", **meta)
+        answer.identity = identity or None
         content = message.get("content")
         for block in content if isinstance(content, list) else [content]:
             named = naming_of(block, "name", "id")
@@ -166,7 +169,16 @@ class _Session:
         )
         if (error := text_at(message, "errorMessage")) is not None:
             kind = "cancelled" if answer.finish_reason == "aborted" else failure_kind(None, error)
-            self.log.add(LlmError(kind=kind, message=error), **meta)
+            extra = copied((*identity, "error")) if identity else None
+            self.log.add(LlmError(kind=kind, message=error), **meta, extra=extra)
+
+
+def _identity(message: dict[str, Any], line: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what all copies of an answer have in common: a fork keeps its line as it is."""
+    if response := text_at(message, "responseId"):
+        return FORMAT, response
+    name, moment = text_at(line, "id"), moment_of(line)
+    return (FORMAT, name, moment) if name and moment is not None else ()
 
 
 def _parts(message: dict[str, Any]) -> tuple[ContentPart, ...]:

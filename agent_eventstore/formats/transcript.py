@@ -37,6 +37,7 @@ from eventstore.events import (
     UnknownEvent,
     UserMessage,
 )
+from eventstore.events.billing import COPY_KEY
 from eventstore.events.records import EventData, RecordedEvent
 from eventstore.events.values import Mode, is_mode
 from eventstore.ids import DerivedId, call_id
@@ -50,6 +51,7 @@ __all__ = [
     "Transcript",
     "anchored",
     "canonical",
+    "copied",
     "explicit_id",
     "identify",
     "mode_of",
@@ -341,6 +343,19 @@ class Draft:
 def canonical(value: Any) -> str:
     """Return JSON text that two values share exactly if they are the same JSON."""
     return json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
+
+
+def copied(identity: Sequence[Any] | None) -> dict[str, str]:
+    """Return what ``meta.extra`` of a model call holds, so that its copies are counted once.
+
+    Args:
+        identity: What all copies of the call have in common and no other call has, beginning with
+            the name of the product or provider; without it, the call is counted wherever it is.
+    """
+    if not identity:
+        return {}
+    text = json.dumps(identity, default=str).encode()
+    return {COPY_KEY: hashlib.blake2b(text, digest_size=16).hexdigest()}
 
 
 def explicit_id(record: Any, *more_keys: str) -> str | None:

@@ -14,8 +14,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from eventstore.events.base import JsonObject
+from eventstore.events.records import Meta
 
-__all__ = ["billing_of", "count_in"]
+__all__ = ["COPY_KEY", "billing_of", "copy_key_of", "count_in"]
+
+COPY_KEY = "copy_key"
+"""The key in ``meta.extra`` of an imported call for what all copies of the call have in common."""
+
+_COPY_KEY = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 _LARGEST = 2**53
 _DIGITS = re.compile(r"[0-9]{1,16}(\.0+)?", re.ASCII)
@@ -63,6 +69,13 @@ _UNITS = frozenset(
 )
 _TICKS = 10**10
 """xAI reports a cost in ticks, of which a US dollar has this many."""
+
+
+def copy_key_of(meta: Meta) -> str | None:
+    """Return the key that all imported copies of a model call share; None if it has none."""
+    extra = meta.extra
+    key = extra.get(COPY_KEY) if extra else None
+    return key if isinstance(key, str) and _COPY_KEY.fullmatch(key) else None
 
 
 def count_in(counts: Any, *keys: str) -> int | None:

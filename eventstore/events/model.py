@@ -204,6 +204,7 @@ class BilledCall(Value):
         started_at: The time of the first event.
         ended_at: The time of the last event.
         has_request: Whether its request is known, so that durations start there.
+        copy_key: Of an imported call: the same for every imported copy of it.
     """
 
     llm_call_id: Name
@@ -228,6 +229,7 @@ class BilledCall(Value):
     started_at: UtcDatetime
     ended_at: UtcDatetime | None = None
     has_request: bool = False
+    copy_key: Name | None = None
 
 
 class KeptUsage(Payload):

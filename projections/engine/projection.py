@@ -173,9 +173,10 @@ class ReadTable:
     columns that identify a row within its conversation (each must be in ``columns``; empty for one
     row per conversation). ``indexes`` are lists of columns to index after ``conversation_id``.
     ``lookups`` are lists to index as given, for queries across conversations. ``sparse`` names
-    columns that are NULL in most rows; only their other rows are indexed. ``storage`` is None if
-    rows are stored as they are, ``counting`` if no column holds a token count, ``attachments`` if
-    the database maintains nothing else for the table.
+    columns that are NULL in most rows; only their other rows are indexed, and those of
+    ``sparse_lookups`` across conversations. ``storage`` is None if rows are stored as they are,
+    ``counting`` if no column holds a token count, ``attachments`` if the database maintains nothing
+    else for the table.
     """
 
     name: str
@@ -184,6 +185,7 @@ class ReadTable:
     indexes: tuple[tuple[str, ...], ...] = ()
     lookups: tuple[tuple[str, ...], ...] = ()
     sparse: tuple[str, ...] = ()
+    sparse_lookups: tuple[str, ...] = ()
     storage: Storage | None = None
     counting: Counting | None = None
     attachments: Attachments | None = None

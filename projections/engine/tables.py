@@ -101,7 +101,11 @@ def _build(declared: tuple[ReadTable, ...], generation: int) -> Mapping[str, Tab
 def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
     name = table_name(declared.name, generation)
     indexes = [("conversation_id", *columns) for columns in declared.indexes]
-    indexed = {*declared.key}.union(*declared.indexes, *declared.lookups)
+    sparse = [
+        *(("conversation_id", column) for column in declared.sparse),
+        *((column,) for column in declared.sparse_lookups),
+    ]
+    indexed = {*declared.key, *declared.sparse_lookups}.union(*declared.indexes, *declared.lookups)
     made = Table(
         name,
         metadata,
@@ -120,7 +124,7 @@ def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
             Index(f"ix_{name}_{number}", *columns)
             for number, columns in enumerate((*indexes, *declared.lookups))
         ),
-        *(_sparse(name, number, column) for number, column in enumerate(declared.sparse)),
+        *(_sparse(name, number, *columns) for number, columns in enumerate(sparse)),
         info={
             _STORAGE: declared.storage if generation else None,
             _ATTACHED: declared.attachments,
@@ -130,12 +134,11 @@ def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
     return made
 
 
-def _sparse(table: str, number: int, column: str) -> Index:
-    held = text(f'"{column}" IS NOT NULL')
+def _sparse(table: str, number: int, *columns: str) -> Index:
+    held = text(f'"{columns[-1]}" IS NOT NULL')
     return Index(
         f"ix_{table}_sparse_{number}",
-        "conversation_id",
-        column,
+        *columns,
         sqlite_where=held,
         postgresql_where=held,
     )

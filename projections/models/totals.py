@@ -7,7 +7,18 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, and_, case, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    and_,
+    case,
+    exists,
+    func,
+    or_,
+    select,
+)
 
 from eventstore.owners import Owner
 from eventstore.sql.schema import metadata_for
@@ -27,7 +38,8 @@ class UsageTotal:
     The keys of turns, steps and calls include the conversation: ``<conversation>/<turn>``,
     ``<conversation>/<turn>/<step>`` and ``<conversation>/<call>``. Token sums are reported tokens;
     estimates are summed separately. A sum is None if no call of the group has a value.
-    ``latency_ms_avg`` covers calls that ended.
+    ``latency_ms_avg`` covers calls that ended. Of an imported call that several conversations of
+    one owner hold (a session's file that was resumed or forked), the earliest one counts.
 
     The ``compared`` fields cover calls with both an estimate from before sending and a reported
     count. ``estimate_error_percent`` is by how much the estimates exceed the reported tokens, in
@@ -103,7 +115,7 @@ def usage_totals(
     query: Select[Any] = (
         select(
             *columns,
-            func.count(),
+            func.sum(case((_is_continued(table), 0), else_=1)),
             func.sum(failed),
             *(func.sum(table.c[name]) for name in _SUMS),
             func.avg(table.c.latency_ms),
@@ -119,12 +131,50 @@ def usage_totals(
     query = whose.limit(query, streams.c)
     if conversation_id is not None:
         query = query.where(table.c.conversation_id == conversation_id)
+    else:
+        query = query.where(or_(table.c.copy_key.is_(None), ~_is_copied(table, streams)))
     if since is not None:
         # Only the day is indexed.
         query = query.where(table.c.day >= day_of(since), table.c.started_at >= since)
     if until is not None:
         query = query.where(table.c.day <= day_of(until), table.c.started_at < until)
     return [_total(row, len(columns)) for row in connection.execute(query)]
+
+
+def _is_continued(table: Table) -> ColumnElement[bool]:
+    """Whether a row has the rest of a call: a later part of an answer that a file interrupts."""
+    first = table.alias("first_part")
+    found = exists().where(
+        first.c.conversation_id == table.c.conversation_id,
+        first.c.copy_key == table.c.copy_key,
+        first.c.version < table.c.version,
+    )
+    return and_(table.c.copy_key.is_not(None), found)
+
+
+def _is_copied(table: Table, streams: Table) -> ColumnElement[bool]:
+    """Whether another conversation of the same owner has the call, by which it is counted.
+
+    The order depends on the rows alone, not on the order in which they were imported.
+    """
+    other, owner = table.alias("other_copy"), streams.alias("other_stream")
+    return (
+        exists()
+        .where(
+            other.c.copy_key == table.c.copy_key,
+            owner.c.conversation_id == other.c.conversation_id,
+            owner.c.tenant_id.is_not_distinct_from(streams.c.tenant_id),
+            owner.c.user_id.is_not_distinct_from(streams.c.user_id),
+            or_(
+                other.c.day < table.c.day,
+                and_(
+                    other.c.day == table.c.day,
+                    other.c.conversation_id < table.c.conversation_id,
+                ),
+            ),
+        )
+        .correlate(table, streams)
+    )
 
 
 def _whole(*columns: ColumnElement[Any]) -> list[ColumnElement[Any]]:

@@ -4,6 +4,9 @@ Reported and estimated tokens have separate columns, and cost is computed from r
 A row belongs to an ``llm_call_id``; a message or an error without one gets ``v<version>``. The
 first answer stays, and replaces an error. A new request with the id of a failed call starts the row
 over. The fold remembers the last `folding.CLOSED_LIMIT` ended calls.
+
+All imported copies of a call have the same ``copy_key``. Every copy has its row, because no
+conversation knows of another; sums across conversations count one of them.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from eventstore.events import (
     Retraction,
     TokenUsage,
 )
+from eventstore.events.billing import copy_key_of
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, Draft, Row
 from projections.engine.projection import Change, ReadTable, State
@@ -53,6 +57,7 @@ _AS_BILLED = (
     "mode",
     "run_id",
     "agent_id",
+    "copy_key",
     "started_at",
     "ended_at",
 )
@@ -92,6 +97,7 @@ class UsageRow(Row):
         first_token_ms: From the request to the first piece of the answer.
         version: Version of the first event of the call; ``end_version`` that of its last.
         day: Day of the first event in UTC, ``YYYY-MM-DD``.
+        copy_key: Of an imported call: the same for all copies of it; otherwise NULL.
     """
 
     llm_call_id: str
@@ -124,6 +130,7 @@ class UsageRow(Row):
     started_at: datetime | None = None
     ended_at: datetime | None = None
     day: str | None = None
+    copy_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +138,14 @@ class UsageProjection:
     """Folds a conversation's events into ``usage_by_call``."""
 
     name: str = "usage"
-    version: int = 3
+    version: int = 4
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
             ("llm_call_id",),
             folding.columns_of(UsageRow),
             lookups=(("day", "model"),),
+            sparse_lookups=("copy_key",),
             counting=EstimatedColumn("estimated_completion_tokens"),
         ),
     )
@@ -277,6 +285,8 @@ def _end(
     draft.drop("open", own_id)
     event = draft.event
     values = {**called, "ended_at": event.occurred_at, "end_version": event.version}
+    if (copied := copy_key_of(event.meta)) is not None:
+        values["copy_key"] = copied
     if call is None and draft.get("ended", own_id) is None:
         values |= folding.where(event) | _first_seen(event)
     return values
