@@ -248,6 +248,96 @@ def test_deletions_of_adapters(world: World) -> None:
     assert world.owner.verify().ok
 
 
+def saved(world: World) -> tuple[Any, Any]:
+    """Return LangGraph's saver with a checkpoint of a run, and the configuration of its thread."""
+    from langgraph.checkpoint.base import empty_checkpoint
+
+    from agent_eventstore.integrations.langgraph import EventStoreSaver
+
+    saver = EventStoreSaver(world.ada)
+    config: Any = {"configurable": {"thread_id": "thread", "checkpoint_ns": ""}}
+    checkpoint = empty_checkpoint()
+    checkpoint["channel_values"] = {"x": f"{CANARY} thread"}
+    checkpoint["channel_versions"] = {"x": "1"}
+    saver.put(config, checkpoint, {"run_id": "run"}, {"x": "1"})
+    return saver, config
+
+
+def thread_pruned(world: World) -> Callable[[], object]:
+    """Delete a thread by pruning."""
+    saver, _ = saved(world)
+    return lambda: saver.prune(["thread"], strategy="delete")
+
+
+def run_deleted(world: World) -> Callable[[], object]:
+    """Delete what only a run needs."""
+    saver, _ = saved(world)
+    return lambda: saver.delete_for_runs(["run"])
+
+
+def session_deleted(world: World) -> Callable[[], object]:
+    """Delete a session of Google ADK with a state of its own."""
+    from agent_eventstore.integrations.google_adk import EventStoreSessionService
+
+    service = EventStoreSessionService(world.store.for_owner(tenant_id="acme"))
+    named: Any = {"app_name": "app", "user_id": "ada", "session_id": "s"}
+    asyncio.run(service.create_session(**named, state={"x": f"{CANARY} state"}))
+    return lambda: asyncio.run(service.delete_session(**named))
+
+
+def item_popped(world: World) -> Callable[[], object]:
+    """Pop the newest item of an OpenAI session that erases."""
+    from agent_eventstore.integrations.openai_agents import EventStoreSession
+
+    session = EventStoreSession("session", world.ada, erase=True)
+    asyncio.run(session.add_items([{"role": "user", "content": f"{CANARY} item"}]))
+    return lambda: asyncio.run(session.pop_item())
+
+
+ON_SQLITE = [each for each in SETUPS if each[0] == "sqlite"]
+DELETIONS = [thread_pruned, run_deleted, session_deleted, item_popped]
+
+
+@pytest.mark.parametrize("world", ON_SQLITE, indirect=True, ids=" ".join)
+@pytest.mark.parametrize("prepare", DELETIONS)
+def test_nothing_is_left_of_what_a_framework_deleted(
+    world: World, prepare: Callable[[World], Callable[[], object]]
+) -> None:
+    """Each framework's own way of deleting leaves no text, and another's conversation as it was."""
+    whole(world)
+    before, delete = world.rows(world.other), prepare(world)
+    stored = [keyed_id(key, "acme") for key in ("thread", "session")]
+    payloads = world.rows(*stored, payloads=True).get("events")
+    assert payloads or world.keys or world.has(CANARY)
+
+    delete()
+
+    assert not world.has(CANARY)
+    assert not payloads or "erased_versions" in world.rows(*stored)
+    assert "blobs" not in world.rows(*stored)
+    assert before == world.rows(world.other)
+    assert world.owner.verify().ok
+
+
+@pytest.mark.parametrize(
+    "world", [s for s in ON_SQLITE if "keys" in s[1]], indirect=True, ids=" ".join
+)
+def test_rewrapped_keys_read_everything_and_are_destroyed(world: World) -> None:
+    """Every file is overwritten, no row changes, and an erasure leaves none of the files."""
+    assert world.keys is not None
+    before, read = world.rows(world.cid, world.other), len([*world.ada.read(world.cid)])
+    keys = DirectoryKeys(world.keys, [b"k" * 32])
+    with pytest.raises(LookupError):
+        DirectoryKeys(world.keys).rewrap() if keys.rewrap() else None
+
+    assert before == world.rows(world.cid, world.other)
+    with EventStore.open(world.url, keys=keys) as store:
+        assert read == len([*store.read(world.cid)])
+        store.erase(world.cid, reason="asked")
+    assert not world.has(CANARY)
+    assert [] == world.key_files(world.cid)
+
+
 @pytest.mark.parametrize("world", [("postgresql", "secured")], indirect=True, ids=" ".join)
 def test_a_fork_of_another_owner_is_not_forgotten(world: World) -> None:
     """Row-level security hid it: its copies stayed, or a purge took the events it shares away."""
