@@ -129,7 +129,7 @@ def ledger_table(view: ContextView, said: Mapping[int, str]) -> Table:
     composed = iter(view.policy.get("system", ()))
     for entry in view.ledger:
         words = said.get(spoken_version(entry) or 0, "")
-        if not entry.version and not entry.source_versions:
+        if entry.version == 0 and not entry.source_versions:
             words = one_line(next(composed, ("", ""))[1])
         table.add_row(
             cell(_events(entry)),
@@ -185,7 +185,9 @@ def _tokens(entry: LedgerEntry) -> str:
 
 
 def spoken_version(entry: LedgerEntry) -> int | None:
-    """Return the event that holds an entry's first words, or None if it comes from no event."""
+    """Return the event that holds an entry's first words, or None if no single event does."""
+    if entry.version is None:
+        return None  # It stands for many messages.
     if entry.version in entry.source_versions or not entry.source_versions:
         return entry.version
     return entry.source_versions[-1]

@@ -247,6 +247,19 @@ def test_the_ledger_names_what_was_lost(imported: str, weather: str) -> None:
     assert "outside the window" in lines[place + 1]
 
 
+def test_first_words_stand_in_their_own_rows(imported: str, weather: str) -> None:
+    """Also below the row of what is older, which has no words; once that row took the first."""
+    arguments = ("--mode", "chat", "--max-messages", "6", "--no-steps", "--explain")
+    done = run("context", weather, *arguments, url=imported, environment={"COLUMNS": "160"})
+    lines = done.out.splitlines()
+    texts = system_texts(run("context", weather, *arguments[:-1], "--json", url=imported))
+
+    assert any("everything older" in line for line in lines)
+    for said, reason in ((texts[0], "base rules"), ("MODE - active: chat", "mode banner")):
+        [place] = [n for n, line in enumerate(lines) if f"mandatory: {reason}" in line]
+        assert said.split("\n")[0][:30] in lines[place - 1], done.out
+
+
 def test_the_tokens_of_the_ledger_add_up(imported: str, weather: str) -> None:
     """The last row has what is not a message."""
     lines = run("context", weather, "--explain", url=imported).out.splitlines()

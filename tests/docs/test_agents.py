@@ -31,3 +31,22 @@ def test_the_places_that_are_named_are_there() -> None:
         assert (ROOT / path).exists(), path
         text = (ROOT / path).read_text("utf-8") if test else ""
         assert not test or f"def {test}(" in text or f"class {test}:" in text, test
+
+
+def test_each_claim_of_document_000_names_its_tests() -> None:
+    """Each row names a test that exists, and all tests of the document's claims are named."""
+    text = (ROOT / "docs" / "documents.md").read_text("utf-8")
+    section = text.partition("\n## 000:")[2].partition("\n## ")[0]
+    rows = [
+        re.split(r" *\| *", line)[1:] for line in section.splitlines() if re.match(r"\| \d", line)
+    ]
+    claims = ROOT / "tests" / "unit" / "context" / "test_document_000.py"
+    tests = re.findall(r"^def (test_\w+)\(", claims.read_text("utf-8"), re.MULTILINE)
+    named = re.findall(r"test_document_000\.py::(\w+)", section)
+
+    assert len(rows) > 20
+    for row in rows:
+        paths = re.findall(r"`(tests/[\w/.]+)", row[2])
+        assert paths, row[0]
+        assert all((ROOT / path).exists() for path in paths), row[0]
+    assert set(tests) == set(named)

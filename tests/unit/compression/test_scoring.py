@@ -61,6 +61,16 @@ def test_a_user_message_is_worth_more_than_the_same_from_an_assistant() -> None:
     assert score_of(asked, 5).points == score_of(answered, 5).points + 100
 
 
+@pytest.mark.parametrize("conclusion", ["Conclusion: take the boat.", "结论是坐船"])
+def test_a_conclusion_at_either_end_of_a_long_answer_is_seen(conclusion: str) -> None:
+    """Once only the first 2,000 characters were searched, and a late conclusion was idle talk."""
+    idle = "It went on and on as ever. " * 300
+
+    assert is_decision(items(said(f"{conclusion} {idle}"))[0])
+    assert is_decision(items(said(f"{idle}{conclusion}"))[0])
+    assert not is_decision(items(said(f"{idle}And that is it."))[0])
+
+
 def test_a_result_is_no_decision() -> None:
     """A tool that says "completed" decides nothing."""
     assert not is_decision(items(*called("f", "completed"))[0])
