@@ -36,6 +36,7 @@ from projections.engine.folding import text_of
 __all__ = [
     "ITEM",
     "answer_of",
+    "ends_with_call",
     "grouped",
     "is_answer",
     "is_item",
@@ -72,17 +73,27 @@ def is_item(value: Any) -> bool:
 
 
 def grouped(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield items of the same answer together, and all others alone."""
+    """Yield items of the same answer together, and all others alone.
+
+    An answer is its text, then its calls: a message that follows a call begins another one, with
+    the reasoning before it.
+    """
     answer: list[Any] = []
+    thought = 0  # how many items of reasoning are at the answer's end
     for item in items:
         told = is_answer(item)
-        if answer and (not told or (_is_message(item) and any(map(_is_message, answer)))):
-            yield answer
-            answer = []
-        if told:
-            answer.append(item)
-        else:
+        if not told:
+            if answer:
+                yield answer
             yield [item]
+            answer, thought = [], 0
+            continue
+        if _is_message(item) and len(answer) > thought:
+            size = len(answer) - thought
+            yield answer[:size]
+            answer = answer[size:]
+        answer.append(item)
+        thought = thought + 1 if item.get("type") == "reasoning" else 0
     if answer:
         yield answer
 
@@ -95,6 +106,11 @@ def is_answer(item: Any) -> bool:
         return _is_message(item)
     kind = item.get("type")
     return isinstance(kind, str) and kind in _ANSWERS
+
+
+def ends_with_call(group: Sequence[Any]) -> bool:
+    """Whether a group is an answer after whose calls a message of the same answer may follow."""
+    return is_answer(group[-1]) and not _is_message(group[-1])
 
 
 def _is_message(item: Mapping[str, Any]) -> bool:

@@ -94,8 +94,8 @@ class Speech:
         before = self._replaced(
             lost | {p for p in earlier if p not in kept}, new, rest, marks, places
         )
-        gone = {place for index, place in before.items() if not self._drops(place, messages[index])}
-        others = self._elsewhere(channel, lost - gone) - {*before.values()}
+        gone = {*before.values()}
+        others = self._elsewhere(channel, lost - gone)
         plain = self._retraction(lost - gone - others, f"no longer in channel {channel[1]}")
         first = self._next + bool(plain) + bool(before)
         found, drafts = self._drafts(earlier[:same], rest, places, new, first)
@@ -205,17 +205,6 @@ class Speech:
                 taken.add(place)
                 found[index] = place
         return found
-
-    def _drops(self, place: int, message: Any) -> bool:
-        """Whether an edited answer no longer has a call that the recorded one had a result of."""
-        typed = self._thread.values.get(place)
-        if message.type not in _ANSWERS or not isinstance(typed, tuple):
-            return False
-        left = {provider_id for provider_id, _ in _calls_in(message)}
-        return any(
-            provider_id not in left and call_id(place // SLOTS, part) in self._thread.settled
-            for provider_id, part in _calls_in(self._codec.loads(typed))
-        )
 
     def _elsewhere(self, channel: tuple[str, str], lost: set[int]) -> set[int]:
         """Return which of these messages another graph's channel has."""

@@ -1,16 +1,19 @@
 """Withdraw the newest items of a session, or all, or replace them with others.
 
-Each change is one transaction. With ``erase``, it also erases the items that it withdraws.
+Each change is one transaction. With ``erase``, it also erases the items that it withdraws. Items
+that stay are recorded again, and the retraction names their new events: they count once in usage,
+in lists and in the audit table, and keep their turn and time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from itertools import takewhile
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from itertools import groupby, takewhile
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from agent_eventstore.formats.response_items import grouped
 from agent_eventstore.integrations.conversation_events import events_after, newest_events
 from agent_eventstore.integrations.openai_cache import forget
 from agent_eventstore.integrations.openai_end import SessionEnd
@@ -18,71 +21,119 @@ from agent_eventstore.integrations.openai_history import CLEARED, LiveItem, live
 from agent_eventstore.integrations.openai_items import items_in
 from agent_eventstore.integrations.openai_writing import ItemWriter
 from eventstore import EventStore, NewEvent
-from eventstore.events import AssistantMessage, Retraction, VersionRange
-from eventstore.events.codec import loads_json
+from eventstore.events import AssistantMessage, Meta, Retraction, VersionRange
+from eventstore.events.codec import dumps_json
 from projections.engine.folding import joined
 
 __all__ = ["pop_newest", "replace_all", "replace_newest"]
 
 
-class Staying(NamedTuple):
-    """The items of an event that stay although its last ones are withdrawn.
+def _beside(store: EventStore, stream: UUID, gone: Sequence[LiveItem]) -> list[LiveItem]:
+    """Return the items before the oldest withdrawn one, in its event: they are to stay."""
+    if not gone or not gone[0].place:
+        return []
+    first = gone[0]
+    [event] = events_after(store, stream, first.version - 1, before=first.version + 1)
+    items = enumerate(items_in(event)[: first.place])
+    return [first._replace(place=place, item=item) for place, item in items]
 
-    ``calls`` are the model calls of the answers among them: written again, they are no new calls.
-    """
 
-    items: Sequence[Any] = ()
-    calls: Sequence[str] = ()
+class Earlier(NamedTuple):
+    """An event whose items are recorded again: its metadata with its time, and its model calls."""
+
+    meta: Meta
+    calls: Sequence[str]
 
     @classmethod
-    def beside(cls, store: EventStore, stream: UUID, gone: Sequence[LiveItem]) -> Staying:
-        """Return the items before the oldest withdrawn one, in its event."""
-        if not gone or not gone[0].place:
-            return cls()
-        first = gone[0]
-        spans = [(first.version, first.version), *((each.first, each.last) for each in first.told)]
-        event, *told = [
-            each
-            for begin, last in spans
-            for each in events_after(store, stream, begin - 1, before=last + 1)
-        ]
-        calls = (
-            loads_json(each.text).get("llm_call_id") or f"v{each.version}"
-            for each in (event, *told)
-            if each.type == AssistantMessage.type and each.text
-        )
-        return cls(items_in(event)[: first.place], tuple(calls))
+    def of(cls, store: EventStore, stream: UUID, items: Sequence[LiveItem]) -> dict[int, Earlier]:
+        """Return the events of items by version."""
+        ranges = _ranges_of(items)
+        if not ranges:
+            return {}
+        first, last = ranges[0].first, ranges[-1].last
+        known = {
+            each.version: each for each in store.read(stream, after=first - 1, before=last + 1)
+        }
+        found: dict[int, Earlier] = {}
+        for version, told in {item.version: item.told for item in items}.items():
+            event = known[version]
+            own = [event, *(known[v] for each in told for v in range(each.first, each.last + 1))]
+            calls = (
+                each.data.llm_call_id or f"v{each.version}"
+                for each in own
+                if isinstance(each.data, AssistantMessage)
+            )
+            meta = event.meta.model_copy(update={"occurred_at": event.occurred_at})
+            found[version] = cls(meta, tuple(calls))
+        return found
 
-    def events(self, writer: ItemWriter) -> Iterator[NewEvent]:
-        """Yield the events that hold the items again."""
-        calls = iter(self.calls)
-        for event in writer.events(self.items):
-            data = event.data
-            if isinstance(data, AssistantMessage):
-                data = data.model_copy(update={"llm_call_id": next(calls, None)})
-            yield replace(event, data=data)
+
+def _sources(before: Sequence[LiveItem], items: Sequence[Any]) -> list[LiveItem | None]:
+    """Return for each item the earlier one that it equals, if any; each earlier one once."""
+    known: dict[str, deque[LiveItem]] = defaultdict(deque)
+    for each in before:
+        known[dumps_json(each.item)].append(each)
+    found = (known.get(dumps_json(item)) for item in items)
+    return [queue.popleft() if queue else None for queue in found]
 
 
 def _replacing(
     writer: ItemWriter,
-    gone: Sequence[LiveItem],
+    before: Sequence[LiveItem],
     items: Sequence[Any],
     reason: str,
-    staying: Staying,
-    *,
-    also: Sequence[LiveItem] = (),
+    earlier: dict[int, Earlier],
 ) -> list[NewEvent]:
-    """Return the events that withdraw the newest live items and append others.
+    """Return the events that withdraw whole events, and append the items that follow now.
 
-    The items of the same event that stay are written again. ``also`` are older items to withdraw
-    with them; they must be whole events.
+    Args:
+        writer: Where they are appended.
+        before: The items of the withdrawn events.
+        items: The items that follow; those that equal earlier ones are recorded again.
+        reason: The reason of the retraction.
+        earlier: The withdrawn events by version.
     """
+    sources = _sources(before, items)
+    again = {each.version for each in sources if each}
     events: list[NewEvent] = []
-    if gone:
-        withdrawn = _ranges_of([*also, *gone])
-        events.append(writer.place(Retraction(versions=withdrawn, reason=reason)))
-        events += staying.events(writer)
-    return events + writer.events(items)
+    if lost := [each for each in before if each.version not in again]:
+        events.append(writer.place(Retraction(versions=_ranges_of(lost), reason=reason)))
+    if not again:
+        return events + writer.events(items)
+    pairs = zip((each and each.version for each in sources), items, strict=True)
+    runs = [
+        (version, [item for _, item in run])
+        for version, run in groupby(pairs, lambda pair: pair[0])
+    ]
+    kept = _ranges_of([each for each in before if each.version in again])
+    replaced_by = VersionRange.of(_places_of(runs, writer.version + 2))
+    events.append(writer.place(Retraction(versions=kept, reason=reason, replaced_by=replaced_by)))
+    turn: int | None = None
+    turns: list[int | None] = []
+    for version, _ in reversed(runs):  # what is inserted before them is in the turn that follows
+        turn = earlier[version].meta.turn if version else turn
+        turns.append(turn)
+    for (version, run), turn in zip(runs, reversed(turns), strict=True):
+        if version is not None:
+            events += writer.events_again(run, *earlier[version])
+        else:
+            events += (
+                writer.events(run) if turn is None else writer.events_again(run, Meta(turn=turn))
+            )
+    return events
+
+
+def _places_of(
+    runs: Sequence[tuple[int | None, Sequence[Any]]], first: int
+) -> list[tuple[int, int]]:
+    """Return the versions at which runs of items are recorded again, from a first one on."""
+    found: list[tuple[int, int]] = []
+    for version, run in runs:
+        size = len(list(grouped(run)))
+        if version is not None:
+            found.append((first, first + size - 1))
+        first += size
+    return joined(found)
 
 
 def _outdated(live: Sequence[LiveItem], prune: Callable[[Any], bool]) -> list[LiveItem]:
@@ -108,18 +159,20 @@ def _ranges_of(items: Sequence[LiveItem]) -> tuple[VersionRange, ...]:
 def pop_newest(store: EventStore, end: SessionEnd, *, erase: bool) -> Any:
     """Withdraw the newest item and return it; None if there is none."""
     popped: list[LiveItem] = []
-    staying = Staying()
+    staying: list[LiveItem] = []
+    earlier: dict[int, Earlier] = {}
 
     def find() -> set[int]:
-        nonlocal staying
         popped[:] = live_items(store, end.id, 1)
-        staying = Staying.beside(store, end.id, popped)
+        staying[:] = _beside(store, end.id, popped)
+        earlier.update(Earlier.of(store, end.id, staying))
         return _versions_of(popped)
 
     def withdrawing(writer: ItemWriter) -> list[NewEvent]:
         if not erase:
             find()
-        return _replacing(writer, popped, (), "pop_item", staying)
+        items = [each.item for each in staying]
+        return _replacing(writer, [*staying, *popped], items, "pop_item", earlier)
 
     if erase:
         end.erase(find, withdrawing, "pop_item")
@@ -134,7 +187,8 @@ def replace_all(store: EventStore, end: SessionEnd, items: Sequence[Any], *, era
 
     def replaced(writer: ItemWriter) -> list[NewEvent]:
         live = [] if erase else live_items(store, end.id)
-        return _replacing(writer, live, items, CLEARED, Staying())
+        earlier = Earlier.of(store, end.id, live if items else ())
+        return _replacing(writer, live, items, CLEARED, earlier)
 
     if erase and newest_events(store, end.id, 1):
         end.erase(lambda: None, replaced, CLEARED)
@@ -168,8 +222,11 @@ def replace_newest(
         if not found:
             return []
         expired = () if prune is None else _outdated(live[: -len(wanted)], prune)
-        staying = Staying.beside(store, end.id, wanted)
-        return _replacing(writer, wanted, output, "compaction", staying, also=expired)
+        staying = _beside(store, end.id, wanted)
+        before = [*staying, *wanted]
+        items = [*(each.item for each in staying), *output]
+        earlier = Earlier.of(store, end.id, before)
+        return _replacing(writer, [*expired, *before], items, "compaction", earlier)
 
     end.append(replaced)
     return found

@@ -13,6 +13,7 @@ from typing import Any, Self
 from agent_eventstore.formats.response_items import (
     ITEM,
     answer_of,
+    ends_with_call,
     grouped,
     is_answer,
     parts_in,
@@ -21,6 +22,8 @@ from agent_eventstore.formats.response_items import (
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.openai_events import OpenAIItem
 from eventstore.events import (
+    AssistantMessage,
+    Meta,
     NewEvent,
     Payload,
     SystemInstruction,
@@ -56,14 +59,40 @@ class ItemWriter(Places):
             items: The items.
             usage: The tokens of the model call that gave the last answer among them.
         """
-        groups, last = list(grouped(items)), -1
-        if usage is not None:
-            answers = (place for place, each in enumerate(groups) if is_answer(each[0]))
-            last = max(answers, default=-1)
-        return [
-            self.place(self._payload(group, usage if place == last else None))
-            for place, group in enumerate(groups)
-        ]
+        groups = list(grouped(items))
+        begins: list[int] = []  # the first part of each group's answer
+        for place, group in enumerate(groups):
+            goes_on = place > 0 and is_answer(group[0]) and ends_with_call(groups[place - 1])
+            begins.append(begins[-1] if goes_on else place)
+        answers = (begins[place] for place, group in enumerate(groups) if is_answer(group[0]))
+        last = -1 if usage is None else max(answers, default=-1)
+        first, events = self.version + 1, []
+        for place, (group, begin) in enumerate(zip(groups, begins, strict=True)):
+            data = self._payload(group, usage if place == last else None)
+            if begin < place and isinstance(data, AssistantMessage):  # no other call of the model
+                data = data.model_copy(update={"llm_call_id": f"v{first + begin}"})
+            events.append(self.place(data))
+        return events
+
+    def events_again(
+        self, items: Sequence[Any], meta: Meta, calls: Sequence[str] = ()
+    ) -> list[NewEvent]:
+        """Return the events of items that belong to an earlier turn.
+
+        Args:
+            items: The items.
+            meta: The metadata of the earlier event.
+            calls: The model calls of the answers among them.
+        """
+        turn, step, own = self.turn, self.step, iter(calls)
+        events = []
+        for event in self.events(items):
+            data = event.data
+            if isinstance(data, AssistantMessage):
+                data = data.model_copy(update={"llm_call_id": next(own, data.llm_call_id)})
+            events.append(NewEvent(data, meta=meta))
+        self.turn, self.step = turn, step
+        return events
 
     def place(self, data: Payload) -> NewEvent:
         """Return a payload as the next event, with its turn and step."""

@@ -46,11 +46,12 @@ from eventstore.events import (
 from eventstore.events.own import is_own
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, Draft
-from projections.engine.projection import Change, Patch, ReadTable, State
+from projections.engine.projection import Change, Column, Patch, ReadTable, State
 from projections.engine.quoting import PLACE
 from projections.models import branches, timeline_items
 from projections.models.branches import BRANCHES
 from projections.models.timeline_items import (
+    OUTCOME,
     TABLE,
     QuotedTexts,
     TimelineItem,
@@ -72,14 +73,14 @@ class TimelineProjection:
     """Folds a conversation's events into ``timeline_items``."""
 
     name: str = "timeline"
-    version: int = 10
+    version: int = 11
     tables: Sequence[ReadTable] = (
         ReadTable(
             TABLE,
             ("version", "part"),
-            (*folding.columns_of(TimelineItem), *PLACE),
-            # The first is for reading later changes, the second for retractions.
-            indexes=(("end_version",), ("message_version",)),
+            (*folding.columns_of(TimelineItem), *PLACE, Column("result_version", "integer")),
+            # The first is for reading later changes, the others for retractions.
+            indexes=(("end_version",), ("message_version",), ("result_version",)),
             storage=QuotedTexts(),
         ),
         BRANCHES,
@@ -232,8 +233,15 @@ def _own(draft: Draft, _: Any) -> None:
 
 
 def _retraction(draft: Draft, retraction: Retraction) -> None:
-    values = {"status": "withdrawn", "end_version": draft.event.version}
+    changed = {"end_version": draft.event.version, "result_version": None}
+    ranges, _ = folding.not_yet_within(
+        folding.retracted(retraction, draft.event), draft.state["withdrawn"]
+    )
+    values = {"status": "withdrawn", **changed}
     folding.withdraw(draft, retraction, TABLE, "message_version", values)
+    for first, last in ranges:  # of the results, only those whose calls stay
+        unanswered = {"status": "pending", **dict.fromkeys(OUTCOME), **changed}
+        draft.changes.append(Patch(TABLE, "result_version", first, last, unanswered))
     for first, last in folding.retracted(retraction, draft.event):
         _forget(draft, first, last)
         if retraction.replaced_by:  # shown once, where they are recorded again
@@ -254,6 +262,15 @@ def _forget(draft: Draft, first: int, last: int) -> None:
         if first <= call["message"] <= last:
             draft.drop("calls", own_id)
             draft.keep("answered", own_id, {"at": call["at"]}, CLOSED_LIMIT)
+        elif first <= call.get("result", 0) <= last:
+            draft.keep("calls", own_id, {**call, "sealed": False})
+    for own_id, call in draft.state["answered"].items():
+        if first <= call.get("result", 0) <= last:
+            draft.drop("answered", own_id)
+            if not first <= call["message"] <= last:
+                draft.keep("calls", own_id, call)
+            else:
+                draft.keep("answered", own_id, {"at": call["at"]}, CLOSED_LIMIT)
     for own_id, span in draft.state["spans"].items():
         if first <= span["at"][0] <= last:
             draft.drop("spans", own_id)

@@ -30,10 +30,11 @@ from eventstore.ids import call_id
 from eventstore.sql.types import escape
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, PREVIEW_CHARS, SEALS, Draft, Row, one_line
-from projections.engine.quoting import QuotedText, place_of
+from projections.engine.quoting import EVENT, QuotedText, place_of
 
 __all__ = [
     "HANDLERS",
+    "OUTCOME",
     "TABLE",
     "QuotedTexts",
     "TimelineItem",
@@ -48,6 +49,9 @@ __all__ = [
 ]
 
 TABLE = "timeline_items"
+
+OUTCOME = ("text", "preview", EVENT, "text_part", "alias", "ended_at", "duration_ms")
+"""The columns that the result of a tool call sets, besides its status and version."""
 
 _PREVIEW = "coalesce({table}.preview, substr({text}, 1, {limit}))"
 
@@ -344,7 +348,7 @@ def _execution(draft: Draft, call: ToolCall) -> None:
         values = _tool(call.name, None) | {"call_id": own_id, "arguments": call.arguments}
         begin(draft, known["at"], "tool", "running", values)
     else:
-        outcome = ("text", "alias", "ended_at", "duration_ms") if known.get("sealed") else ()
+        outcome = (*OUTCOME, "result_version") if known.get("sealed") else ()
         if outcome:
             draft.drop("calls", own_id)  # it is the newest of the open calls
         told = {"status": "running", "started_at": event.occurred_at}
@@ -366,6 +370,7 @@ def _result(draft: Draft, result: ToolResult) -> None:
         "alias": result.alias,
         "ended_at": event.occurred_at,
         "duration_ms": duration,
+        "result_version": event.version,
     }
     if result.interim:
         values |= {"status": "running", "ended_at": None, "duration_ms": None}
@@ -376,11 +381,12 @@ def _result(draft: Draft, result: ToolResult) -> None:
         begin(draft, known["at"], "tool", result.status, values)
     else:
         change(draft, known["at"], values | ui)
+    known = {**known, "result": event.version}
     if result.status in SEALS or "long" in known:
         draft.keep("calls", own_id, {**known, "sealed": True})
     else:
         draft.drop("calls", own_id)
-        draft.keep("answered", own_id, {"at": known["at"]}, CLOSED_LIMIT)
+        draft.keep("answered", own_id, known, CLOSED_LIMIT)
 
 
 def close_erased_call(draft: Draft) -> None:

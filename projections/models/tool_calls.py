@@ -5,7 +5,9 @@ a duplicate is recognized among the last `folding.CLOSED_LIMIT` answered calls, 
 older call replaces the result. A long-running call is ``running`` while its results are interim,
 and each result replaces the one before. A real result replaces ``not_started`` and
 ``outcome_unknown``, never the other way round; a call that is executed again after one of them has
-no result until then. A request that is withdrawn before it runs gets ``not_started``.
+no result until then. A request that is withdrawn before it runs gets ``not_started``. A result that
+is withdrawn alone stays until its call has another one. A request that is recorded again replaces
+the earlier row if that has no result, or once its result is recorded again too.
 A result or an execution without a request gets its own row. Of an erased result only the type is
 known: the oldest open call of the newest message gets ``outcome_unknown`` without a result.
 """
@@ -101,7 +103,7 @@ class ToolCallsProjection:
     """Folds a conversation's events into ``tool_calls``."""
 
     name: str = "tool_calls"
-    version: int = 7
+    version: int = 8
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -114,7 +116,7 @@ class ToolCallsProjection:
 
     def initial(self) -> State:
         """Return the state of an empty conversation: no open or answered calls."""
-        return {"open": {}, "answered": {}, "withdrawn": []}
+        return {"open": {}, "answered": {}, "withdrawn": [], "replacing": [], "replaced": []}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and what it changes in the table."""
@@ -170,6 +172,18 @@ def _result(draft: Draft, result: ToolResult) -> None:
     event, own_id = draft.event, result.call_id
     if draft.get("answered", own_id) is not None:
         return
+    if result.provider_id is not None and folding.replaces(draft.state, event):
+        for first, last in draft.state["replaced"]:
+            draft.changes.append(
+                Patch(
+                    _TABLE,
+                    "requested_version",
+                    first,
+                    last,
+                    {"replaced": True},
+                    only=("provider_id", result.provider_id),
+                )
+            )
     call = draft.get("open", own_id)
     values = _outcome(result, event, (call or {}).get("started"))
     if call is None:
@@ -240,15 +254,20 @@ def _first_seen(event: RecordedEvent) -> dict[str, Any]:
 
 def _retraction(draft: Draft, retraction: Retraction) -> None:
     folding.withdraw(draft, retraction, _TABLE, "requested_version", {"withdrawn": True})
-    for first, last in folding.retracted(retraction, draft.event):
-        never_ran = {"status": "not_started"}
+    ranges = folding.retracted(retraction, draft.event)
+    never_ran: dict[str, Any] = {"status": "not_started"}
+    if retraction.replaced_by:
+        never_ran["replaced"] = True
+        folding.note_replaced(draft, retraction)
+        draft.set(replaced=[list(each) for each in ranges])
+    for first, last in ranges:
         draft.changes.append(
             Patch(_TABLE, "requested_version", first, last, never_ran, only=("status", "requested"))
         )
-        if retraction.replaced_by:
-            draft.changes.append(
-                Patch(_TABLE, "requested_version", first, last, {"replaced": True})
-            )
+    for own_id, version in draft.state["answered"].items():
+        if folding.within(ranges, version):  # the outcome stays until there is another one
+            draft.drop("answered", own_id)
+            draft.keep("open", own_id, {})
 
 
 def _switch(draft: Draft, switched: BranchSwitch) -> None:
