@@ -31,6 +31,7 @@ from agent_eventstore.integrations.google_adk_state import (
     key_of,
     known_in,
     place_in,
+    results_before,
     share,
 )
 from eventstore import NO_STREAM, EventStore, NewEvent
@@ -42,6 +43,7 @@ from eventstore.events import (
 )
 from eventstore.events.codec import dumps, loads_json
 from eventstore.sql.read import EventText
+from projections.engine.folding import SEALS
 
 try:
     from google.adk.errors._stale_session_error import StaleSessionError
@@ -152,6 +154,12 @@ class SessionLog:
             if first := begin_of(before, self._backward(key_of(*named))):
                 gone = VersionRange(first=first, last=known.places.version)
                 events.append(known.places.put(Retraction(versions=(gone,), reason="rewind")))
+                before_it = self._backward(key_of(*named))
+                for call_id, result in results_before(first, before_it).items():
+                    final = result is not None and result.status not in SEALS and not result.interim
+                    known.places.calls.settle(call_id, answered=final)
+                    if result is not None:
+                        events.append(known.places.put(result))
         self._find_calls(key_of(*named), known, told)
         return events + events_of(told, known.places, self.answering.get(place_in(told)))
 

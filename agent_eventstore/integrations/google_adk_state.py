@@ -22,9 +22,10 @@ from agent_eventstore.integrations.google_adk_events import (
     event_in,
 )
 from eventstore import NO_STREAM, EventStore
-from eventstore.events import JsonObject
-from eventstore.events.codec import dumps, loads_json
+from eventstore.events import JsonObject, Retraction, ToolResult
+from eventstore.events.codec import decode, dumps, loads_json
 from eventstore.sql.read import END, EventText, read_texts
+from projections.engine.folding import within
 
 __all__ = [
     "KnownSession",
@@ -35,6 +36,7 @@ __all__ = [
     "key_of",
     "known_in",
     "place_in",
+    "results_before",
     "share",
     "shared_by",
 ]
@@ -135,15 +137,48 @@ def known_in(backward: Iterable[EventText]) -> KnownSession | None:
 
 
 def begin_of(invocation_id: str, backward: Iterable[EventText]) -> int:
-    """Return the version at which an invocation begins, from events newest first, or 0."""
+    """Return the version at which an invocation first begins, from events newest first, or 0."""
     first = 0
+    is_open = False
     for event in backward:
-        told = event_in(event)
-        if told is not None and told.get("invocation_id") == invocation_id:
-            first = event.version
-        elif told is not None and first:
-            return event.version + 1
+        if (told := event_in(event)) is None:
+            continue
+        if told.get("invocation_id") == invocation_id:
+            first, is_open = event.version, True
+        elif is_open:  # the events before the last one of an ADK event belong to it
+            first, is_open = event.version + 1, False
     return first
+
+
+def results_before(first: int, backward: Iterable[EventText]) -> dict[str, ToolResult | None]:
+    """Return what a rewind makes the results of calls again, by the calls' own ids.
+
+    Args:
+        first: The first version that is withdrawn.
+        backward: All events, newest first.
+
+    Returns:
+        For each call before ``first`` whose result is withdrawn, its newest result that stays, if
+        there is one.
+    """
+    found: dict[str, ToolResult | None] = {}
+    gone: list[tuple[int, int]] = []
+    for event in backward:
+        if event.text is None:
+            continue
+        if event.type == Retraction.type:
+            versions = loads_json(event.text)["versions"]
+            gone += [(each["first"], each["last"]) for each in versions]
+        elif event.type == ToolResult.type and not within(gone, event.version):
+            call = loads_json(event.text)["call_id"]
+            if event.version >= first:
+                if int(call.partition(".")[0]) < first:
+                    found[call] = None
+            elif call in found and found[call] is None:
+                data = decode(event.type, event.schema_version, event.text)
+                if isinstance(data, ToolResult):
+                    found[call] = data.model_copy(update={"raw": None})
+    return found
 
 
 def shared_by(store: EventStore, key: str) -> dict[str, Any]:

@@ -64,6 +64,7 @@ AskedMode = Mode | None
 """The mode that a request asks for: ``active`` for the conversation's own, None for no mode."""
 
 MOST_CALLS = 256
+MOST_SETTLED = 16  # calls that an undo may give another result
 MOST_ENTRIES = 64
 MOST_TEXTS = 8
 MOST_ASIDE = 32
@@ -169,8 +170,11 @@ def number(state: State) -> int:
 
 
 def open_calls(state: State, version: int, requests: Sequence[ToolCallRequest]) -> None:
-    """Add the calls of a new assistant message, and forget settled ones."""
-    pending = {key: call for key, call in state["calls"].items() if not call["settled"]}
+    """Add the calls of a new assistant message, and forget older settled ones."""
+    calls = state["calls"]
+    settled = [key for key, call in calls.items() if call["settled"]]
+    forgotten = set(settled[:-MOST_SETTLED])
+    pending = {key: call for key, call in calls.items() if key not in forgotten}
     for index, request in enumerate(requests):
         entry = {
             "name": request.name[:LONGEST_NAME],
