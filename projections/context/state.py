@@ -64,7 +64,6 @@ AskedMode = Mode | None
 """The mode that a request asks for: ``active`` for the conversation's own, None for no mode."""
 
 MOST_CALLS = 256
-MOST_SETTLED = 16  # calls that an undo may give another result
 MOST_ENTRIES = 64
 MOST_TEXTS = 8
 MOST_ASIDE = 32
@@ -170,11 +169,16 @@ def number(state: State) -> int:
 
 
 def open_calls(state: State, version: int, requests: Sequence[ToolCallRequest]) -> None:
-    """Add the calls of a new assistant message, and forget older settled ones."""
-    calls = state["calls"]
-    settled = [key for key, call in calls.items() if call["settled"]]
-    forgotten = set(settled[:-MOST_SETTLED])
-    pending = {key: call for key, call in calls.items() if key not in forgotten}
+    """Add the calls of a new assistant message; forget settled ones, but for the newest message's.
+
+    An undo may give those another result.
+    """
+    newest = max((_place(key)[0] for key in state["calls"]), default=0)
+    pending = {
+        key: call
+        for key, call in state["calls"].items()
+        if not call["settled"] or _place(key)[0] == newest
+    }
     for index, request in enumerate(requests):
         entry = {
             "name": request.name[:LONGEST_NAME],
