@@ -85,7 +85,7 @@ class ContextProjection:
     """
 
     name = "context"
-    version = 17
+    version = 18
     tables = (CONTEXT_MESSAGES, memory.CONTEXT_ACTIVE)
 
     def initial(self) -> State:
