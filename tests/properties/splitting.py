@@ -36,6 +36,9 @@ class Answer:
 class Chunk:
     """A chunk of a stream, and what it adds: kind, number of the call, and a piece of text.
 
+    The kinds are ``text``, ``name``, ``arguments`` (a piece of their JSON), and ``string of KEY``
+    (a piece of the argument of that name).
+
     Attributes:
         needed: Whether the stream cannot be understood without it.
     """
@@ -116,14 +119,20 @@ def mixed(random: Random, rows: list[list[Chunk]]) -> Iterator[Chunk]:
 def put_together(chunks: list[Chunk]) -> tuple[str, list[tuple[str, str]]]:
     """Return the text of chunks, and names and arguments of their calls, by what each adds."""
     text, names, arguments = "", dict[int, str](), dict[int, str]()
+    strings: dict[int, dict[str, str]] = {}
     for chunk in chunks:
         for kind, number, piece in chunk.adds:
             if kind == "text":
                 text += piece
             elif kind == "name":
                 names[number] = names.get(number, "") + piece
-            else:
+            elif kind == "arguments":
                 arguments[number] = arguments.get(number, "") + piece
+            else:
+                key = kind.removeprefix("string of ")
+                values = strings.setdefault(number, {})
+                values[key] = values.get(key, "") + piece
+                arguments[number] = json.dumps(values)
     return text, [(names[n], arguments.get(n, "")) for n in sorted(names)]
 
 
@@ -412,17 +421,19 @@ def gemini(random: Random, answer: Answer, quirks: Quirks) -> list[Chunk]:
         names: dict[str, Any] = {"name": call.name}
         if quirks.numbers == "own":
             names["id"] = call.call_id
-        adds = ("name", number, call.name), ("arguments", number, json.dumps(call.arguments))
+        name = ("name", number, call.name)
         simple = all(isinstance(each, str) and each for each in call.arguments.values())
         if not (quirks.interleaved and simple and call.arguments):
-            found.append(chunk({"functionCall": {**names, "args": call.arguments}}, *adds))
+            whole = ("arguments", number, json.dumps(call.arguments))
+            found.append(chunk({"functionCall": {**names, "args": call.arguments}}, name, whole))
             continue
-        found.append(chunk({"functionCall": {**names, "willContinue": True}}, *adds))
+        found.append(chunk({"functionCall": {**names, "willContinue": True}}, name))
         for key, value in call.arguments.items():
             for piece in pieces_of(random, value):
                 partial = {"jsonPath": f"$.{key}", "stringValue": piece, "willContinue": True}
                 part = {"partialArgs": [partial], "willContinue": True}
-                found.append(chunk({"functionCall": part}))
+                adds = (f"string of {key}", number, piece)
+                found.append(chunk({"functionCall": part}, adds))
         found.append(chunk({"functionCall": {}}))
     end = {"candidates": [{"content": {"parts": []}, "finishReason": "STOP"}]}
     return [*found, Chunk(end)]
