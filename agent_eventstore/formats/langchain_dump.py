@@ -42,6 +42,7 @@ _FIELDS: dict[str, Any] = {
     "id": None,
     "tool_call_id": None,
     "status": "success",
+    "additional_kwargs": {},
     "response_metadata": {},
     "tool_calls": [],
     "invalid_tool_calls": [],

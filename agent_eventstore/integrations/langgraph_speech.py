@@ -311,6 +311,8 @@ def _new_of(messages: Sequence[Any], places: Sequence[int | None], begin: int) -
 
 def _calls_in(message: Any) -> list[tuple[str, int]]:
     """Return the provider's ids of an answer's calls, each with the index of its event's call."""
+    if message.type not in _ANSWERS:
+        return []
     calls = [*message.tool_calls, *message.invalid_tool_calls]
     return [(each["id"], i) for i, each in enumerate(calls) if each.get("id") is not None]
 

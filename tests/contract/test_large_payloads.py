@@ -69,7 +69,7 @@ def test_the_threshold_counts_bytes_of_json(
     store: EventStore, cid: UUID, extra: int, blobs: int
 ) -> None:
     """A payload of exactly the threshold stays in its row."""
-    frame = len('{"call_id":"1.0","status":"success","content":""}')
+    frame = len('{"call_id":"1.0","status":"success","content":"","interim":false}')
     store.append(cid, [ToolResult(call_id="1.0", content="x" * (THRESHOLD_BYTES - frame + extra))])
 
     result = result_of(next(store.read(cid)))

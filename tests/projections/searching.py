@@ -51,6 +51,7 @@ def talk(store: EventStore, cid: UUID, *texts: str) -> None:
             e.AssistantMessage.of(text) if place % 2 else e.UserMessage.text(text)
             for place, text in enumerate(texts)
         ],
+        allow_empty=True,
     )
 
 
