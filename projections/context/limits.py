@@ -230,14 +230,15 @@ class _Walk:
                 break
         else:
             return group
-        whole, rows = group.whole or group, group.rows
+        whole, least = group.whole or group, group
         first = self._shorten(whole)
         for shorter in chain(() if first is None else (first,), self._ends(whole)):
             if all(limit.fits(shorter) for limit in limits):
                 why = f"shortened: whole it is {how} {over.name}"
                 return replace(shorter, whole=whole, why=why)
-            rows, over = shorter.rows, next(limit for limit in limits if not limit.fits(shorter))
-        return Group(rows, 0, whole=whole, why=f"{how} {over.name}")
+            if shorter.tokens <= least.tokens:  # A last form may be larger than the shorter one.
+                least, over = shorter, next(limit for limit in limits if not limit.fits(shorter))
+        return Group(least.rows, 0, whole=whole, why=f"{how} {over.name}")
 
     def _pay(self, group: Group) -> None:
         for limit in self._limits:
