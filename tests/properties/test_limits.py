@@ -27,6 +27,7 @@ from eventstore.events import (
 )
 from projections.context import ContextRow, ContextSettings, ContextView
 from projections.context.compression import strategies
+from projections.context.content import is_blank
 from projections.context.levels import lower
 from projections.context.past import groups_of
 from projections.errors import BudgetInfeasible
@@ -154,7 +155,9 @@ def assert_used(log: Log, view: ContextView, some: Limits) -> None:
     paid_keys = {row.key for row in paid}
     newest_first = sorted(rows, key=lambda row: row.key, reverse=True)
     visible = (
-        row for row in newest_first if row.visible and row.kind not in ("system", "notebook")
+        row
+        for row in newest_first
+        if row.visible and row.kind not in ("system", "notebook") and not _is_empty(row)
     )
     fitting = [
         group
@@ -167,6 +170,13 @@ def assert_used(log: Log, view: ContextView, some: Limits) -> None:
     missing = [group for group in fitting if group[0].version not in sent]
     if missing and not any(2 * size + 1 >= getattr(some, name) for name, size in total.items()):
         assert not any(some.hold(_sum(total, some.used(group))) for group in missing)
+
+
+def _is_empty(row: ContextRow) -> bool:
+    """Whether a row is an answer without content or calls, which is in no request."""
+    message = row.message
+    blank = is_blank(message["content"]) and "tool_calls" not in message
+    return row.kind == "assistant" and blank
 
 
 def _as_sent(row: ContextRow, sent: dict[Any, Any]) -> dict[str, Any]:
