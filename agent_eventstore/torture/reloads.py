@@ -28,6 +28,7 @@ from agent_eventstore.torture.server import PostgresServer
 from eventstore import EventStore, new_id
 from eventstore.events import AssistantMessage, LlmError, TurnEnd, UserMessage
 from eventstore.leases import leases_of
+from eventstore.sql.backend import backend_named
 from projections import Views
 
 __all__ = ["CLIENTS", "missing", "run_reloads"]
@@ -241,7 +242,7 @@ def _database(
     store: EventStore, directory: Path
 ) -> Iterator[tuple[str, Callable[[random.Random], None]]]:
     """Yield a database's URL, and what makes it unreachable for a moment."""
-    if store.engine.dialect.name == "postgresql":
+    if not backend_named(store.engine.dialect.name).locks_all:
         with PostgresServer() as server:
 
             def restart(chance: random.Random) -> None:

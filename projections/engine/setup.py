@@ -8,6 +8,7 @@ from weakref import WeakSet
 from sqlalchemy import Connection, Engine, func, insert, inspect, select
 
 from eventstore import EventStore
+from eventstore.sql.backend import backend_named
 from eventstore.sql.migrate import require_free, schema_lock
 from eventstore.sql.rights import share_rights
 from eventstore.sql.schema import metadata_for
@@ -61,8 +62,8 @@ def _patience_ms(store: EventStore) -> int | None:
 
     All processes of a product create its tables at once when it is started for the first time.
     """
-    on_server = store.engine.dialect.name == "postgresql"
-    return _PATIENCE_MS if on_server and store.session.lock_timeout_ms is None else None
+    waits = not backend_named(store.engine.dialect.name).locks_all
+    return _PATIENCE_MS if waits and store.session.lock_timeout_ms is None else None
 
 
 def _install(connection: Connection, missing: Sequence[Projection]) -> None:
