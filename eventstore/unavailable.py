@@ -41,6 +41,7 @@ class EventStoreError(Exception):
 def _unpickled(kind: type[EventStoreError], args: tuple[Any, ...], state: Any) -> EventStoreError:
     # Bypasses the initialiser, which builds the message from its own arguments.
     error = kind.__new__(kind, *args)
+    error.args = args  # an OSError takes them in its initialiser only
     error.__dict__.update(state)
     return error
 
