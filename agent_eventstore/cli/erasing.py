@@ -196,7 +196,8 @@ def _receipt_of(erasing: Callable[[], R]) -> tuple[R, EventStoreError | None]:
 def _fail(error: EventStoreError | None) -> None:
     """End with what is left to do, after the receipt was printed."""
     if error is not None:
-        raise Failed(f"done, except for this: {error}; run the command again to finish") from error
+        what = "; ".join((str(error), *getattr(error, "__notes__", ())))
+        raise Failed(f"done, except for this: {what}; run the command again to finish") from error
 
 
 def _versions(stream: UUID, newest: int, chosen: Collection[range]) -> set[int] | None:
