@@ -10,6 +10,7 @@ import pytest
 
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.conversation import Conversation
+from agent_eventstore.errors import BlockNotOpen
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from agent_eventstore.turn import Turn
 from eventstore import AsyncEventStore, EventStore, new_id
@@ -84,11 +85,15 @@ def test_older_writer_in_mid_stream(store: EventStore, take_over: Takeover) -> N
 
     with pytest.raises(WriterFenced):
         feed(call, answer(["more "] * 300))
-    for block in (call, turn, conversation):
+    for block in (call, turn):
         with pytest.raises(WriterFenced):
             block.__exit__(None, None, None)
     with pytest.raises(WriterFenced):
         conversation.turn("again").__enter__()
+    with pytest.raises(WriterFenced):
+        conversation.__exit__(None, None, None)
+    with pytest.raises(BlockNotOpen):
+        conversation.turn("and again").__enter__()
 
     assert before == types(store, conversation.id)
 
