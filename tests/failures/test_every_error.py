@@ -115,6 +115,7 @@ CALLS: dict[str, Callable[[World], object]] = {
     "_seen_version": lambda world: world.own._seen_version(world.cid),
     "stream": lambda world: world.own.stream(world.cid),
     "transaction": _append_within,
+    "unwritten": lambda world: world.store.unwritten(world.cid),
     "vacuum": lambda world: world.store.vacuum(),
     "verify": lambda world: world.store.verify(world.cid),
     "verify_against": lambda world: world.store.verify_against(
