@@ -64,6 +64,7 @@ CALLS: dict[str, Callable[[World], object]] = {
     "tool_calls": lambda world: world.views.tool_calls(conversation_id=world.cid),
     "tool_policy": lambda world: world.views.tool_policy(world.cid),
     "usage": lambda world: world.views.usage(conversation_id=world.cid),
+    "why": lambda world: world.views.why(world.cid, world.request, 1),
 }
 OTHERS: dict[str, Callable[[World], object]] = {
     "Views": lambda world: Views(world.store),

@@ -45,6 +45,7 @@ ARGUMENTS: dict[str, Callable[[UUID], dict[str, Any]]] = {
     "search": lambda cid: {"text": SECRET},
     "state_at": lambda cid: {"version": 1},
     "verify_against": lambda cid: {"checkpoint": "none"},
+    "why": lambda cid: {"request_version": 1, "version": 1},
 }
 
 
