@@ -75,10 +75,9 @@ class TestTwoSessions:
                 ask(turn)
 
         writer = caught.value
-        assert (first.id, timedelta(seconds=30)) == (
-            writer.conversation_id,
-            writer.until - writer.since,
-        )
+        assert first.id == writer.conversation_id
+        # The lease may have been renewed, as each is when another session was dropped.
+        assert timedelta(seconds=30) <= writer.until - writer.since < timedelta(seconds=60)
         assert ["ok"] == statuses(recording.store, first.id, "turn")
 
     def test_closing_lets_the_next_one_in(self, recording: Recorder) -> None:
