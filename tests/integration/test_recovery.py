@@ -453,4 +453,6 @@ def test_opening_reads_each_event_once(store: EventStore, crashed: UUID) -> None
     with statements(store) as seen:
         Conversation.open(store, crashed).close()
     reads = [each for each in seen if each.startswith("SELECT position, conversation_id")]
-    assert 2 == len(reads), "those that were there, and those that recovery has appended"
+    newest = [each for each in reads if "DESC" in each]
+    assert 1 == len(newest), "those of the last session, for its agent"
+    assert 2 == len(reads) - 1, "those that were there, and those that recovery has appended"
