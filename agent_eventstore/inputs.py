@@ -21,7 +21,7 @@ from eventstore.events.bounds import Extra, excess_of
 from eventstore.events.codec import dumps
 from eventstore.sql.requests import require_content
 
-__all__ = ["Content", "Said", "content_of", "kept_json", "message_of", "with_extra"]
+__all__ = ["Content", "Said", "content_of", "kept_json", "message_of", "parts_of", "with_extra"]
 
 
 Part = ContentPart | Mapping[str, Any] | str
@@ -44,6 +44,15 @@ def message_of(said: Any) -> UserMessage:
     message = _message(said)
     require_content(message)
     return message
+
+
+def parts_of(said: Any, *, may_be_empty: bool) -> tuple[ContentPart, ...]:
+    """Return the parts of an input.
+
+    Raises:
+        InvalidEvent: As for `message_of`, except that an input may be empty where this is allowed.
+    """
+    return (_message(said) if may_be_empty else message_of(said)).parts
 
 
 def _message(said: Any) -> UserMessage:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.inputs import Said, message_of
+from agent_eventstore.inputs import Said, parts_of
 from eventstore import new_id
 from eventstore.errors import ConversationNotFound
 from eventstore.events import (
@@ -211,7 +211,7 @@ def _event(plan: TaskPlan, depth: int) -> TaskEnqueue:
     return TaskEnqueue(
         task_id=plan.task_id or str(new_id()),
         target_conversation_id=str(plan.conversation_id),
-        items=message_of(plan.input_items).parts,
+        items=parts_of(plan.input_items, may_be_empty=closure is not None),
         base_instructions_override=plan.base_instructions_override,
         closes_call_id=None if closure is None else closure.call_id,
         closes_tool_name=None if closure is None else closure.tool_name,
