@@ -78,7 +78,7 @@ REPLIES = (
     ),
     Reply(
         "`discounted` 现在从价格中减去相应百分比的金额，"  # noqa: RUF001 - as it is written in Chinese
-        "而不是直接减去百分数；两个测试都已通过。"  # noqa: RUF001
+        "而不是直接减去百分数；两个测试均通过。"  # noqa: RUF001
     ),
 )
 """In the order of the model calls; the fourth call breaks off and is retried."""
