@@ -72,7 +72,7 @@ class InputItem(_Given):
             if not self.image_url.startswith(("data:", "http://", "https://")):
                 raise refused("image_url begins with data:, http:// or https://")
             return ImagePart(url=self.image_url)
-        if self.type == "text" and self.text is not None:
+        if self.type == "text" and self.text:
             return TextPart(text=self.text)
         raise refused("an item has a text, or an image_url, as its type says")
 

@@ -182,6 +182,7 @@ def test_a_conversation_that_is_destroyed_while_it_runs_is_interrupted(store: Ev
 WRONG = [
     ("create", {}, "user_instruction or items is required"),
     ("create", {"items": [{"type": "image"}]}, "an item has a text, or an image_url"),
+    ("create", {"items": [{"type": "text", "text": ""}]}, "an item has a text, or an image_url"),
     ("create", {"items": [{"type": "image", "image_url": "/etc/passwd"}]}, "image_url begins with"),
     (
         "create",
