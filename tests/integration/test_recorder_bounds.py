@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.machines import RequestedCall
+from agent_eventstore.machines import RequestedCall, add_usage
 from eventstore import EventStore
 from eventstore.errors import InvalidEvent
 from eventstore.events import ContentPart, OtherPart, TextPart
@@ -122,7 +122,7 @@ def test_an_answer_beyond_the_limit(
         "the answer is not in the log: event 0 of the append (assistant_message)" in error.message
     )
     assert ("invalid", "too much") == (error.kind, error.partial_text[:8])
-    assert turn.usage == error.usage
+    assert turn.usage == add_usage(None, error.usage)
     assert ["failed"] == [item.status for item in shown if item.kind == "assistant"]
     assert "streaming" not in {item.status for item in shown}
 

@@ -75,13 +75,16 @@ class Model:
         """Return the error of an append, or the version at which its first event will be found."""
         stream = self.streams.get(attempt.stream)
         epoch, version = (stream.epoch, stream.version) if stream else (0, 0)
-        if attempt.writer_epoch not in (None, epoch):
-            return WriterFenced
-        if stream is not None and (
-            attempt.tenant_id not in (None, stream.tenant_id)
-            or attempt.user_id not in (None, stream.user_id)
+        owned = stream
+        if stream is None and attempt.parent is not None:  # A new stream is its parent's owner's.
+            owned = self.streams.get(attempt.parent[0])
+        if owned is not None and (
+            attempt.tenant_id not in (None, owned.tenant_id)
+            or attempt.user_id not in (None, owned.user_id)
         ):
             return OwnerMismatch
+        if attempt.writer_epoch not in (None, epoch):
+            return WriterFenced
         known = {event.event_id: event.version for event in stream.events} if stream else {}
         found = [known.get(event.event_id) if event.event_id else None for event in attempt.events]
         if any(found):
