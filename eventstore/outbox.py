@@ -148,12 +148,21 @@ class Outbox:
                 self._entries.append(each)
             self._drop(each, each.left.unwritten)
 
-    def of(self, store: Transactions, conversation_id: UUID | None = None) -> list[Unwritten]:
-        """Return what is pending in the store's database, oldest first."""
+    def of(
+        self,
+        store: Transactions,
+        conversation_id: UUID | None = None,
+        owner: object = None,
+    ) -> list[Unwritten]:
+        """Return what is pending in the store's database, oldest first.
+
+        With ``owner`` only what was recorded through a store that is bound to it.
+        """
         return [
             each.report("pending", each.left.unwritten)
             for each in self._of(store)
             if conversation_id in (None, each.conversation_id)
+            and owner in (None, getattr(each.store, "owner", None))
         ]
 
     def write(self, store: Transactions, conversation_id: UUID | None = None) -> Exception | None:

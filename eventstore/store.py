@@ -291,10 +291,11 @@ class EventStore(EventEraser):
     def unwritten(self, conversation_id: StreamId | None = None) -> list[Unwritten]:
         """Return the events that closed conversations of this process could not write yet.
 
-        They are retried; see `eventstore.outbox`.
+        They are retried; see `eventstore.outbox`. A store that is bound to an owner returns those
+        that were recorded through stores bound to the same owner.
         """
         stream = None if conversation_id is None else self.stream(conversation_id)
-        return OUTBOX.of(self, stream)
+        return OUTBOX.of(self, stream, self._owners.bound if self._owners.bound.asks else None)
 
     def close(self) -> None:
         """Close every connection; those in use are closed when they are returned.

@@ -391,6 +391,24 @@ class TestOutage:
             assert not store.unwritten()
             assert store.writer("k") is None
 
+    def test_nobody_sees_what_others_could_not_write(self, postgres_url: str) -> None:
+        """A store of one owner once returned the unwritten events of all."""
+        with EventStore.open(postgres_url) as store:
+            bound = store.for_owner(user_id="ada")
+            away = Outage(postgres_url)
+            with away():
+                pass
+            conversation = Conversation.start(bound, key="k")
+            turn = conversation.turn("hello").__enter__()
+            with away():
+                with suppress(Exception):
+                    turn.__exit__(None, None, None)
+                with pytest.raises(FactsNotWritten):
+                    conversation.close()
+                assert bound.unwritten()
+                assert store.unwritten()
+                assert not store.for_owner(user_id="eve").unwritten()
+
     @pytest.mark.parametrize("within", [False, True])
     def test_request_that_cannot_be_read(self, postgres_url: str, within: bool) -> None:
         """`context` says that the server is unreachable; the turn ends, and the lease goes."""
