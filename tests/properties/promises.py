@@ -18,6 +18,7 @@ import pytest
 from eventstore.sql.read import END
 from projections.context import ContextRow, ContextSettings, ContextView, build
 from projections.context.compression import strategies, strategy_of
+from projections.context.content import is_blank
 from projections.context.formats import FORMATS
 from projections.context.grouping import LAST_FORMS, LEAST_ENDS
 from projections.context.levels import ends_of, lower
@@ -354,6 +355,8 @@ def _tells_older(entry: LedgerEntry) -> bool:
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
     calls = [call["function"] for call in message.get("tool_calls") or ()]
     rest = {key: message[key] for key in message.keys() - {"tool_calls", "tool_call_id"}}
+    if message["role"] == "assistant" and is_blank(message["content"]):
+        rest["content"] = None  # Beside calls, some servers refuse a blank text.
     return {**rest, "calls": calls}
 
 
