@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -122,10 +122,11 @@ def server(
     try:
         yield run
     finally:
-        orders.close()
-        if wait is not None:
-            wait()
-        answers.close()
+        with answers:
+            with suppress(BrokenPipeError):  # what a server that was killed has not read
+                orders.close()
+            if wait is not None:
+                wait()
 
 
 class Programs:
@@ -163,7 +164,12 @@ class Programs:
         order = {**_order(arguments, directory, environment), "numbers": [1, *kept]}
         socket.send_fds(self._files, [b"."], [output, *kept])
         os.close(output)
-        return Started(self._run, self._run(order), reading)
+        try:
+            return Started(self._run, self._run(order), reading)
+        except BaseException:
+            if reading is not None:
+                reading.close()
+            raise
 
     def run(
         self,
