@@ -430,7 +430,7 @@ def _receive(
         quoted_by=told(found.quoting),
     )
     left = [NewEvent(each) for each in (*kept(found.bill), receipt)]
-    request = Append(conversation_id, prepare(left, None, 1 << 30), ANY)
+    request = Append(conversation_id, prepare(left, None, 1 << 30, receipts=True), ANY)
     done = append(connection, request, erasing.now)
     return ErasureReceipt(
         conversation_id,

@@ -93,8 +93,8 @@ class EventWriter(EventReader):
             UnsafeTransaction: ``connection`` is not in a transaction, or in one that is not
                 durable.
             OwnerMismatch: The conversation belongs to another tenant or user.
-            InvalidEvent: ``events`` is empty, a message has no content, or an event cannot be
-                encoded or exceeds a limit: see `eventstore.events.bounds`.
+            InvalidEvent: ``events`` is empty, a message has no content, or an event is the receipt
+                of an erasure, cannot be encoded or exceeds a limit: see `eventstore.events.bounds`.
             RedactionFailed: The store's redactor raised or returned an invalid value.
         """
         started, events = time.perf_counter(), many(events)

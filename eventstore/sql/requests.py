@@ -245,6 +245,7 @@ def prepare(
     redact: Redactor | None = None,
     *,
     allow_empty: bool = False,
+    receipts: bool = False,
 ) -> tuple[Prepared, ...]:
     """Encode events for an append.
 
@@ -255,10 +256,11 @@ def prepare(
         most: The most bytes of a payload.
         redact: The redactor, if any.
         allow_empty: Whether messages without content are allowed.
+        receipts: Whether receipts of erasures are allowed: an erasure alone writes them.
 
     Raises:
-        InvalidEvent: ``events`` is empty, a message has no content, an event cannot be encoded or
-            exceeds a limit, or an event id is used twice.
+        InvalidEvent: ``events`` is empty, a message has no content, an event is a receipt, cannot
+            be encoded or exceeds a limit, or an event id is used twice.
         RedactionFailed: The redactor raised or returned an invalid value.
     """
     if not events:
@@ -282,6 +284,9 @@ def prepare(
             meta_text, private = _meta_text(kept_meta, place), _private_text(kept_meta)
         if not allow_empty:
             require_content(payload, place)
+        if payload.type == Erasure.type and not receipts:
+            said = "a receipt of an erasure cannot be appended: erase() writes it"
+            raise InvalidEvent(f"event {place}: {said}")
         payload, text = _encoded(payload, place, most, redact)
         data, text, blob = externalise(payload, text, threshold)
         text = wrapped(text, private)

@@ -8,8 +8,9 @@ import pytest
 
 from eventstore import EventStore, Meta, NewEvent, new_id
 from eventstore.checks.log import chain
-from eventstore.errors import ConversationNotFound
-from eventstore.events import Erasure, ToolResult
+from eventstore.errors import ConversationNotFound, InvalidEvent
+from eventstore.events import Erasure, ToolResult, UnknownEvent
+from eventstore.sql.requests import ANY, Append, Appended, prepare
 from projections import Views
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient
@@ -307,12 +308,37 @@ def test_an_erasure_of_the_table_alone(fresh: EventStore, plain: PlainClient, ci
     assert [(1, "data_missing")] == problems(fresh, cid)
 
 
+@pytest.mark.parametrize(
+    "receipt",
+    [
+        Erasure(erasure_id="1", reason="x", versions=(1,), event_count=1),
+        UnknownEvent("erasure", 3, {"versions": [1]}),
+    ],
+)
+def test_a_receipt_cannot_be_appended(
+    fresh: EventStore, cid: UUID, receipt: Erasure | UnknownEvent
+) -> None:
+    """It would tell of an erasure that never was, and the payloads that are there be a problem."""
+    fresh.append(cid, say("1"))
+
+    with pytest.raises(InvalidEvent, match="erase"):
+        fresh.append(cid, [*say("2"), receipt])
+    with pytest.raises(InvalidEvent, match="erase"):
+        fresh.fork(cid, events=[receipt])
+
+    assert [] == problems(fresh, cid)
+    assert 1 == len(list(fresh.read(cid)))
+
+
 def test_a_receipt_names_what_stands_before_it(
-    fresh: EventStore, plain: PlainClient, cid: UUID
+    fresh: EventStore, plain: PlainClient, cid: UUID, database_url: str
 ) -> None:
     """A forged receipt of later versions permits nothing."""
     receipt = Erasure(erasure_id="1", reason="x", versions=(2, 3), event_count=2)
-    fresh.append(cid, [*say("1"), receipt, *say("3")])
+    events = prepare([*say("1"), receipt, *say("3")], None, 1 << 30, receipts=True)
+    with EventStore.open(database_url) as forger:
+        [done] = forger._append_group([Append(cid, events, ANY)])
+    assert isinstance(done, Appended)
     plain.disarm()
 
     plain.execute(f"UPDATE events SET data = NULL, salt = NULL {where(3)}", cid)

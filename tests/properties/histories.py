@@ -182,18 +182,18 @@ _frames: tuple[st.SearchStrategy[e.Payload], ...] = (
         taken=st.none() | st.integers(1, 20),
         restored=st.lists(_ranges, max_size=2).map(tuple),
     ),
-    st.builds(
-        e.Erasure,
-        erasure_id=st.just("e1"),
-        reason=_texts,
-        versions=st.just((1,)),
-        event_count=st.just(1),
-    ),
+)
+_receipts = st.builds(
+    e.Erasure,
+    erasure_id=st.just("e1"),
+    reason=_texts,
+    versions=st.just((1,)),
+    event_count=st.just(1),
 )
 
 
 def payloads() -> st.SearchStrategy[e.Payload]:
-    """Return a strategy for payloads of every type, half of them of models and tools."""
+    """Return a strategy for payloads that can be appended, half of them of models and tools."""
     return st.one_of(*_models) | st.one_of(*_frames)
 
 
@@ -219,7 +219,9 @@ def entries() -> st.SearchStrategy[Entry]:
         schema_version=st.just(9),
         raw=_jsons,
     )
-    data: st.SearchStrategy[Any] = st.one_of(payloads(), payloads(), payloads(), erased, unknown)
+    data: st.SearchStrategy[Any] = st.one_of(
+        payloads(), payloads(), payloads(), _receipts, erased, unknown
+    )
     return st.tuples(data, metas())
 
 
