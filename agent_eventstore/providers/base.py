@@ -96,7 +96,10 @@ def as_chunk(chunk: Any) -> Any:
     return found[0] if len(found) == 1 and not isinstance(found[0], Unread) else value
 
 
-_MARKS = re.compile(r'\\.|\\\Z|["{}\[\]]', re.DOTALL)
+_MARKS = re.compile(r"[{}\[\]]")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_CLOSED = re.compile(r'(?:[^"]|"(?:[^"\\]|\\.)*+")*+', re.DOTALL)
+"""All before a string that has not ended."""
 
 
 class Brackets:
@@ -116,18 +119,21 @@ class Brackets:
 
     def look(self, piece: str) -> None:
         """Take the next piece."""
-        text, self._escaped = self._escaped + piece, ""
-        for mark in _MARKS.finditer(text):
-            found = mark[0]
-            if found == '"':
-                self.quoted = not self.quoted
-            elif found == "\\":
-                self._escaped = found
-            elif found[0] != "\\" and not self.quoted:
-                self._depth += 1 if found in "{[" else -1
-                if self._depth <= 0:
-                    self.closed = True
-                    return
+        text = ('"' if self.quoted else "") + self._escaped + piece
+        known = _CLOSED.match(text)
+        end = known.end() if known is not None else 0
+        rest, self.quoted = text[end + 1 :], end < len(text)
+        self._escaped = "\\" if self.quoted and (len(rest) - len(rest.rstrip("\\"))) % 2 else ""
+        outside = _STRING.sub("", text[:end])
+        opened, ended = (sum(map(outside.count, marks)) for marks in ("{[", "}]"))
+        if ended < max(self._depth, 1):  # counted at once, however deep it is
+            self._depth += opened - ended
+            return
+        for mark in _MARKS.finditer(outside):
+            self._depth += 1 if mark[0] in "{[" else -1
+            if self._depth <= 0:
+                self.closed = True
+                return
 
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
