@@ -342,12 +342,13 @@ def switch(draft: Draft, switched: BranchSwitch, table: str, column: str, **valu
 
 def withdraw(
     draft: Draft, retraction: Retraction, table: str, column: str, values: dict[str, Any]
-) -> None:
-    """Patch the rows of a table whose version is withdrawn for the first time."""
+) -> list[tuple[int, int]]:
+    """Patch the rows of a table whose version is withdrawn for the first time; return these."""
     new, known = not_yet_within(retracted(retraction, draft.event), draft.state["withdrawn"])
     draft.set(withdrawn=known)
     for first, last in new:
         draft.changes.append(Patch(table, column, first, last, values))
+    return new
 
 
 def note_replaced(draft: Draft, retraction: Retraction) -> None:

@@ -253,21 +253,22 @@ def _first_seen(event: RecordedEvent) -> dict[str, Any]:
 
 
 def _retraction(draft: Draft, retraction: Retraction) -> None:
-    folding.withdraw(draft, retraction, _TABLE, "requested_version", {"withdrawn": True})
+    new = folding.withdraw(draft, retraction, _TABLE, "requested_version", {"withdrawn": True})
     ranges = folding.retracted(retraction, draft.event)
     never_ran: dict[str, Any] = {"status": "not_started"}
     if retraction.replaced_by:
         never_ran["replaced"] = True
         folding.note_replaced(draft, retraction)
         draft.set(replaced=[list(each) for each in ranges])
-    for first, last in ranges:
+    for first, last in ranges if retraction.replaced_by else new:
         draft.changes.append(
             Patch(_TABLE, "requested_version", first, last, never_ran, only=("status", "requested"))
         )
-    for own_id, version in draft.state["answered"].items():
-        if folding.within(ranges, version):  # the outcome stays until there is another one
-            draft.drop("answered", own_id)
-            draft.keep("open", own_id, {})
+    for first, last in ranges:
+        for own_id, version in draft.state["answered"].items():
+            if first <= version <= last:  # the outcome stays until there is another one
+                draft.drop("answered", own_id)
+                draft.keep("open", own_id, {})
 
 
 def _switch(draft: Draft, switched: BranchSwitch) -> None:

@@ -77,7 +77,8 @@ def apply(changes: Iterable[Change], projection: Projection | None = None) -> Ta
             continue
         for row in table.values():
             value = row.get(change.column)
-            if value is not None and change.first <= value <= change.last:
+            matches = value is not None and change.first <= value <= change.last
+            if matches and (change.only is None or row.get(change.only[0]) == change.only[1]):
                 row.update(values)
     return tables
 
