@@ -108,19 +108,27 @@ def image_url(url: str) -> str | Unusable:
         web = url[:8].lower().startswith(("https://", "http://"))
         return url if web else Unusable("its address is not on the web")
     _, data = data_of(url)
-    try:
-        raw = base64.b64decode(data, validate=True)
-    except binascii.Error:
-        raw = b""
-    if not raw:
-        empty = not url.partition(",")[2].strip()
-        return Unusable("it is empty" if empty else "its base64 is damaged")
+    raw = _bytes_of(url, data)
+    if isinstance(raw, Unusable):
+        return raw
     real = type_of(raw)
     if isinstance(real, Unusable):
         return real
     if real == "image/gif" and (still := _first_picture(raw)) is not None:
         data = base64.b64encode(still).decode("ascii")
     return url if url == (same := f"data:{real};base64,{data}") else same
+
+
+def _bytes_of(url: str, data: str) -> bytes | Unusable:
+    """Return the bytes in the base64 of a ``data:`` URL, or why there are none."""
+    try:
+        raw = base64.b64decode(data, validate=True)
+    except binascii.Error:
+        raw = b""
+    if raw:
+        return raw
+    empty = not url.partition(",")[2].strip()
+    return Unusable("it is empty" if empty else "its base64 is damaged")
 
 
 def file_url(url: str, name: str | None) -> str | Unusable:
@@ -131,13 +139,9 @@ def file_url(url: str, name: str | None) -> str | Unusable:
         name: The name of the file, whose ending says what a container is.
     """
     media, data = data_of(url)
-    try:
-        raw = base64.b64decode(data, validate=True)
-    except binascii.Error:
-        raw = b""
-    if not raw:
-        empty = not url.partition(",")[2].strip()
-        return Unusable("it is empty" if empty else "its base64 is damaged")
+    raw = _bytes_of(url, data)
+    if isinstance(raw, Unusable):
+        return raw
     if b"%PDF-" in raw[:1024]:
         return f"data:{PDF};base64,{data}"
     ending = (name or "").rpartition(".")[2].lower()
