@@ -218,7 +218,7 @@ def forget(state: State, name: str, key: str | None) -> dict[str, Any] | None:
 
 def movable(state: State) -> set[int]:
     """Return the versions of messages that a later result, or the retry of a call, may change."""
-    calls = {_place(key)[0] for key in state.get("calls", ())}
+    calls = {_place(key)[0] for key, call in state.get("calls", {}).items() if not call["settled"]}
     entries = (each for name in ("failed", "retries") for each in state.get(name, {}).values())
     return calls.union(*([each["version"], *each["earlier"]] for each in entries))
 
