@@ -28,12 +28,14 @@ from agent_eventstore.formats.openai_wire import request_of
 from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import (
     UNINTERPRETED,
+    Identities,
     Origin,
     Transcript,
     identify,
     moment_of,
 )
 from eventstore.events import (
+    AssistantMessage,
     ContentPart,
     ConversationStart,
     FilePart,
@@ -111,7 +113,8 @@ def _trajectories(
 def _transcript(
     source: Source, about: dict[str, Any], steps: list[Record], parent: Origin | None
 ) -> Transcript:
-    reader = _Reader(text_at(object_in(about, "agent"), "model_name"))
+    model = text_at(object_in(about, "agent"), "model_name")
+    reader = _Reader(model, text_at(about, "session_id"))
     kept = {key: value for key, value in about.items() if key != _WITHIN}
     reader.log.add(ConversationStart(raw=kept or None), occurred_at=moment_of(steps[0].value))
     for record in steps:
@@ -132,9 +135,11 @@ def _transcript(
 class _Reader:
     """Turns one trajectory's steps into events."""
 
-    def __init__(self, model: str | None) -> None:
+    def __init__(self, model: str | None, session: str | None) -> None:
         self.log = SessionLog({})
         self._model, self._answers, self._instructed = model, 0, False
+        # A trajectory that continues another repeats its steps, under the same session.
+        self._session, self._identities = session, Identities(FORMAT)
 
     def take(self, step: dict[str, Any]) -> None:
         """Process a step."""
@@ -176,6 +181,11 @@ class _Reader:
             answer.calls.append(request_of(named[0], text, named[1]))
         answer.usage, answer.raw = _tokens(object_in(step, "metrics")), raw
         answer.invocation = Invocation(model=text_at(step, "model_name") or self._model)
+        named = meta["occurred_at"] or self._session
+        found = AssistantMessage(
+            parts=tuple(answer.parts), tool_calls=tuple(answer.calls), usage=answer.usage
+        )
+        answer.identity = self._identities.of(found, named)
         self.log.close()
 
     def _observed(self, result: dict[str, Any], named: str | None, meta: dict[str, Any]) -> None:

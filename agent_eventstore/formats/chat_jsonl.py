@@ -14,6 +14,7 @@ from typing import Any
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.anthropic_messages import payloads_of
 from agent_eventstore.formats.extras import Extras
+from agent_eventstore.formats.json_fields import text_at
 from agent_eventstore.formats.openai_wire import marked
 from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import (
@@ -99,7 +100,8 @@ def _transcript(source: Source, messages: list[Record], about: dict[str, Any]) -
             more: dict[str, Any] = {} if sender is None else {"actor": sender}
             if sender is not None and isinstance(data, AssistantMessage):
                 more["agent_id"] = sender
-            draft.add(data, draft.place(data, **told | more), as_told=ours)
+            meta = draft.place(data, **told | more)
+            draft.add(data, meta, as_told=ours, named=text_at(message, "id"))
     return draft.finish()
 
 

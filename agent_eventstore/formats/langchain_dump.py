@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.json_fields import text_at
 from agent_eventstore.formats.langchain_messages import message_payload
 from agent_eventstore.formats.openai_parts import text_of
 from agent_eventstore.formats.source import Record, Source
@@ -79,7 +80,8 @@ def _conversation(
     draft.start(start, Meta(occurred_at=moment_of(rest)))
     for record, flat in zip(messages, known, strict=True):
         data = _payload(record.value, flat.value, draft)
-        draft.add(data, draft.place(data))
+        named = text_at(flat.value, "id") or getattr(data, "response_id", None)
+        draft.add(data, draft.place(data), named=named)
     return draft.finish()
 
 

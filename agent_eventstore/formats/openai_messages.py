@@ -24,7 +24,7 @@ from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.anthropic_messages import ORIGINAL as ANTHROPIC
 from agent_eventstore.formats.anthropic_messages import instructions_in, payloads_of
 from agent_eventstore.formats.extras import PROJECT_MESSAGE, facts_of
-from agent_eventstore.formats.json_fields import object_in
+from agent_eventstore.formats.json_fields import object_in, text_at
 from agent_eventstore.formats.openai_wire import message_of, restored
 from agent_eventstore.formats.response_items import grouped, is_item, items_of, transcribed
 from agent_eventstore.formats.source import Parsed, Record, Source
@@ -163,7 +163,8 @@ def transcript_of(
             else payloads_of(group[0], version, draft.calls)
         ):
             told = _told(group[0], data)
-            draft.add(told, draft.place(told, occurred_at=moment_of(group[0])))
+            named = text_at(group[0], "id") or text_at(_response(group[0]), "id")
+            draft.add(told, draft.place(told, occurred_at=moment_of(group[0])), named=named)
     return draft.finish()
 
 
@@ -174,7 +175,7 @@ def _told(message: dict[str, Any], data: EventData) -> EventData:
     """
     if not isinstance(data, AssistantMessage):
         return data
-    response = object_in(object_in(message, "extra"), "response")
+    response = _response(message)
     counts = any_usage(message.get("usage")) or any_usage(response.get("usage"))
     usage = data.usage or counts or agent_usage(message.get("metrics"))
     names = message.get("model"), response.get("model"), object_in(message, "modelInfo").get("id")
@@ -184,6 +185,11 @@ def _told(message: dict[str, Any], data: EventData) -> EventData:
         made = made.model_copy(update={"model": model})
     invocation = data.invocation if made == Invocation() else made
     return data.model_copy(update={"usage": usage, "invocation": invocation})
+
+
+def _response(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the whole response that mini-swe-agent keeps with a message; empty without one."""
+    return object_in(object_in(message, "extra"), "response")
 
 
 def _is_message(value: Any) -> bool:

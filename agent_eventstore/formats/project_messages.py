@@ -34,6 +34,7 @@ from agent_eventstore.formats.extras import (
     left_out,
     moment,
 )
+from agent_eventstore.formats.json_fields import text_at
 from agent_eventstore.formats.openai_wire import message_of, payload_of, restored, text_with_heading
 from agent_eventstore.formats.project_index import Entry, entry_of, name_of
 from agent_eventstore.formats.source import Parsed, Record, Source
@@ -157,7 +158,7 @@ def _transcript(source: Source, messages: list[Record], entry: Entry) -> Transcr
         data = extras.payload(message, _payload(message, draft), PROJECT_MESSAGE)
         meta = draft.place(data, **extras.told(message, draft.next_version))
         ours = message.get("instruction") is True
-        draft.add(data, meta, as_told=ours)
+        draft.add(data, meta, as_told=ours, named=text_at(message, "id"))
     return draft.finish()
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -46,6 +46,7 @@ __all__ = [
     "UNINTERPRETED",
     "Calls",
     "Draft",
+    "Identities",
     "Origin",
     "Stream",
     "Transcript",
@@ -66,6 +67,8 @@ _Key = tuple[str, str]
 
 _SPOKEN = (UserMessage, AssistantMessage, LlmError, ToolCall, ToolResult)
 _CONVERSATION_KEYS = ("conversationId", "conversation_id", "sessionId", "session_id")
+_IDENTIFYING = {"parts", "tool_calls", "usage", "kind", "message"}
+"""The fields of an answer, or a failure, that its copies share."""
 _MOMENT_KEYS = ("createdAt", "created_at", "timestamp", "ts", "time")
 _MILLISECONDS_FROM = 100_000_000_000
 
@@ -279,6 +282,7 @@ class Draft:
         self._step = -1
         self._leading = True
         self._instructed = False
+        self._identities = Identities(origin.format)
 
     @property
     def next_version(self) -> int:
@@ -290,16 +294,22 @@ class Draft:
         self._title = start.title
         self.add(start, meta)
 
-    def add(self, data: EventData, meta: Meta, *, as_told: bool = False) -> None:
+    def add(
+        self, data: EventData, meta: Meta, *, as_told: bool = False, named: str | None = None
+    ) -> None:
         """Add an event.
 
         Args:
             data: The payload.
             meta: The metadata.
             as_told: Whether the record itself says which system messages are instructions.
+            named: The id that the record has in its file.
         """
         if isinstance(data, SystemInstruction) and not as_told:
             data, meta = self._placed(data, meta)
+        if isinstance(data, AssistantMessage | LlmError):
+            copy = copied(self._identities.of(data, named or meta.occurred_at))
+            meta = meta.model_copy(update={"extra": {**(meta.extra or {}), **copy} or None})
         unknown = isinstance(data, UnknownEvent) and data.type == UNINTERPRETED
         if unknown or isinstance(data, _SPOKEN):
             self._leading = False
@@ -356,6 +366,30 @@ def copied(identity: Sequence[Any] | None) -> dict[str, str]:
         return {}
     text = json.dumps(identity, default=str).encode()
     return {COPY_KEY: hashlib.blake2b(text, digest_size=16).hexdigest()}
+
+
+class Identities:
+    """What the copies of one file's model calls have in common with them, for `copied`.
+
+    A copy has the same id or time, and the same content. Files in which one of these recurs are
+    told apart by how often it has occurred so far.
+    """
+
+    def __init__(self, format_name: str) -> None:
+        """Begin a file of a format."""
+        self._format = format_name
+        self._seen: Counter[str] = Counter()
+
+    def of(
+        self, data: AssistantMessage | LlmError, named: str | datetime | None
+    ) -> tuple[Any, ...] | None:
+        """Return the identity of the next call; None if its record has neither an id nor a time."""
+        if named is None:
+            return None
+        content = data.model_dump_json(include=_IDENTIFYING)
+        key = f"{named}/{content}"
+        self._seen[key] += 1
+        return (self._format, key, self._seen[key])
 
 
 def explicit_id(record: Any, *more_keys: str) -> str | None:

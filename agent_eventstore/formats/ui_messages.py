@@ -129,7 +129,7 @@ def _add(draft: Draft, message: dict[str, Any], place: int, ids: set[str]) -> No
         unknown = isinstance(head, UnknownEvent)
         found[0] = UnknownEvent(UNINTERPRETED, 1, raw) if unknown else _with_raw(head, raw)
     for data in found:
-        draft.add(data, draft.place(data, **fields))
+        draft.add(data, draft.place(data, **fields), named=own_id if plain else None)
 
 
 def _with_raw(data: Any, raw: dict[str, Any]) -> EventData:

@@ -131,7 +131,131 @@ def copilot(session: str) -> Lines:
     ]
 
 
-FORMATS: list[Callable[[str], Lines]] = [claude, codex, gemini, opencode, pi, copilot]
+def chatgpt(session: str) -> Lines:
+    """Return a conversation of ChatGPT's export; a branch repeats the messages of the other."""
+    texts = [("user", "q"), ("assistant", "a")]
+    mapping: dict[str, Any] = {"root": {"id": "root", "parent": None, "children": ["n0"]}}
+    for number, (role, text) in enumerate(texts):
+        message = {
+            "id": f"n{number}",
+            "author": {"role": role},
+            "create_time": 1_772_359_200.5 + number,
+            "content": {"content_type": "text", "parts": [text]},
+            "metadata": {},
+        }
+        above = f"n{number - 1}" if number else "root"
+        mapping[f"n{number}"] = {"id": f"n{number}", "parent": above, "message": message}
+        mapping[f"n{number}"]["children"] = [] if number else ["n1"]
+    return [{"id": session, "title": "t", "current_node": "n1", "mapping": mapping}]
+
+
+def openhands(session: str) -> Lines:
+    """Return a trajectory of OpenHands."""
+    model = {"id": "chatcmpl-1", "model": "gpt-4o"}
+    about = {"function_name": "run", "tool_call_id": "c1", "model_response": model}
+    events: Lines = [
+        {"source": "user", "action": "message", "args": {"content": "q"}},
+        {"source": "agent", "action": "run", "args": {"command": "ls", "thought": "a"}},
+    ]
+    events[1]["tool_call_metadata"] = about
+    listed = [{"id": n, "timestamp": _at(n), **each} for n, each in enumerate(events)]
+    return [{"instance_id": session, "history": listed}]
+
+
+def openhands_sdk(session: str) -> Lines:
+    """Return a trajectory of the newer SDK of OpenHands."""
+    said = {"role": "assistant", "content": [{"type": "text", "text": "a"}]}
+    asked = {**said, "role": "user"}
+    events: Lines = [
+        {"source": "user", "llm_message": asked},
+        {"source": "agent", "llm_message": said, "llm_response_id": "chatcmpl-1"},
+    ]
+    listed = [
+        {"kind": "MessageEvent", "id": f"e{n}", "timestamp": _at(n), **each}
+        for n, each in enumerate(events)
+    ]
+    return [{"instance_id": session, "history": listed}]
+
+
+def atif(session: str) -> Lines:
+    """Return a trajectory in ATIF; one that continues another repeats its steps."""
+    used = {"prompt_tokens": 100, "completion_tokens": 50}
+    steps: Lines = [
+        {"source": "user", "message": "q"},
+        {"source": "agent", "message": "a", "metrics": used},
+    ]
+    steps = [{"step_id": n + 1, "timestamp": _at(n), **each} for n, each in enumerate(steps)]
+    agent = {"name": "x", "version": "1", "model_name": "gpt-4o"}
+    return [{"schema_version": "ATIF-v1.5", "session_id": session, "agent": agent, "steps": steps}]
+
+
+def atif_without_times(session: str) -> Lines:
+    """Return a trajectory of one session, whose steps have no time."""
+    found = atif(FIRST)
+    for step in found[0]["steps"]:
+        del step["timestamp"]
+    return [{**found[0], "trajectory_id": session}]
+
+
+def langchain(session: str) -> Lines:
+    """Return dumped messages of LangChain."""
+    used = {"input_tokens": 100, "output_tokens": 50, "total_tokens": 150}
+    asked = {"type": "human", "data": {"content": "q", "id": "h"}}
+    answer = {"content": "a", "id": "lc_run--1", "usage_metadata": used}
+    return [{"id": session, "messages": [asked, {"type": "ai", "data": answer}]}]
+
+
+def inspect(session: str) -> Lines:
+    """Return a sample of a log of Inspect; a retried evaluation copies those that are done."""
+    used = {"input_tokens": 100, "output_tokens": 50}
+    answer = {"id": "m2", "role": "assistant", "content": "a", "usage": used}
+    messages = [{"id": "m1", "role": "user", "content": "q"}, answer]
+    return [{"id": 1, "epoch": 1, "uuid": session, "messages": messages, "scores": {}}]
+
+
+def openai(session: str) -> Lines:
+    """Return a messages array whose answer has the whole response, as mini-swe-agent keeps it."""
+    used = {"prompt_tokens": 100, "completion_tokens": 50}
+    response = {"id": "chatcmpl-1", "usage": used}
+    answer = {"role": "assistant", "content": "a", "extra": {"response": response}}
+    return [{"id": session, "messages": [{"role": "user", "content": "q"}, answer]}]
+
+
+def anthropic(session: str) -> Lines:
+    """Return a messages array with an answer of Anthropic."""
+    used = {"input_tokens": 100, "output_tokens": 50}
+    answer = {"id": "msg_1", "role": "assistant", "usage": used}
+    thought = {"type": "thinking", "thinking": "t", "signature": "s"}
+    content = [thought, {"type": "text", "text": "a"}]
+    return [
+        {
+            "id": session,
+            "messages": [{"role": "user", "content": "q"}, {**answer, "content": content}],
+        }
+    ]
+
+
+def responses(session: str) -> Lines:
+    """Return items of OpenAI's Responses."""
+    said = {"type": "message", "id": "msg_1", "role": "assistant"}
+    answer = {**said, "content": [{"type": "output_text", "text": "a"}]}
+    return [{"id": session, "input": [{"role": "user", "content": "q"}, answer]}]
+
+
+def ui_messages(session: str) -> Lines:
+    """Return messages of the AI SDK."""
+    parts = [{"type": "step-start"}, {"type": "text", "text": "a"}]
+    asked = {"id": "u", "role": "user", "parts": [{"type": "text", "text": "q"}]}
+    return [{"id": session, "messages": [asked, {"id": "a", "role": "assistant", "parts": parts}]}]
+
+
+FORMATS: list[Callable[[str], Lines]] = [
+    *(claude, codex, gemini, opencode, pi, copilot),
+    *(atif, atif_without_times, langchain, inspect, openai, anthropic),
+]
+WITHOUT_USAGE: list[Callable[[str], Lines]] = [
+    *(chatgpt, openhands, openhands_sdk, responses, ui_messages)
+]
 each_format = pytest.mark.parametrize("session", FORMATS, ids=lambda made: made.__name__)
 each_order = pytest.mark.parametrize("order", [(FIRST, SECOND), (SECOND, FIRST)], ids=["12", "21"])
 
@@ -167,6 +291,28 @@ def test_it_is_counted_once_in_any_order(
     views = Views(store)
     assert (1, 150) == _counted(views.usage())
     assert (1, 150) == _counted(views.usage(by="conversation"))
+
+
+@pytest.mark.parametrize("session", WITHOUT_USAGE, ids=lambda made: made.__name__)
+def test_calls_without_usage_are_counted_once(
+    store: EventStore, tmp_path: Path, session: Callable[[str], Lines]
+) -> None:
+    """Formats that do not say what a call cost have copies too."""
+    ids = [_load(store, tmp_path, name, session(name)) for name in (FIRST, SECOND)]
+    assert 2 == len(set(ids))
+    assert 1 == sum(each.calls for each in Views(store).usage())
+
+
+def test_equal_answers_at_one_time_in_one_file_are_as_many_calls(
+    store: EventStore, tmp_path: Path
+) -> None:
+    """An id that recurs in a file, as those of some servers do, hides no call."""
+    lines = langchain(FIRST)
+    lines[0]["messages"] *= 2
+    found = _load(store, tmp_path, FIRST, lines)
+    assert (2, 300) == _counted(Views(store).usage(conversation_id=found))
+    _load(store, tmp_path, SECOND, [{**lines[0], "id": SECOND}])
+    assert (2, 300) == _counted(Views(store).usage())
 
 
 @each_format
