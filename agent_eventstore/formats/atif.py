@@ -35,7 +35,6 @@ from agent_eventstore.formats.transcript import (
     moment_of,
 )
 from eventstore.events import (
-    AssistantMessage,
     ContentPart,
     ConversationStart,
     FilePart,
@@ -181,11 +180,10 @@ class _Reader:
             answer.calls.append(request_of(named[0], text, named[1]))
         answer.usage, answer.raw = _tokens(object_in(step, "metrics")), raw
         answer.invocation = Invocation(model=text_at(step, "model_name") or self._model)
-        named = meta["occurred_at"] or self._session
-        found = AssistantMessage(
-            parts=tuple(answer.parts), tool_calls=tuple(answer.calls), usage=answer.usage
-        )
-        answer.identity = self._identities.of(found, named)
+        moment, place = meta["occurred_at"], f"step {step.get('step_id')}"
+        if moment is not None or self._session is not None:
+            known = place if moment is not None else f"{self._session}/{place}"
+            answer.identity = self._identities.of(known, moment, answer.usage)
         self.log.close()
 
     def _observed(self, result: dict[str, Any], named: str | None, meta: dict[str, Any]) -> None:

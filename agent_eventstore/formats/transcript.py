@@ -31,6 +31,7 @@ from eventstore.events import (
     Meta,
     NewEvent,
     SystemInstruction,
+    TokenUsage,
     ToolCall,
     ToolCallRequest,
     ToolResult,
@@ -67,8 +68,6 @@ _Key = tuple[str, str]
 
 _SPOKEN = (UserMessage, AssistantMessage, LlmError, ToolCall, ToolResult)
 _CONVERSATION_KEYS = ("conversationId", "conversation_id", "sessionId", "session_id")
-_IDENTIFYING = {"parts", "tool_calls", "usage", "kind", "message"}
-"""The fields of an answer, or a failure, that its copies share."""
 _MOMENT_KEYS = ("createdAt", "created_at", "timestamp", "ts", "time")
 _MILLISECONDS_FROM = 100_000_000_000
 
@@ -308,7 +307,7 @@ class Draft:
         if isinstance(data, SystemInstruction) and not as_told:
             data, meta = self._placed(data, meta)
         if isinstance(data, AssistantMessage | LlmError):
-            copy = copied(self._identities.of(data, named or meta.occurred_at))
+            copy = copied(self._identities.of(named, meta.occurred_at, data.usage))
             meta = meta.model_copy(update={"extra": {**(meta.extra or {}), **copy} or None})
         unknown = isinstance(data, UnknownEvent) and data.type == UNINTERPRETED
         if unknown or isinstance(data, _SPOKEN):
@@ -371,25 +370,26 @@ def copied(identity: Sequence[Any] | None) -> dict[str, str]:
 class Identities:
     """What the copies of one file's model calls have in common with them, for `copied`.
 
-    A copy has the same id or time, and the same content. Files in which one of these recurs are
-    told apart by how often it has occurred so far.
+    A copy has the same id and time, and the same counts of tokens; without an id it needs both of
+    the others. Where all of them recur in a file, their order tells the calls apart. Nothing is
+    derived from content, which an erasure must not leave traces of.
     """
 
     def __init__(self, format_name: str) -> None:
         """Begin a file of a format."""
         self._format = format_name
-        self._seen: Counter[str] = Counter()
+        self._seen: Counter[tuple[Any, ...]] = Counter()
 
     def of(
-        self, data: AssistantMessage | LlmError, named: str | datetime | None
+        self, named: str | None, moment: datetime | None, usage: TokenUsage | None
     ) -> tuple[Any, ...] | None:
-        """Return the identity of the next call; None if its record has neither an id nor a time."""
-        if named is None:
+        """Return the identity of the file's next call, or None if its record is too vague."""
+        if named is None and (moment is None or usage is None):
             return None
-        content = data.model_dump_json(include=_IDENTIFYING)
-        key = f"{named}/{content}"
+        counts = usage and (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens)
+        key = (self._format, named, moment, counts)
         self._seen[key] += 1
-        return (self._format, key, self._seen[key])
+        return (*key, self._seen[key])
 
 
 def explicit_id(record: Any, *more_keys: str) -> str | None:
