@@ -149,12 +149,85 @@ class Unread(str):
     __slots__ = ()
 
 
+class _ArrayItems:
+    """Reads the objects of a JSON array from text in any pieces.
+
+    Attributes:
+        is_array: Whether it is one, as far as is known.
+        left: The text that is not part of a complete object yet.
+    """
+
+    def __init__(self) -> None:
+        self.is_array = True
+        self._pieces: list[str] = []
+        self._begun = self._in_object = False
+        self._brackets = Brackets()
+
+    @property
+    def left(self) -> str:
+        return "".join(self._pieces)
+
+    @property
+    def within(self) -> bool:
+        """Whether the array has not ended."""
+        return self.left.strip() != "]"
+
+    def feed(self, text: str) -> list[Any]:
+        """Take text; return the objects that it completes."""
+        if self._in_object:
+            self._pieces.append(text)
+            self._brackets.look(text)
+            return self._objects(self.left) if self._brackets.closed else []
+        return self._objects(self.left + text)
+
+    def end(self, text: str) -> list[Any]:
+        """Return what is left at the end of the stream."""
+        found, left = self.feed(text), self.left.strip()
+        self._pieces = []
+        return found if left in ("", "]") else [*found, Unread(left)]
+
+    def _objects(self, text: str) -> list[Any]:
+        found: list[Any] = []
+        at = 0
+        if not self._begun and len(bare := text.lstrip()) > 1:
+            self.is_array = bare[1:].lstrip()[:1] in ("", "{", "]")
+            self._begun = self.is_array and bool(bare[1:].strip())
+        while self._begun:
+            if (start := _BETWEEN.match(text, at)) is not None:
+                at = start.end()
+            if not text.startswith("{", at):
+                break
+            try:
+                value, at = _DECODER.raw_decode(text, at)
+                found.append(value)
+            except (ValueError, RecursionError):
+                if self._brackets.closed:
+                    found.append(Unread(text[at:]))
+                    at = len(text)
+                else:
+                    self._brackets.look(text[at:])
+                    self._in_object = True
+                    break
+            self._in_object, self._brackets = False, Brackets()
+        rest = text[at:]
+        if self._begun and not self._in_object and rest.strip() not in ("", "]"):
+            found.append(Unread(rest))
+            rest = ""
+        self._pieces = [rest]
+        return found
+
+
+_BETWEEN = re.compile(r"[\[,\s]*")
+_DECODER = json.JSONDecoder()
+
+
 class EventLines:
-    """Reads server-sent events, or lines of JSON, from text in any pieces.
+    """Reads server-sent events, lines of JSON, or a JSON array, from text in any pieces.
 
     Text may be split anywhere, within a line and within a character, or come as lines without their
     ends. An event is returned as soon as its data is complete JSON, or at the blank line after it.
-    Only CR, LF and CRLF end a line.
+    Only CR, LF and CRLF end a line. An array is what Gemini's REST API sends unless it is asked for
+    events; each of its objects is an event.
 
     Args:
         strict: Whether only a blank line ends an event, as the standard says.
@@ -168,6 +241,7 @@ class EventLines:
         self._brackets = Brackets()
         self._event = ""
         self._begun = False
+        self._array: _ArrayItems | None = None
         self._after_return = False
 
     def feed(self, passed: str | bytes) -> list[Any]:
@@ -176,7 +250,15 @@ class EventLines:
         if not text:
             return []
         if not self._begun:
-            text, self._begun = text.removeprefix("\ufeff"), True
+            text = text.removeprefix("\ufeff")
+            self._begun = bool(text.strip())
+            if not self._strict and text.lstrip().startswith("["):
+                self._array = _ArrayItems()
+        if self._array is not None:
+            found = self._array.feed(text)
+            if self._array.is_array:
+                return found
+            text, self._array = self._array.left, None  # for example ``[DONE]``
         if self._after_return:
             text = text.removeprefix("\n")
         self._after_return = text.endswith("\r")
@@ -190,11 +272,15 @@ class EventLines:
     @property
     def within(self) -> bool:
         """Whether an event has begun, and is not complete."""
+        if self._array is not None:
+            return self._array.within
         left = (*self._data, _value("".join(self._line)))
         return any(line.strip() not in ("", _DONE) for line in left)
 
     def end(self) -> list[Any]:
         """Return what is left at the end of the stream."""
+        if self._array is not None:
+            return self._array.end(self._decoder.decode(b"", final=True))
         found = self._piece(self._decoder.decode(b"", final=True))
         return found if self._strict else [*found, *self._end_line(), *self._dispatch()]
 

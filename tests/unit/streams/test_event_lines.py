@@ -56,6 +56,41 @@ def test_a_character_in_two_pieces() -> None:
     assert [{"a": "é😀"}] == read(*(sent[at : at + 1] for at in range(len(sent))))
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_array_in_any_pieces(size: int, indent: int | None) -> None:
+    """Gemini's REST API streams one array unless it is asked for events."""
+    chunks = [{"a": f'{n} ]}},[{{ \\" é{_ODD}', "b": [{}]} for n in range(4)]
+    sent = "\ufeff" + json.dumps(chunks, indent=indent, ensure_ascii=False) + "\r\n"
+    assert chunks == read(*(sent[at : at + size] for at in range(0, len(sent), size)))
+    data = sent.encode()
+    assert chunks == read(*(data[at : at + size] for at in range(0, len(data), size)))
+
+
+def test_an_array_that_breaks_off_is_not_complete() -> None:
+    """What is left of it is marked, as is what is no array."""
+    lines = EventLines()
+    assert [{"a": 1}] == lines.feed('[{"a": 1}, {"b"')
+    assert lines.within
+    (left,) = lines.end()
+    assert isinstance(left, Unread)
+    assert '{"b"' == left
+    assert [{"a": 1}, "x", "y"] == read('[{"a": 1}', "x", "y")
+    assert ["[DONE]"] == read("[", "DONE]")
+    assert ["[1, 2]"] == read("[1, 2]")
+
+
+def test_an_answer_of_gemini_as_an_array() -> None:
+    """Each object is a chunk of the answer, the first one too."""
+    chunks: list[dict[str, Any]] = [
+        {"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}}]}
+        for text in ("a", "b", "c")
+    ]
+    chunks[-1]["candidates"][0]["finishReason"] = "STOP"
+    assert "abc" == text_of(fed([json.dumps(chunks, indent=2).encode()]))
+    assert "abc" == text_of(fed(json.dumps(chunks, indent=2).splitlines()))
+
+
 def test_an_error_event_is_an_error() -> None:
     """Some servers say so in the event's name alone."""
     assert [{"error": {"message": "no"}}] == read('event: error\ndata: {"message": "no"}\n\n')
