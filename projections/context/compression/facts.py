@@ -68,6 +68,18 @@ _QUOTED = re.compile(r"[「『《“]([^「」『』《》“”\n]{2,40})[」�
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ][\d:.]+)?")
 _MEASURE = re.compile(r"\d[\d.,:]*(?:st|nd|rd|th|am|pm|k|m|s|x|kg|lb|lbs|mb|gb|%)", re.IGNORECASE)
 _BEFORE_A_SENTENCE = frozenset(".!?:;*•-\"'(#>]")
+# German writes every noun with a capital: after a determiner, and possibly one adjective, it is no
+# name. The words of the first pattern are not English, and frequent in any German text.
+_GERMAN = re.compile(
+    r"(?:der|das|den|dem|und|ist|nicht|ein|eine|einen|für|mit|auf|von|zu|wir|ich|wieder)"
+)
+_DETERMINED = re.compile(
+    r"\b(?:[dD](?:er|ie|as|en|em|es)|(?:[kKmMdDsS]|)[eE]in(?:e[nmrs]?)?|[uU]nser\w{0,2}|[iI]hre?[nmrs]?"
+    r"|[dD]iese[nmrs]?|[jJ]ede[nmrs]?|[wW]elche[nmrs]?|[aA]lle[nr]?|[vV]iele|[eE]inige|[aA]m|[iI]m|[zZ]u[mr]"
+    r"|[bB]eim|[vV]om|[iI]ns|[aA]ns)\s+(?:[a-zäöüß]+e[nmrs]?\s+)?\Z"
+)
+_LONGEST_BEFORE = 48  # characters
+_LANGUAGE_SHOWS = 5_000  # characters
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CJK = re.compile(r"[\u3041-\u30fa\u4e00-\u9fa5\uac00-\ud7a3]")
 
@@ -150,6 +162,7 @@ class Fact(NamedTuple):
 
 def facts_of_text(text: str) -> Iterator[Fact]:
     """Yield the facts in prose, in order; a fact may be yielded more than once."""
+    german: bool | None = None
     for found in _LITERAL.finditer(text, 0, _READ):
         literal = found[1]
         if literal is None:
@@ -157,11 +170,25 @@ def facts_of_text(text: str) -> Iterator[Fact]:
         if not literal.isalpha() and _is_identifier(literal):
             yield Fact(literal, "identifier")
         elif literal[0].isupper() and len(literal) > 2 and not _begins_sentence(text, found):
+            german = _is_german(text) if german is None else german
+            if german and _is_determined(text, found.start()):
+                continue
             yield Fact(literal, "name")
     if text.isascii():
         return  # None of the quotation marks in _QUOTED is ASCII.
     for quoted in _QUOTED.finditer(text, 0, _READ):
         yield Fact(quoted.group(1), "phrase")
+
+
+def _is_german(text: str) -> bool:
+    """Whether at least two different words of a text, and every tenth, are common German ones."""
+    words = text[:_LANGUAGE_SHOWS].split()
+    known = [word for word in words if _GERMAN.fullmatch(word.lower())]
+    return len(set(known)) > 1 and 10 * len(known) >= len(words)
+
+
+def _is_determined(text: str, at: int) -> bool:
+    return _DETERMINED.search(text[max(0, at - _LONGEST_BEFORE) : at]) is not None
 
 
 def names_identifier(text: str) -> bool:

@@ -10,7 +10,8 @@ The document's selection and its fallbacks are one list here, ordered by how lit
 3. Long texts of assistants are shortened, oldest first.
 4. Tool groups are reduced to their facts, the least worth per token first: those before the last
    four rounds, then those of the last rounds except the current one.
-5. Long texts of users are shortened, oldest first.
+5. Facts of long lists of lines (logs, code), except the first ones, are removed; long texts of
+   users are shortened, oldest first.
 6. Whole rounds before the last four are reduced to their facts, the least worth per token first: in
    each round the answers, then at once their question, so that no question stays without the
    conclusion of its answer. Then summaries are. The document drops all of these at once; reducing
@@ -32,7 +33,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from projections.context.compression.facts import FactKind
+from projections.context.compression.facts import FactKind, may_be_json, texts_of
 from projections.context.compression.items import Item
 from projections.context.compression.scoring import (
     Score,
@@ -47,6 +48,7 @@ from projections.context.compression.strategy import Reduction, require_counts
 __all__ = ["KeyMessages"]
 
 _FACTS: tuple[FactKind, ...] = ("term", "phrase", "name", "identifier", "rule")
+_OF_LINES = 4  # facts
 _TOOLS, _DECISIONS, _USERS, _SUMMARIES, _TALK = "tool group", "decision", "user", "summary", "talk"
 
 
@@ -63,7 +65,7 @@ class KeyMessages:
     rounds: int = 4
 
     name: ClassVar[str] = "key_messages"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
         """Check that both numbers are whole and not negative."""
@@ -118,6 +120,7 @@ class _Ranked:
             self._lightest(i for i in tools if self._last <= i < self._rounds[-1][0]),
             "tool group of the last rounds",
         )
+        yield from self._forget_lines(tools)
         yield from self._shorten(self._of(_USERS), "long user text shortened")
         for each in self._rounds_by_worth():
             yield from self._leave(each, "round before the last ones")
@@ -182,10 +185,32 @@ class _Ranked:
         for index in indexes:
             yield Reduction(index, "dropped", why=whys[index])
 
+    def _forget_lines(self, indexes: Iterable[int]) -> Iterator[Reduction]:
+        """Remove the facts of long lists of lines, such as logs and code, except the first ones.
+
+        Each of their lines has some, which are worth less than what users say.
+        """
+        for index in indexes:
+            item = self._items[index]
+            if len(item.facts) > _OF_LINES and not _holds_json(item):
+                for number in range(len(item.facts) - 1, _OF_LINES - 1, -1):
+                    why = f"one of many in lines, {self._why(index)}"
+                    yield Reduction(index, "facts", fact=number, why=why)
+
     def _shorten(self, indexes: Iterable[int], why: str) -> Iterator[Reduction]:
         for index in indexes:
             if self._items[index].has_shorter:
                 yield Reduction(index, "shortened", why=f"{why}, {self._why(index)}")
+
+
+def _holds_json(item: Item) -> bool:
+    texts = (
+        text
+        for message in item.messages
+        if message.get("role") == "tool"
+        for text in texts_of(message)
+    )
+    return any(map(may_be_json, texts))
 
 
 def _rounds_of(items: Sequence[Item]) -> list[list[int]]:

@@ -66,8 +66,8 @@ def reduce(
 
     Sections over their limits come first: each is reduced by its own reductions until it fits. If
     the last reduction takes the request below ``least``, the newest items get their detail back.
-    With ``refill``, items then get their detail back as far as it fits: users' messages first, and
-    those first that lost it last.
+    With ``refill``, items then get their detail back as far as it fits: users' messages first, then
+    the conclusions of their answers, and those first that lost it last.
 
     Args:
         items: The items, oldest first.
@@ -116,8 +116,11 @@ def reduce(
         state.give_back(newest, least, ceiling, limits)
     if refill:
         last = dict.fromkeys(each.item for each in reversed(done))
-        by_worth = sorted(last, key=lambda index: items[index].kind != "user")
-        state.give_back(by_worth, max_tokens, max_tokens, limits)
+        users = [index for index in last if items[index].kind == "user"]
+        state.give_back(users, max_tokens, max_tokens, limits)
+        state.answer(max_tokens, limits)
+        others = [index for index in last if items[index].kind != "user"]
+        state.give_back(others, max_tokens, max_tokens, limits)
     return state.result()
 
 
@@ -253,6 +256,23 @@ class _State:
                     self._raise(index, "full", item.tokens, most)
                 if item.has_shorter and item.shorter_tokens <= left:
                     self._raise(index, "shortened", item.shorter_tokens, most)
+
+    def answer(self, most: int, sections: Mapping[str, int]) -> None:
+        """Give the answers of users' messages that are sent their shorter form back, newest first.
+
+        A question without the conclusion of its answer looks open.
+        """
+        last: int | None = None
+        for index in range(len(self._items) - 1, -1, -1):
+            item = self._items[index]
+            if item.kind == "user":
+                if last is not None and self._level[index] in ("full", "shortened"):
+                    found = self._items[last]
+                    if found.has_shorter and found.shorter_tokens <= self._left(last, sections):
+                        self._raise(last, "shortened", found.shorter_tokens, most)
+                last = None
+            elif last is None and item.kind == "assistant":
+                last = index
 
     def _is_superseded(self, index: int) -> bool:
         """Whether a message that takes this one back is not sent."""

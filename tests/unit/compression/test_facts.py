@@ -41,6 +41,19 @@ def test_literals_of_prose(text: str, expected: list[str]) -> None:
     assert [fact.text for fact in facts_of_text(text)] == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Das Wetter war schön, und der Zug fuhr mit Anna nach Berlin.", ["Anna", "Berlin"]),
+        ("Ich bin der Meinung, dass Peter im Rathaus ein neues Protokoll schreibt.", ["Peter"]),
+        ("I am Peter and am in the war with Das Keyboard", ["Peter", "Das", "Keyboard"]),
+    ],
+)
+def test_nouns_of_german_are_no_names(text: str, expected: list[str]) -> None:
+    """A capital after a determiner is how German writes any noun; names have none."""
+    assert [fact.text for fact in facts_of_text(text)] == expected
+
+
 def test_identifiers_of_a_retail_order_come_before_anything_is_lost() -> None:
     """Ids are identifiers wherever they stand; prices are not facts."""
     found = {fact.text: fact.kind for fact in facts_of_json(RETAIL_ORDER)}
