@@ -157,7 +157,11 @@ def assert_used(log: Log, view: ContextView, some: Limits) -> None:
     visible = (
         row
         for row in newest_first
-        if row.visible and row.kind not in ("system", "notebook") and not _is_empty(row)
+        if row.visible
+        and row.kind not in ("system", "notebook")
+        and not _is_empty(row)
+        # Of all failures only the one that a "continue" may need is sent with its error.
+        and (row.kind != "error" or row.key in paid_keys)
     )
     fitting = [
         group
