@@ -23,10 +23,12 @@ LICENCES := MIT;BSD;Apache;ISC;PSF-2.0;MPL-2.0;Mozilla Public License 2.0;LGPL-3
 TEST_WORKERS ?= 3
 PYTEST_ARGS ?=
 FUZZ_ARGS ?=
+TORTURE_URL ?= sqlite:///torture.db
+TORTURE_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-exhaustive fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream lint format bench bench-quick bench-context peers clean
+.PHONY: help demo test test-exhaustive fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream lint format bench bench-quick bench-context peers torture clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,7 +106,7 @@ fuzz: $(READY) ## Fuzz importers, API and commands with 100,000 seeded mutants: 
 	@$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
 audit: $(AUDIT)/.ready ## Check for insecure code and for licences that are not allowed
-	$(AUDIT)/bin/bandit --quiet --configfile pyproject.toml --recursive eventstore projections agent_eventstore eventstore_command.py migrations
+	$(AUDIT)/bin/bandit --quiet --configfile pyproject.toml --recursive eventstore projections agent_eventstore eventstore_command.py migrations torture
 	$(AUDIT)/bin/pip-licenses --python=$(BIN)/python --partial-match --allow-only="$(LICENCES)" > /dev/null
 
 sbom: $(AUDIT)/.ready ## Write a CycloneDX bill of materials of the environment: dist/sbom.json
@@ -147,6 +149,10 @@ bench-quick: peers ## Get a rough version of the same figures in two minutes
 
 bench-context: $(BENCH) ## Compare what contexts keep with other approaches, on real transcripts
 	@$(BIN)/python -m benchmarks.context $(BENCH_ARGS)
+
+torture: $(READY) ## Kill writers and cut connections of TORTURE_URL, and count what was lost
+	@$(BIN)/eventstore --db $(TORTURE_URL) db upgrade
+	@$(BIN)/python -m torture --db $(TORTURE_URL) $(TORTURE_ARGS)
 
 clean: ## Delete the environment and all caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -29,6 +29,7 @@ from agent_eventstore.agents import (
     ChatReply,
     ChatResult,
     ChatSession,
+    Closure,
     FunctionTool,
     HistorySink,
     JsonlHistorySink,
@@ -37,6 +38,9 @@ from agent_eventstore.agents import (
     ModelRequest,
     ProviderRouter,
     Route,
+    Scheduler,
+    TaskPlan,
+    TaskResult,
     ToolArgumentParser,
     ToolUse,
     TurnResult,
@@ -58,10 +62,9 @@ from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from agent_eventstore.participants import Participant
 from agent_eventstore.recovery import Recoveries, Recovery, recover, recover_all
 from agent_eventstore.requests import Request
-from agent_eventstore.runs import AsyncRun, Run
-from agent_eventstore.scheduling import Closure, Scheduler, TaskPlan, TaskResult
+from agent_eventstore.run_blocks import AsyncRun, Run
 from agent_eventstore.session import TurnOutcome
-from agent_eventstore.tool_call import AsyncToolCall, ToolCall
+from agent_eventstore.tool_call import AsyncToolBlock, ToolBlock
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import (
@@ -103,7 +106,7 @@ __all__ = [
     "AsyncEventStore",
     "AsyncLlmCall",
     "AsyncRun",
-    "AsyncToolCall",
+    "AsyncToolBlock",
     "AsyncTurn",
     "AsyncViews",
     "ChatOptions",
@@ -149,7 +152,7 @@ __all__ = [
     "TaskPlan",
     "TaskResult",
     "ToolArgumentParser",
-    "ToolCall",
+    "ToolBlock",
     "ToolUse",
     "Turn",
     "TurnOutcome",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -22,25 +22,29 @@ from agent_eventstore.conversation import Conversation, ForkOptions, OpenOptions
 from agent_eventstore.errors import NotCommitted
 from agent_eventstore.inputs import kept_json
 from agent_eventstore.journal_aio import AsyncJournal
-from agent_eventstore.opening import forked, opened, started
+from agent_eventstore.open_conversation import OpenConversation
 from agent_eventstore.recovery import AGAIN_S, SOON_S, WAIT_S
-from agent_eventstore.runs import AsyncConversationRuns
-from agent_eventstore.session import Session
+from agent_eventstore.resuming import ResumedRun, resume
+from agent_eventstore.run_blocks import AsyncRun
+from agent_eventstore.session import Session, forked, opened, started
 from agent_eventstore.stops import BY_SOMEBODY, stopped_or_gone
-from eventstore import Appended, AsyncEventStore, EventStore
-from eventstore.errors import ConversationInUse, ErrorType, Trace
+from agent_eventstore.turn_aio import AsyncTurn
+from eventstore import Appended, AsyncEventStore, EventStore, new_id
+from eventstore.arguments import require_known, require_store
+from eventstore.errors import ConversationInUse, ErrorType, Traceback
 from eventstore.events import (
     BranchSwitch,
     ConversationEnd,
     ConversationUpdate,
     Payload,
+    RunNode,
 )
 from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from eventstore.leases import ENDS_S, KEEPER
-from eventstore.options import require_known, require_store
 from eventstore.threads import finish, made_in_thread, to_thread
+from projections.models.runs import RunRow
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -48,10 +52,37 @@ if TYPE_CHECKING:
 __all__ = ["AsyncConversation"]
 
 
-class AsyncConversation(AsyncConversationRuns):
+class AsyncConversation(OpenConversation[AsyncJournal, AsyncTurn]):
     """A conversation and the session in which this process writes to it; see `Conversation`."""
 
+    _kind = AsyncTurn
     _waits = False
+
+    async def start_run(
+        self,
+        workflow_id: str,
+        *,
+        directive: str = "",
+        nodes: Sequence[RunNode] = (),
+        post_run_protocol: str | None = None,
+        config: dict[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> AsyncRun:
+        """Begin a run of a workflow; see `Conversation.start_run`."""
+        script = self._session.run_script(run_id or str(new_id()), workflow_id)
+        await self._journal.write(script.begin(directive, nodes, post_run_protocol, config))
+        return AsyncRun(self._journal, script, self.turn)
+
+    async def resume_run(self, run_id: str | None = None) -> ResumedRun[AsyncRun] | None:
+        """Return how to continue a run; see `Conversation.resume_run`."""
+        session = self._session
+
+        def handle(row: RunRow) -> AsyncRun:
+            script = session.run_script(row.run_id, row.workflow_id)
+            return AsyncRun(self._journal, script, self.turn)
+
+        store = self._journal.store.store
+        return await to_thread(resume, store, session.views, session.id, run_id, handle)
 
     def __init__(self, store: AsyncEventStore, session: Session) -> None:
         opened = session.journal
@@ -189,7 +220,9 @@ class AsyncConversation(AsyncConversationRuns):
         """Return the conversation itself."""
         return self
 
-    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    async def __aexit__(
+        self, kind: ErrorType, error: BaseException | None, trace: Traceback
+    ) -> None:
         """End the session."""
         with suppress(*((NotCommitted,) if error is not None else ())):
             await self.close(

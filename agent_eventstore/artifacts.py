@@ -21,15 +21,15 @@ from uuid import UUID
 from agent_eventstore.errors import UnknownAlias
 from eventstore import EventStore, RecordedEvent
 from eventstore.blobs import alias_of, is_json
+from eventstore.erasure.purge import state_root, write_output
 from eventstore.errors import BlobNotFound, OutputFileError
 from eventstore.events import ToolResult, UserMessage
 from eventstore.events.codec import dumps
-from eventstore.log import get_logger
-from eventstore.state_files import state_root, write_output
+from eventstore.telemetry.log import get_logger
 from eventstore.threads import to_thread
 from projections import Views
 from projections.context import READ_OUTPUT, ContextView
-from projections.context.system_part import declared_name
+from projections.context.prompts import declared_name
 from projections.engine.folding import result_text, spoken
 
 __all__ = [

@@ -21,10 +21,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agent_eventstore.providers import Delta
 from eventstore.events import AssistantChunk, ToolCallDelta
+from projections.providers import Delta
 
-__all__ = ["AGAIN_S", "BATCH_CHARS", "BATCH_S", "SELDOM_S", "Batcher", "Stalls", "later"]
+__all__ = [
+    "AGAIN_S",
+    "BATCH_CHARS",
+    "BATCH_S",
+    "SELDOM_S",
+    "Batcher",
+    "StreamFlusher",
+    "run_in_background",
+]
 
 
 _LONGEST_LINE = 4_096
@@ -203,16 +211,16 @@ if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
 
 
 @dataclass(frozen=True, slots=True)
-class _Later:
+class _Timer:
     wake: Callable[[], None]
 
 
-def later(work: Callable[[], None]) -> None:
+def run_in_background(work: Callable[[], None]) -> None:
     """Run work that raises nothing in the background thread, as soon as possible."""
-    _clock.watch(time.monotonic(), _Later(work))
+    _clock.watch(time.monotonic(), _Timer(work))
 
 
-class Stalls:
+class StreamFlusher:
     """Watches one stream; whoever writes the stream's batches holds ``lock``.
 
     ``flush`` writes the held batch without waiting, and returns False if it must be retried.

@@ -17,20 +17,38 @@ from agent_eventstore.artifacts import ReadOutput, Tools
 from agent_eventstore.branching import rewound, switched
 from agent_eventstore.errors import NotCommitted
 from agent_eventstore.inputs import kept_json
-from agent_eventstore.opening import IfExists, SessionMode, Title, forked, opened, started
+from agent_eventstore.journal import Journal
+from agent_eventstore.open_conversation import OpenConversation
 from agent_eventstore.recovery import IfBusy
-from agent_eventstore.runs import ConversationRuns
-from agent_eventstore.session import Session
+from agent_eventstore.resuming import ResumedRun, resume
+from agent_eventstore.run_blocks import Run
+from agent_eventstore.session import (
+    IfExists,
+    Session,
+    SessionMode,
+    Title,
+    forked,
+    opened,
+    started,
+)
 from agent_eventstore.stops import error_text, stopped_or_gone
-from eventstore import Appended, EventStore
-from eventstore.errors import ErrorType, EventStoreError, Trace
-from eventstore.events import ConversationEnd, ConversationUpdate, Payload, ToolPolicy
+from agent_eventstore.turn import Turn
+from eventstore import Appended, EventStore, new_id
+from eventstore.arguments import require_known, require_store
+from eventstore.errors import ErrorType, EventStoreError, Traceback
+from eventstore.events import (
+    ConversationEnd,
+    ConversationUpdate,
+    Payload,
+    RunNode,
+    ToolPolicy,
+)
 from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from eventstore.leases import ENDS_S, KEEPER
-from eventstore.options import require_known, require_store
 from eventstore.owners import Owned
+from projections.models.runs import RunRow
 
 __all__ = [
     "Conversation",
@@ -158,7 +176,7 @@ class ForkOptions(NewOptions, total=False):
     new_user_id: str | None
 
 
-class Conversation(ConversationRuns):
+class Conversation(OpenConversation[Journal, Turn]):
     """A conversation and the session in which this process writes to it.
 
     `start`, `open` and `fork` return one; it is a context manager that closes the session. A
@@ -166,7 +184,50 @@ class Conversation(ConversationRuns):
     after the other; a turn's tools may run in threads.
     """
 
+    _kind = Turn
     _waits = True
+
+    def start_run(
+        self,
+        workflow_id: str,
+        *,
+        directive: str = "",
+        nodes: Sequence[RunNode] = (),
+        post_run_protocol: str | None = None,
+        config: dict[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> Run:
+        """Begin a run of a workflow; its start is durable when this returns.
+
+        Args:
+            workflow_id: The workflow.
+            directive: The run's instructions, which requests in Run mode contain.
+            nodes: The workflow's nodes, in order.
+            post_run_protocol: Further instructions, which requests contain once the run is
+                completed.
+            config: Other data that your product needs when it resumes the run.
+            run_id: The run's id, if your product has one; by default a new one.
+        """
+        script = self._session.run_script(run_id or str(new_id()), workflow_id)
+        self._journal.write(script.begin(directive, nodes, post_run_protocol, config))
+        return Run(self._journal, script, self.turn)
+
+    def resume_run(self, run_id: str | None = None) -> ResumedRun[Run] | None:
+        """Return how to continue a run; None if it has ended, or if no run is open.
+
+        Args:
+            run_id: The run; by default the one that was begun or stepped through last.
+
+        Raises:
+            ValueError: The conversation has no run with this id.
+        """
+
+        def handle(row: RunRow) -> Run:
+            script = self._session.run_script(row.run_id, row.workflow_id)
+            return Run(self._journal, script, self.turn)
+
+        store = self._journal.store
+        return resume(store, self.views, self.id, run_id, handle)
 
     def __init__(self, session: Session) -> None:
         super().__init__(session, session.journal)
@@ -370,7 +431,7 @@ class Conversation(ConversationRuns):
         """Return the conversation itself."""
         return self
 
-    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Traceback) -> None:
         """End the session."""
         with suppress(*((NotCommitted,) if error is not None else ())):
             self.close(None if error is None else stopped_or_gone(error) or type(error).__name__)

@@ -28,10 +28,10 @@ from agent_eventstore.stops import Stop
 from eventstore import NewEvent
 from eventstore.events import TokenUsage, UserMessage
 from projections.context import ContextView
-from projections.context.options import ContextOptions
-from projections.context.system_part import permitted
+from projections.context.prompts import permitted
+from projections.context.settings import ContextOptions
 
-__all__ = ["Block", "CallBlock", "OpenTurn", "Plan", "current_turn", "is_open", "is_over"]
+__all__ = ["Block", "CallBlock", "Plan", "TurnBlock", "current_turn", "is_open", "is_over"]
 
 Plan = Callable[[], Branching]
 """Returns the branch that a turn replaces; called when the turn is entered."""
@@ -95,17 +95,19 @@ class CallBlock(CallFacts, Block):
             raise BlockNotOpen(f"{what}: this call already has an answer; make another call")
 
 
-_current: ContextVar[weakref.ref[OpenTurn[Any, Any, Any]] | None] = ContextVar("turn", default=None)
+_current: ContextVar[weakref.ref[TurnBlock[Any, Any, Any]] | None] = ContextVar(
+    "turn", default=None
+)
 
 
-class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
+class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
     """The base of `Turn` and `AsyncTurn`: being current, and tracking the streams of its calls.
 
     ``last_call`` is the most recent model call, if any. ``outcome`` is the outcome of the first
     post if the turn's message was posted before; None in all other turns.
     """
 
-    bind: ClassVar[Callable[[Any, OpenTurn[Any, Any, Any], str | None], Any]]
+    bind: ClassVar[Callable[[Any, TurnBlock[Any, Any, Any], str | None], Any]]
     """Wraps a client; set by `agent_eventstore.clients`, which imports this module."""
     _model_call: ClassVar[Callable[..., Any]]
     _tool_call: ClassVar[Callable[..., Any]]
@@ -134,7 +136,7 @@ class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
         self._status: Literal["ok", "max_steps"] = "ok"
         self._stop: Stop | None = None
         self._told_to_stop = False
-        self._before: weakref.ref[OpenTurn[Any, Any, Any]] | None = None
+        self._before: weakref.ref[TurnBlock[Any, Any, Any]] | None = None
         self._held: list[tuple[CallT, weakref.ref[object]]] = []
         self._holding = threading.RLock()
 
@@ -373,7 +375,7 @@ class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
             _current.set(self._before)
 
 
-def current_turn() -> OpenTurn[Any, Any, Any] | None:
+def current_turn() -> TurnBlock[Any, Any, Any] | None:
     """Return the innermost open turn of this context; None if none is open."""
     current = _current.get()
     while current is not None:
@@ -384,7 +386,7 @@ def current_turn() -> OpenTurn[Any, Any, Any] | None:
     return None
 
 
-def is_open(turn: OpenTurn[Any, Any, Any]) -> bool:
+def is_open(turn: TurnBlock[Any, Any, Any]) -> bool:
     """Whether a turn has been entered and not left."""
     return turn._state == "open"
 

@@ -16,19 +16,21 @@ from uuid import UUID
 from sqlalchemy import Connection
 from tenacity import AsyncRetrying
 
-from agent_eventstore.cutting import fit
-from agent_eventstore.journal import Journal, Writing, not_abandoned
-from agent_eventstore.unwritten import (
+from agent_eventstore.journal import (
     PASSING,
     Acknowledged,
-    Begun,
-    KeptFacts,
+    Journal,
+    PendingFacts,
+    StartedSession,
     Told,
+    Writing,
     facts,
     in_vain,
+    not_abandoned,
     policy,
     without_secrets,
 )
+from agent_eventstore.oversized_events import fit
 from eventstore import Appended, AsyncEventStore, NewEvent
 from eventstore.errors import (
     ConversationNotFound,
@@ -37,7 +39,7 @@ from eventstore.errors import (
     StoreUnavailable,
     WriterFenced,
 )
-from eventstore.log import get_logger
+from eventstore.telemetry.log import get_logger
 from eventstore.threads import finish, in_thread, to_thread
 
 if TYPE_CHECKING:
@@ -63,10 +65,10 @@ class AsyncJournal(Writing):
         epoch: int | None = None,
         version: int = 0,
         written: Acknowledged | None = None,
-        begun: Begun | None = None,
+        begun: StartedSession | None = None,
     ) -> None:
         self.store = store
-        self._facts = KeptFacts(conversation_id, epoch, version, written or Acknowledged())
+        self._facts = PendingFacts(conversation_id, epoch, version, written or Acknowledged())
         self._facts.begun = begun
         self._lock = asyncio.Lock()
         self._ended = False
@@ -96,7 +98,7 @@ class AsyncJournal(Writing):
                 connection=connection,
                 allow_empty=True,
             )
-            own.begun = Begun(tuple(events), done)
+            own.begun = StartedSession(tuple(events), done)
 
     async def settle(self, events: Sequence[NewEvent]) -> None:
         """Check whether a product's transaction was committed; see `Journal.settle`."""

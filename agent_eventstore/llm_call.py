@@ -8,21 +8,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Generic, Self
 
-from agent_eventstore.batching import AGAIN_S, BATCH_S, SELDOM_S, Stalls
+from agent_eventstore.batching import AGAIN_S, BATCH_S, SELDOM_S, StreamFlusher
 from agent_eventstore.current import CallBlock
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.journal_aio import AsyncJournal
 from agent_eventstore.machines import CLOSED, AnswerText, CallScript
 from agent_eventstore.session import JournalT
 from eventstore import NewEvent
-from eventstore.errors import ErrorType, InvalidEvent, Trace
+from eventstore.errors import ErrorType, InvalidEvent, Traceback
 from eventstore.events import TokenUsage
 from eventstore.threads import finish, to_thread
 
 __all__ = ["AsyncLlmCall", "LlmCall"]
 
 
-class _Call(CallBlock, Generic[JournalT]):
+class _CallBase(CallBlock, Generic[JournalT]):
     """The common base of `LlmCall` and `AsyncLlmCall`."""
 
     def __init__(
@@ -49,7 +49,7 @@ class _Call(CallBlock, Generic[JournalT]):
             self._ended(self._script.usage)
 
 
-class LlmCall(_Call[Journal]):
+class LlmCall(_CallBase[Journal]):
     """A model call: its request, the streamed chunks, and its message or error.
 
     Entering writes the request. Leaving writes the message, or the error with the partial answer.
@@ -62,7 +62,7 @@ class LlmCall(_Call[Journal]):
     def __init__(self, journal: Journal, script: CallScript, *told: Any) -> None:
         super().__init__(journal, script, *told)
         script.in_lines = journal.store.redact is not None
-        self._stalls = Stalls(self._flush)
+        self._stalls = StreamFlusher(self._flush)
 
     def __enter__(self) -> Self:
         """Write the request, preceded by the tool results that only its messages report."""
@@ -161,7 +161,7 @@ class LlmCall(_Call[Journal]):
             )
             self._write(events)
 
-    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Traceback) -> None:
         """Write the message or the error."""
         self._state = "over"
         self._end(error)
@@ -192,7 +192,7 @@ class LlmCall(_Call[Journal]):
             raise
 
 
-class AsyncLlmCall(_Call[AsyncJournal]):
+class AsyncLlmCall(_CallBase[AsyncJournal]):
     """`LlmCall` for an event loop."""
 
     form = "async with turn.llm_call(...) as call:"
@@ -283,7 +283,9 @@ class AsyncLlmCall(_Call[AsyncJournal]):
             # In a thread: estimating the tokens of an answer without usage is slow.
             await self._write(await to_thread(answer))
 
-    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    async def __aexit__(
+        self, kind: ErrorType, error: BaseException | None, trace: Traceback
+    ) -> None:
         """Write the message or the error, even if the task has been cancelled."""
         self._state = "over"
         await finish(self._end(error))

@@ -15,7 +15,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from agent_eventstore.branching import edited, no_message, regenerated
-from agent_eventstore.current import OpenTurn, Plan
+from agent_eventstore.current import Plan, TurnBlock
 from agent_eventstore.inputs import Said, message_of
 from agent_eventstore.machines import Branching, TurnScript
 from agent_eventstore.recovery import Recovery
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenConversation", "TurnT"]
 
-TurnT = TypeVar("TurnT", bound=OpenTurn[Any, Any, Any])
+TurnT = TypeVar("TurnT", bound=TurnBlock[Any, Any, Any])
 
 
 class OpenConversation(Generic[JournalT, TurnT]):

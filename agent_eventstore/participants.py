@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_eventstore.mentions import ParsedMentions, parse_mentions
+from eventstore.arguments import require_several
 from eventstore.events import JsonObject, Mention
-from eventstore.options import require_several
 
 __all__ = [
     "HISTORY",
@@ -34,14 +33,90 @@ __all__ = [
     "select_prompt_history",
 ]
 
+
+_AFTER_A_MENTION = " ,:;\uff0c\uff1a\uff1b\u3001"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedMentions:
+    """The mentions of a text, in order, and the text without them."""
+
+    mentions: tuple[Mention, ...]
+    clean_text: str
+
+
+def parse_mentions(text: str, lookup: Mapping[str, str]) -> ParsedMentions:
+    """Return a text's mentions, and the text without them.
+
+    A mention is ``@`` and a known name in any case; the longest matching name counts. An email
+    address is not a mention, nor is a name that is followed by more letters or digits.
+
+    Args:
+        text: The text.
+        lookup: The result of `build_lookup`.
+
+    >>> parsed = parse_mentions("@Tom, look at this", {"tom": "tom"})
+    >>> parsed.mentions[0].participant, parsed.clean_text
+    ('tom', 'look at this')
+    """
+    folded, places = _folded(text)
+    found = [
+        Mention(participant=lookup[each["name"]], text=text[start:end], start=start)
+        for each in (_mention(tuple(lookup)).finditer(folded) if lookup else ())
+        for start, end in [(places[each.start()], places[each.end()])]
+        if places[each.end() - 1] < end  # not in the middle of a character, such as "ß"
+    ]
+    pieces, at = [], 0
+    for mention in found:
+        start = mention.start or 0
+        pieces.append(text[at:start])
+        at = start + len(mention.text)
+    clean = "".join([*pieces, text[at:]])
+    if found:
+        clean = re.sub(r"[ \t\u3000]{2,}", " ", clean).strip().lstrip(_AFTER_A_MENTION)
+    return ParsedMentions(tuple(found), clean)
+
+
+def _folded(text: str) -> tuple[str, Sequence[int]]:
+    """Return a text casefolded, and for each of its indices, the end included, that in the text.
+
+    >>> _folded("aßb")
+    ('assb', [0, 1, 1, 2, 3])
+    """
+    folded = text.casefold()
+    if len(folded) == len(text):
+        return folded, range(len(text) + 1)
+    places = [place for place, character in enumerate(text) for _ in character.casefold()]
+    return folded, [*places, len(text)]
+
+
+def _mention(names: Sequence[str]) -> re.Pattern[str]:
+    longest_first = sorted(names, key=len, reverse=True)
+    # A name that ends in an ASCII word character must end at a word boundary; Chinese has none.
+    choices = (
+        re.escape(name) + (r"(?!-?[A-Za-z0-9_])" if re.match(r"[A-Za-z0-9_]", name[-1]) else "")
+        for name in longest_first
+    )
+    return re.compile(rf"(?<![A-Za-z0-9_.+-])[@\uff20](?P<name>{'|'.join(choices)})")
+
+
 HISTORY = 20
+
+
 """The most messages of the history in a participant's prompt."""
 
+
 WORKFLOW = "workflow"
+
+
 """The mode in which participants answer in turn, each in a role."""
 
+
 ROLES = ("coder", "reviewer", "tester")
+
+
 """The roles of the workflow, in order."""
+
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Literal, Unpack, get_args
 from uuid import UUID
 
-from agent_eventstore.cutting import fit
+from agent_eventstore.journal import PATIENCE_S, facts, patiently
 from agent_eventstore.machines.seals import seal
-from agent_eventstore.unwritten import PATIENCE_S, facts, patiently
+from agent_eventstore.oversized_events import fit
 from eventstore import Appended, EventStore, NewEvent
 from eventstore.errors import (
     ConversationInUse,
@@ -30,10 +30,10 @@ from eventstore.errors import (
 )
 from eventstore.ids import StreamId
 from eventstore.leases import KEEPER, claim
-from eventstore.log import get_logger
 from eventstore.outbox import OUTBOX
 from eventstore.owners import Owned
-from eventstore.sql.failures import is_away
+from eventstore.sql.driver_errors import is_away
+from eventstore.telemetry.log import get_logger
 from projections import Views
 from projections.engine.generations import find_live
 from projections.engine.set_aside import noted

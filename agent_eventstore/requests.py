@@ -16,10 +16,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from agent_eventstore.formats.content_blocks import content_part
-from agent_eventstore.providers import Partial
-from agent_eventstore.providers.base import plain
-from agent_eventstore.providers.parser import text
+from agent_eventstore.transcripts.content_blocks import content_part
+from eventstore.erasure.plan import ranges
 from eventstore.events import (
     ContentPart,
     OtherPart,
@@ -29,7 +27,6 @@ from eventstore.events import (
     VersionRange,
 )
 from eventstore.events.base import JsonObject
-from eventstore.quoting import ranges
 from projections.context import ContextView, LedgerEntry
 from projections.context.compression import (
     ContextUsage,
@@ -38,6 +35,9 @@ from projections.context.compression import (
     strategy_of,
 )
 from projections.context.view import digest_of
+from projections.providers import Partial
+from projections.providers.parser import text
+from projections.providers.stream_base import plain
 from projections.tokens import Count
 from projections.tokens.text import estimated_tokens
 

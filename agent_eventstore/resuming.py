@@ -13,11 +13,11 @@ from uuid import UUID
 
 from agent_eventstore.machines.answers import KEPT
 from eventstore import EventStore, RecordedEvent
+from eventstore.erasure.plan import ranges
 from eventstore.errors import EventStoreError
 from eventstore.events import ToolCall, ToolPolicy
 from eventstore.events.values import Mode
-from eventstore.log import get_logger
-from eventstore.quoting import ranges
+from eventstore.telemetry.log import get_logger
 from projections import Views
 from projections.context import CONTEXT
 from projections.context.state import tool_policy

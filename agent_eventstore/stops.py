@@ -9,9 +9,9 @@ keep their message, without the server's directories.
 from __future__ import annotations
 
 import asyncio
-import re
 
 from agent_eventstore.errors import TurnStopped
+from projections.providers.failures import _LONGEST, without_directories
 
 __all__ = [
     "BY_SOMEBODY",
@@ -24,27 +24,34 @@ __all__ = [
     "without_directories",
 ]
 
+
 BY_USER = "stopped by the user"
+
+
 BY_SOMEBODY = "stopped by the user or the program"
 
-_LONGEST = 4_000
+
 """The most characters kept of an exception's message."""
+
 
 _USERS = frozenset(
     {"ClientDisconnect", "ClientDisconnected", "KeyboardInterrupt", "WebSocketDisconnect"}
 )
+
+
 """Ctrl-C, and what Starlette, Werkzeug and uvicorn raise when a client disconnects."""
+
 
 _ANYBODYS = frozenset({"Cancelled", "CancelledError", "GeneratorExit", "SystemExit"})
 
+
 _SENDING = frozenset({"Cannot write to closing transport", "Connection lost"})
+
+
 """The messages of aiohttp and asyncio when the client they write to has disconnected."""
 
-_FAILED = "_failure_of_a_call"
 
-_ROOT = r"(?:(?:file|sqlite[+\w]*)://+(?=/)|~|[A-Za-z]:)?"
-_QUOTED = re.compile(rf"(['\"]){_ROOT}[\\/][^'\"\n]*?([^\\/'\"\n]+)[\\/]*\1")
-_PATH = re.compile(rf"(?<![\w.:/\\~-]){_ROOT}(?:[\\/]+[^\s\\/:'\"()\[\],;]+){{2,}}")
+_FAILED = "_failure_of_a_call"
 
 
 class Stop(str):
@@ -101,13 +108,3 @@ def error_text(error: BaseException | str) -> str:
     message = without_directories(str(error))
     name = type(error).__name__
     return stopped(error) or (f"{name}: {message}" if message else name)
-
-
-def without_directories(text: str) -> str:
-    """Return the start of a text, with each absolute path reduced to its last component.
-
-    >>> without_directories("[Errno 2] No such file or directory: '/srv/app/keys.json'")
-    "[Errno 2] No such file or directory: 'keys.json'"
-    """
-    text = _QUOTED.sub(r"\1\2\1", text[:_LONGEST])
-    return _PATH.sub(lambda found: re.split(r"[\\/]+", found[0].rstrip("\\/"))[-1], text)

@@ -16,11 +16,11 @@ from agent_eventstore.journal_aio import AsyncJournal
 from agent_eventstore.machines import ToolScript
 from agent_eventstore.session import JournalT
 from eventstore import Appended
-from eventstore.errors import ErrorType, Trace
+from eventstore.errors import ErrorType, Traceback
 from eventstore.events import Sections, Ui
 from eventstore.threads import finish, to_thread
 
-__all__ = ["AsyncToolCall", "ToolCall"]
+__all__ = ["AsyncToolBlock", "ToolBlock"]
 
 
 class _Execution(Block, Generic[JournalT]):
@@ -60,7 +60,7 @@ class _Execution(Block, Generic[JournalT]):
         return {"preview": preview, "sections": sections, "ui": ui, "alias": checked_alias(alias)}
 
 
-class ToolCall(_Execution[Journal]):
+class ToolBlock(_Execution[Journal]):
     """The execution of a tool call.
 
     Entering makes the call durable; only then may the tool run. Leaving without a result records an
@@ -129,7 +129,7 @@ class ToolCall(_Execution[Journal]):
         self._within("tool.fail")
         self._end(status="failed", content=error, error=error, sections=sections)
 
-    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Traceback) -> None:
         """Record the failure, or an empty success, unless a result is recorded already."""
         self._state = "over"
         self._journal.record(self._script.leave(time.monotonic(), error))
@@ -141,7 +141,7 @@ class ToolCall(_Execution[Journal]):
             self._outputs.keep(done.events[-1], result.get("content"))
 
 
-class AsyncToolCall(_Execution[AsyncJournal]):
+class AsyncToolBlock(_Execution[AsyncJournal]):
     """`ToolCall` for an event loop."""
 
     form = "async with turn.tool(call) as tool:"
@@ -187,7 +187,9 @@ class AsyncToolCall(_Execution[AsyncJournal]):
         self._within("tool.fail")
         await self._end(status="failed", content=error, error=error, sections=sections)
 
-    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    async def __aexit__(
+        self, kind: ErrorType, error: BaseException | None, trace: Traceback
+    ) -> None:
         """Record the failure, or an empty success, unless a result is recorded already."""
         self._state = "over"
         await self._journal.record(self._script.leave(time.monotonic(), error))

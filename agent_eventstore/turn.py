@@ -15,28 +15,26 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Self, Unpack
 
-from agent_eventstore.current import Block, OpenTurn
+from agent_eventstore.current import Block, TurnBlock
 from agent_eventstore.errors import NotCommitted
-from agent_eventstore.journal import INTERRUPTIONS, Journal
+from agent_eventstore.journal import INTERRUPTIONS, Journal, patiently
 from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import CLOSED, CallScript, Executable, RequestedCall
 from agent_eventstore.requests import Request, failed_summary, request_of, summary_of
 from agent_eventstore.resuming import earlier_calls
 from agent_eventstore.session import posted_before
 from agent_eventstore.stops import stopped_or_gone
-from agent_eventstore.tool_call import ToolCall
-from agent_eventstore.unwritten import patiently
+from agent_eventstore.tool_call import ToolBlock
 from eventstore import Appended, NewEvent
-from eventstore.errors import ErrorType, Trace
-from eventstore.options import require_known
+from eventstore.arguments import require_known
+from eventstore.errors import ErrorType, Traceback
 from projections.context.compression import LlmSummary
-from projections.context.options import ContextOptions
-from projections.context.settings import strategy_for
+from projections.context.settings import ContextOptions, strategy_for
 
-__all__ = ["ToolCall", "Turn"]
+__all__ = ["ToolBlock", "Turn"]
 
 
-class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
+class Turn(TurnBlock[LlmCall, Journal, ToolBlock]):
     """A turn: one input and the work until its final answer; numbered from 1 per conversation.
 
     Entering writes the turn's start and the input, in one transaction. Leaving writes its end:
@@ -44,7 +42,7 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
     """
 
     form = "with conversation.turn(...) as turn:"
-    _model_call, _tool_call = LlmCall, ToolCall
+    _model_call, _tool_call = LlmCall, ToolBlock
 
     def __enter__(self) -> Self:
         """Write the turn's start and the input.
@@ -118,7 +116,9 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
         look = partial(posted_before, session.views, session.id, posted, retry=self.retries)
         return self._repeat(patiently(look))
 
-    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> bool | None:
+    def __exit__(
+        self, kind: ErrorType, error: BaseException | None, trace: Traceback
+    ) -> bool | None:
         """Write the turn's end; suppress the exception of this turn's own stop.
 
         Raises:

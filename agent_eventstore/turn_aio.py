@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self, Unpack
 
-from agent_eventstore.current import Block, OpenTurn
+from agent_eventstore.current import Block, TurnBlock
 from agent_eventstore.errors import NotCommitted
+from agent_eventstore.journal import patiently
 from agent_eventstore.journal_aio import AsyncJournal
 from agent_eventstore.llm_call import AsyncLlmCall
 from agent_eventstore.machines import CLOSED, CallScript, Executable, RequestedCall
@@ -22,24 +23,22 @@ from agent_eventstore.requests import Request, failed_summary, request_of, summa
 from agent_eventstore.resuming import earlier_calls
 from agent_eventstore.session import posted_before
 from agent_eventstore.stops import stopped_or_gone
-from agent_eventstore.tool_call import AsyncToolCall
-from agent_eventstore.unwritten import patiently
+from agent_eventstore.tool_call import AsyncToolBlock
 from eventstore import Appended, NewEvent
-from eventstore.errors import ErrorType, Trace
-from eventstore.options import require_known
+from eventstore.arguments import require_known
+from eventstore.errors import ErrorType, Traceback
 from eventstore.threads import finish, to_thread
 from projections.context.compression import LlmSummary
-from projections.context.options import ContextOptions
-from projections.context.settings import strategy_for
+from projections.context.settings import ContextOptions, strategy_for
 
-__all__ = ["AsyncToolCall", "AsyncTurn"]
+__all__ = ["AsyncToolBlock", "AsyncTurn"]
 
 
-class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
+class AsyncTurn(TurnBlock[AsyncLlmCall, AsyncJournal, AsyncToolBlock]):
     """`Turn` for an event loop."""
 
     form = "async with conversation.turn(...) as turn:"
-    _model_call, _tool_call = AsyncLlmCall, AsyncToolCall
+    _model_call, _tool_call = AsyncLlmCall, AsyncToolBlock
     _loop: asyncio.AbstractEventLoop | None = None
     _task: weakref.ref[asyncio.Task[Any]] | None = None
     _cancelled = False
@@ -109,7 +108,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
         return self._repeat(await to_thread(patiently, look))
 
     async def __aexit__(
-        self, kind: ErrorType, error: BaseException | None, trace: Trace
+        self, kind: ErrorType, error: BaseException | None, trace: Traceback
     ) -> bool | None:
         """Write the turn's end; suppress the exception of this turn's own stop."""
         if self.outcome is not None:

@@ -14,7 +14,7 @@ from benchmarks.measure import in_turns
 from benchmarks.results import Target, Work, work
 from benchmarks.workload import conversation
 from eventstore import EventStore, new_id
-from eventstore.checkpoints import new_key
+from eventstore.security.checkpoints import new_key
 
 __all__ = ["checkpoints"]
 

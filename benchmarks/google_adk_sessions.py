@@ -15,7 +15,7 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 from sqlalchemy import make_url
 
-from agent_eventstore.integrations.google_adk import EventStoreSessionService
+from agent_eventstore.integrations.google_adk.service import EventStoreSessionService
 from benchmarks.bench import SQLITE, Bench
 from benchmarks.measure import Amount, awaiting, in_turns
 from benchmarks.results import Target, Work, work

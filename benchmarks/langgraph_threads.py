@@ -13,7 +13,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.sqlite import SqliteSaver
 from sqlalchemy import make_url
 
-from agent_eventstore.integrations.langgraph import EventStoreSaver
+from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
 from benchmarks.bench import SQLITE, Bench
 from benchmarks.measure import Amount, Figure, in_turns
 from benchmarks.results import Target, Work, work

@@ -13,8 +13,8 @@ from typing import Any
 from agents import SQLiteSession
 from sqlalchemy import make_url
 
-from agent_eventstore.integrations.openai_agents import EventStoreSession
-from agent_eventstore.integrations.openai_cache import forget
+from agent_eventstore.integrations.openai_agents.history import forget
+from agent_eventstore.integrations.openai_agents.session import EventStoreSession
 from benchmarks.bench import SQLITE, Bench
 from benchmarks.measure import Amount, awaiting, in_turns
 from benchmarks.results import Target, Work, work

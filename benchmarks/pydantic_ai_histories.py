@@ -25,7 +25,7 @@ from pydantic_ai.messages import (
 )
 from sqlalchemy import make_url
 
-from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
+from agent_eventstore.integrations.pydantic_ai.conversations import EventStoreConversations
 from benchmarks.bench import SQLITE, Bench
 from benchmarks.measure import Amount, awaiting, in_turns
 from benchmarks.results import Target, Work, work

@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from agent_eventstore.formats import Transcript, load, read_transcripts
+from agent_eventstore.transcripts import Transcript, load, read_transcripts
 from benchmarks import peers
 from benchmarks.bench import POSTGRESQL, SQLITE, Bench
 from benchmarks.context.transcripts import TAU_BENCH

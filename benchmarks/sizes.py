@@ -11,7 +11,7 @@ from random import Random
 
 from sqlalchemy import make_url
 
-from agent_eventstore.formats import export_messages_json
+from agent_eventstore.transcripts import export_messages_json
 from benchmarks.bench import POSTGRESQL, SQLITE, Bench
 from benchmarks.measure import Figure
 from benchmarks.results import Work, work

@@ -10,21 +10,19 @@
 
 from eventstore import errors, events
 from eventstore.aio import AsyncEventStore
-from eventstore.checkpoints import Checkpoint
-from eventstore.eraser import UserErasure
-from eventstore.erasure import ErasureReceipt
+from eventstore.erasure.erase import ErasureReceipt
+from eventstore.erasure.purge import PurgeReceipt
 from eventstore.events import Meta, NewEvent, RecordedEvent
 from eventstore.ids import new_id
-from eventstore.integrity import Problem, Verification
-from eventstore.key_directory import DirectoryKeys
-from eventstore.known_secrets import redact_secrets
-from eventstore.purging import PurgeReceipt
-from eventstore.redaction import Redactor
-from eventstore.sealing import KeyProvider
+from eventstore.security.checkpoints import Checkpoint
+from eventstore.security.hash_chain import Problem, Verification
+from eventstore.security.key_directory import DirectoryKeys
+from eventstore.security.redaction import Redactor, redact_secrets
+from eventstore.security.sealing import KeyProvider
+from eventstore.sql.append_requests import ANY, NO_STREAM, Anchor, Appended
 from eventstore.sql.feed import FeedPage
-from eventstore.sql.requests import ANY, NO_STREAM, Anchor, Appended
 from eventstore.sql.streams import StreamInfo
-from eventstore.store import EventStore, StoreOptions
+from eventstore.store import EventStore, StoreOptions, UserErasure
 
 __all__ = [
     "ANY",

@@ -23,7 +23,7 @@ from eventstore.errors import BlobDamaged, BlobNotFound
 from eventstore.events import BlobRef, ToolResult
 from eventstore.events.codec import dumps, encode
 from eventstore.events.records import EventData
-from eventstore.sealing import BLOB, SEALED, SealingKey
+from eventstore.security.sealing import BLOB, SEALED, SealingKey
 from eventstore.sql.backend import AnyConnection, Backend, Statement, backend_of, cursor, keys_of
 
 __all__ = [

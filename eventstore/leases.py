@@ -25,12 +25,12 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from eventstore.errors import ConversationInUse, EventStoreError
-from eventstore.log import get_logger
 from eventstore.processes import described, has_ended, identity
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, run_each
 from eventstore.sql.streams import raise_writer_epoch
 from eventstore.sql.transactions import Transactions
 from eventstore.sql.types import escape, unescape
+from eventstore.telemetry.log import get_logger
 
 __all__ = [
     "ENDS_S",

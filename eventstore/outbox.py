@@ -25,10 +25,10 @@ from uuid import UUID
 from eventstore.errors import EventStoreError, FactsNotWritten
 from eventstore.events.records import NewEvent
 from eventstore.leases import ENDS_S, KEEPER, give_back
-from eventstore.log import get_logger
-from eventstore.sql.failures import is_away
+from eventstore.sql.driver_errors import is_away
 from eventstore.sql.transactions import Transactions
 from eventstore.sql.urls import is_in_memory
+from eventstore.telemetry.log import get_logger
 
 __all__ = ["MOST_LEFT", "OUTBOX", "Left", "OnUnwritten", "Outbox", "Unwritten"]
 

@@ -14,10 +14,10 @@ from uuid import UUID
 
 from sqlalchemy import Select, select
 
+from eventstore.arguments import require_known
 from eventstore.errors import InvalidEvent, OwnerMismatch
 from eventstore.ids import keyed_id, to_owner, uuid_in
-from eventstore.options import require_known
-from eventstore.sql.requests import check_owner
+from eventstore.sql.append_requests import check_owner
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.streams import owner_of
 from eventstore.sql.transactions import Transactions

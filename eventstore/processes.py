@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from eventstore.log import get_logger
+from eventstore.telemetry.log import get_logger
 
 __all__ = ["at_fork", "described", "has_ended", "identity", "in_child"]
 

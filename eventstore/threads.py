@@ -22,7 +22,7 @@ from contextvars import copy_context
 from functools import cache, partial
 from typing import Any, ParamSpec, TypeVar
 
-from eventstore.log import get_logger
+from eventstore.telemetry.log import get_logger
 
 __all__ = ["Outcome", "begin_in_thread", "finish", "in_thread", "made_in_thread", "to_thread"]
 

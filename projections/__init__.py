@@ -11,9 +11,11 @@
 
 from projections.aio import AsyncViews
 from projections.catalogue import PROJECTIONS, ProjectionSet
-from projections.context.options import ContextOptions
+from projections.context.settings import ContextOptions
 from projections.engine.projection import Column, Patch, Projection, Put, ReadTable
-from projections.views import ConversationEntry, ConversationPage, SearchHit, Views
+from projections.listing import ConversationEntry, ConversationPage
+from projections.search.finding import SearchHit
+from projections.views import Views
 
 __all__ = [
     "PROJECTIONS",

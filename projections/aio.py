@@ -14,8 +14,8 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from eventstore import AsyncEventStore
+from eventstore.arguments import require_store
 from eventstore.ids import StreamId
-from eventstore.options import require_store
 from eventstore.owners import Owned
 from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.follow import Follower, Waits

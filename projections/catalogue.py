@@ -12,7 +12,6 @@ from projections.engine import set_aside
 from projections.engine.projection import ColumnType, Projection, named
 from projections.errors import InvalidProjection, UnknownProjection
 from projections.models.directory import DIRECTORY
-from projections.models.message_search import SEARCH
 from projections.models.open_work import OPEN_WORK
 from projections.models.runs import RUNS
 from projections.models.session_rows import SESSIONS
@@ -20,6 +19,7 @@ from projections.models.tasks import TASKS
 from projections.models.timeline import TIMELINE
 from projections.models.tool_calls import TOOL_CALLS
 from projections.models.usage import USAGE
+from projections.search.message_search import SEARCH
 from projections.tokens import counts
 
 __all__ = ["PROJECTIONS", "SHARED_TABLES", "ProjectionSet"]

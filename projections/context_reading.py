@@ -21,7 +21,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from eventstore import EventStore
-from eventstore.erasure import erasure_count, erasure_lock
+from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
 from eventstore.events import ToolPolicy
 from eventstore.events.values import Mode
@@ -38,21 +38,21 @@ from projections.context import (
 )
 from projections.context.compression.search import Embedding, embedded, without_embedding
 from projections.context.compression.strategy import Strategy
+from projections.context.groups import groups_of
 from projections.context.levels import KeptLevels
-from projections.context.past import groups_of
 from projections.context.planning import HORIZON, LookForLevels
+from projections.context.prompts import permitted
 from projections.context.recall import embedding_of, retrieves
-from projections.context.requests import recorded_request
-from projections.context.row_cache import Memory
-from projections.context.search import SearchableRows, SearchBehind, lacking, store_vectors
+from projections.context.recall_search import SearchableRows, SearchBehind, lacking, store_vectors
+from projections.context.row_cache import RowMemory
 from projections.context.search_tables import fingerprint, item_to_search
+from projections.context.sent_requests import recorded_request
 from projections.context.source import SqlRowSource
 from projections.context.state import CONTEXT_ACTIVE, Active, AskedMode, read_active
-from projections.context.system_part import permitted
 from projections.context.view import newest_rows, soon_asked
 from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, in_pieces
 from projections.engine.generations import Generation, find_live, gone
-from projections.engine.heads import Head
+from projections.engine.heads import FoldHead
 from projections.engine.projection import Projection
 from projections.errors import EmbeddingFailed, GenerationGone
 from projections.models.runs import RUNS
@@ -176,7 +176,7 @@ class ContextReading:
     """
 
     store: EventStore
-    memory: Memory
+    memory: RowMemory
     conversation_id: UUID
     settings: ContextSettings
     mode: AskedMode
@@ -246,7 +246,7 @@ class ContextReading:
         strategy: Strategy,
         connection: AnyConnection,
         generation: Generation,
-        head: Head | None,
+        head: FoldHead | None,
     ) -> ContextView | None:
         asked = self._asked(connection, generation, runs=None, head=head)
         if asked is None:
@@ -283,7 +283,7 @@ class ContextReading:
         generation: Generation,
         *,
         runs: Copy | None,
-        head: Head | None = None,
+        head: FoldHead | None = None,
     ) -> _Asked | None:
         """Return what to compose the request for, or None if it needs ``runs`` and has none."""
         active = self.memory.active(self.conversation_id, head) or read_active(
@@ -317,7 +317,7 @@ class ContextReading:
         rows: SqlRowSource,
         strategy: Strategy,
         asked: _Asked,
-        head: Head | None = None,
+        head: FoldHead | None = None,
     ) -> ContextView:
         memo = recent = None
         look_for: LookForLevels = lambda rows: None  # noqa: E731

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from eventstore.errors import EventStoreError
@@ -17,6 +18,7 @@ __all__ = [
     "ProjectionFailed",
     "RequestNotReproducible",
     "UnknownProjection",
+    "UnknownResponse",
     "UnknownStrategy",
 ]
 
@@ -130,3 +132,46 @@ class GenerationGone(EventStoreError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"a rebuild has replaced the tables in use: read again ({reason})")
+
+
+INSTEAD = {
+    "response": (
+        "pass the whole answer of OpenAI, Anthropic, Gemini, Ollama, Cohere or Bedrock, as an "
+        "object or a dict, and each chunk of a stream to call.feed(chunk); for any other "
+        "SDK use call.text('...'), "
+        "or call.message(text=..., tool_calls=..., usage=..., finish_reason=...)"
+    ),
+    "chunk": (
+        "pass the chunks of OpenAI, Anthropic, Gemini, Ollama, Cohere or Bedrock one by one, as "
+        "objects or dicts; for any other SDK use call.delta('...') for each piece of text"
+    ),
+    "tool call": "pass {'name': ..., 'arguments': ..., 'id': ...}",
+    "usage": "pass {'prompt_tokens': ..., 'completion_tokens': ...}",
+}
+
+
+_NAMED = 8
+
+
+def seen(value: Any) -> str:
+    """Return the type of a value, and for a dictionary the names of its fields."""
+    kind = type(value)
+    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    if not issubclass(kind, dict):  # not isinstance: a caller's object may fake its __class__
+        return name
+    fields = [repr(key)[:40] for key in list(value)[:_NAMED]]
+    return f"a dict with {', '.join(fields)}" if fields else "an empty dict"
+
+
+class UnknownResponse(EventStoreError, ValueError):
+    """A value passed as a model's answer has an unknown format; nothing was recorded.
+
+    Attributes:
+        seen: The value's type, with the names of its fields, if any.
+        what: What the value was passed as: ``response``, ``chunk``, ``tool call``, ``usage`` ...
+    """
+
+    def __init__(self, value: Any, what: str = "response", why: str = "") -> None:
+        self.seen, self.what = seen(value), what
+        known = INSTEAD.get(what, "pass a text")
+        super().__init__(f"{self.seen} is not a known {what}{why}: {known}")

@@ -16,10 +16,10 @@ from uuid import UUID
 from pydantic import ValidationError
 from sqlalchemy import ColumnElement, Connection, Table, select
 
+from eventstore.arguments import at_most
 from eventstore.errors import EventStoreError, RowDamaged
 from eventstore.events.values import ToolStatus
 from eventstore.leases import writer_of
-from eventstore.options import at_most
 from eventstore.owners import Owner
 from projections.engine import tables
 from projections.engine.folding import SEALS

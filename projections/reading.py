@@ -24,37 +24,44 @@ from weakref import WeakSet
 from sqlalchemy import Connection
 
 from eventstore import EventStore
-from eventstore.erasure import erasure_count, erasure_lock
+from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
-from eventstore.log import get_logger
 from eventstore.owners import ANYBODY, Owner
 from eventstore.sql.backend import AnyConnection, DriverConnection
-from eventstore.sql.failures import lacks_connection
+from eventstore.sql.driver_errors import lacks_connection
+from eventstore.telemetry.log import get_logger
 from projections.engine import heads
 from projections.engine.catch_up import PATIENCE_MS, PIECE, Begin, CatchUp, catch_up, in_pieces
 from projections.engine.follower import catch_up_behind, due_again, retry_set_aside
 from projections.engine.generations import Generation, all_live, find_all_live, gone
-from projections.engine.heads import Head
-from projections.engine.kept_heads import kept_and_since, snapshot_later
+from projections.engine.head_cache import kept_and_since, snapshot_later
+from projections.engine.heads import FoldHead
 from projections.engine.projection import Projection
-from projections.engine.set_aside import Failure, noted
+from projections.engine.set_aside import FoldFailure, noted
 from projections.engine.setup import install_all
 from projections.errors import GenerationGone
 from projections.replica import Copy, read_replica, standing_of
 from projections.tokens.counts import TokenCounts
 
-__all__ = ["MOST_UNSAVED", "Besides", "DriverReading", "Reading", "read_current", "read_on_driver"]
+__all__ = [
+    "MOST_UNSAVED",
+    "DeferredWrites",
+    "DriverReading",
+    "Reading",
+    "read_current",
+    "read_on_driver",
+]
 
 C = TypeVar("C", Connection, DriverConnection)
 T = TypeVar("T")
 Reading = Callable[[Sequence[Copy]], T]
 """A query; takes a connection and a generation of each projection, in the requested order."""
-DriverReading = Callable[[AnyConnection, Generation, Head | None], T]
+DriverReading = Callable[[AnyConnection, Generation, FoldHead | None], T]
 """A query that uses the driver directly; it gets the head if that was just written."""
-_Query = Callable[[C, Sequence[Generation], Sequence[Head]], T]
+_Query = Callable[[C, Sequence[Generation], Sequence[FoldHead]], T]
 
 
-class Besides(Protocol):
+class DeferredWrites(Protocol):
     """Results that a query produces in addition to its answer, to be stored for later requests."""
 
     @property
@@ -109,8 +116,8 @@ def read_on_driver(
     conversation_id: UUID,
     read: DriverReading[T],
     *,
-    last: Head | None = None,
-    besides: Besides | None = None,
+    last: FoldHead | None = None,
+    besides: DeferredWrites | None = None,
 ) -> T:
     """Do what `read_current` does for one conversation, with driver calls only.
 
@@ -139,7 +146,7 @@ def read_on_driver(
         return read_current(store, projections, conversation_id, on_copy)
 
     def query(
-        connection: DriverConnection, generations: Sequence[Generation], heads: Sequence[Head]
+        connection: DriverConnection, generations: Sequence[Generation], heads: Sequence[FoldHead]
     ) -> T:
         return read(connection, generations[0], heads[0] if heads else None)
 
@@ -195,7 +202,9 @@ def _read_once(
         partial(store.reading, snapshot=True),
     )
 
-    def query(connection: Connection, generations: Sequence[Generation], _: Sequence[Head]) -> T:
+    def query(
+        connection: Connection, generations: Sequence[Generation], _: Sequence[FoldHead]
+    ) -> T:
         return read([(connection, each) for each in generations])
 
     return _or_in_memory(
@@ -231,7 +240,7 @@ class _Begin(Begin[C]):
     """How a read begins its transactions, one of them a snapshot; ``besides`` joins the rows."""
 
     snapshot: Callable[[], AbstractContextManager[C]]
-    besides: Besides | None = None
+    besides: DeferredWrites | None = None
 
 
 def _read_one(
@@ -258,7 +267,7 @@ def _read_new(
     generations: Sequence[Generation],
     conversation_id: UUID,
     query: _Query[C, T],
-    last: Head | None = None,
+    last: FoldHead | None = None,
 ) -> T:
     """Catch a conversation up, and read once all generations are at the same version.
 
@@ -296,7 +305,11 @@ def _read_new(
 
 
 def _answered_ahead(
-    begin: _Begin[C], catching_up: CatchUp, conversation_id: UUID, query: _Query[C, T], last: Head
+    begin: _Begin[C],
+    catching_up: CatchUp,
+    conversation_id: UUID,
+    query: _Query[C, T],
+    last: FoldHead,
 ) -> _Answer[T] | None:
     """Answer in the snapshot in which a conversation is folded; save once enough has accumulated.
 
@@ -305,7 +318,7 @@ def _answered_ahead(
     None if the query needs the saved tables, or another process has interfered.
     """
     answer: _Answer[T] | None = None
-    besides: Besides | None = None
+    besides: DeferredWrites | None = None
     with begin.reading() as connection:
         new = kept_and_since(connection, last, conversation_id, PIECE)
     snapshot = begin.snapshot
@@ -351,7 +364,7 @@ class _Answer(Generic[T]):
         generations: Sequence[Generation],
         conversation_id: UUID,
         query: _Query[C, T],
-        found: Sequence[Head] = (),
+        found: Sequence[FoldHead] = (),
         counts: TokenCounts | None = None,
     ) -> _Answer[T]:
         """Run the query, in a transaction that sees one state of the database.
@@ -400,7 +413,7 @@ def _read_across(
         retried = True
 
 
-def _tell_of_set_aside(lacking: Sequence[Failure]) -> None:
+def _tell_of_set_aside(lacking: Sequence[FoldFailure]) -> None:
     """Log how many conversations lack their newest events."""
     if count := len({each.conversation_id for each in lacking}):
         _log.warning("read without what is set aside", conversations=count)

@@ -20,10 +20,10 @@ from sqlalchemy.pool import StaticPool
 
 from eventstore import EventStore
 from eventstore.errors import ConversationNotFound
-from eventstore.log import get_logger
 from eventstore.sql.backend import AnyConnection
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.streams import get_stream
+from eventstore.telemetry.log import get_logger
 from projections.engine import heads, tables
 from projections.engine.catch_up import fold_anew, resume
 from projections.engine.folds import blamed
@@ -168,7 +168,7 @@ def _replica_copy(
 
 def standing_of(
     connection: AnyConnection, projections: Sequence[Projection], conversation_id: UUID
-) -> list[heads.Standing]:
+) -> list[heads.HeadStatus]:
     """Return how far the live generation of each projection has folded the conversation.
 
     Raises:

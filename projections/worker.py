@@ -3,13 +3,61 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    sleep_using_event,
+    stop_after_attempt,
+    stop_when_event_set,
+    wait_exponential,
+    wait_random,
+)
 
 from eventstore import EventStore
+from eventstore.errors import CannotConnect, DatabaseBusy, KeyUnavailable
+from eventstore.sql.backend import backend_named
+from eventstore.sql.watch import Watch
+from eventstore.telemetry.gauges import observing
+from eventstore.telemetry.log import get_logger
 from projections.catalogue import PROJECTIONS, ProjectionSet
-from projections.engine import rounds
+from projections.engine.follower import RETRY_S, catch_up_behind, due_again, retry_set_aside
+from projections.engine.generations import gone
+from projections.engine.lag import measure
+from projections.engine.projection import Projection
+from projections.engine.setup import install_all
+from projections.errors import GenerationGone
 
 __all__ = ["run"]
+
+
+_log = get_logger("projections.worker")
+
+
+_AT_LEAST_EVERY_S = 5.0
+
+
+_LOOKS = 10
+
+
+_RESTS = 3
+
+
+_LONGEST_REST_S = 0.5
+
+
+_LONGEST_PAUSE_S = 0.1  # the longest that a waiting SQLite writer sleeps before it retries
+
+
+_FIRST_WAIT_S = 0.1
+
+
+_LONGEST_WAIT_S = 10.0
 
 
 def run(
@@ -48,11 +96,131 @@ def run(
         KeyUnavailable: There are sealed conversations but no keys; with ``once`` also if the key
             provider is unavailable.
     """
-    return rounds.run(
-        store,
-        projections=projections,
-        once=once,
-        poll_interval_s=poll_interval_s,
-        stop=stop,
-        on_round=on_round,
+    stop = stop or threading.Event()
+    on_round = on_round or (lambda _: None)
+    total = 0
+    with Watch(store.engine) as watch, observing(partial(measure, store, projections)):
+        rounds = _Rounds(store, projections, watch, on_round, stop, in_haste=once)
+        step = rounds.do if once else rounds.step
+        attempts = (
+            _for_once(on_round)
+            if once
+            else _for_ever(stop, on_round, has_keys=store.keys is not None)
+        )
+        while not stop.is_set():
+            count = attempts(step)
+            total += count
+            if once and not count:
+                break
+            if not once:
+                stop.wait(rounds.rest_s(count, poll_interval_s))
+    return total
+
+
+class _Stopped(BaseException):
+    # Not an `Exception`, which would be attributed to the conversation.
+    """The worker must stop; what it has written stays, and its cursor has not moved."""
+
+
+class _Rounds:
+    """The rounds of a worker, and when the next one is due."""
+
+    def __init__(
+        self,
+        store: EventStore,
+        projections: Sequence[Projection],
+        watch: Watch,
+        on_round: Callable[[int], None],
+        stop: threading.Event,
+        *,
+        in_haste: bool,
+    ) -> None:
+        self._store = store
+        self._projections = projections
+        self._watch = watch
+        self._on_round = on_round
+        self._stop = stop
+        self._yields = backend_named(store.engine.dialect.name).locks_all and not in_haste
+        self._due_at = 0.0
+        self._retried, self._retry_at = False, 0.0
+        self.took_s = 0.0
+
+    def step(self) -> int:
+        """Do a round if anything was committed, or if the last round was a while ago."""
+        self.took_s = 0.0
+        if not self._watch.moved() and time.monotonic() < self._due_at:
+            return 0
+        # Another round is due until one has succeeded.
+        self._due_at = 0.0
+        count = self.do()
+        if not count:
+            self._due_at = time.monotonic() + _AT_LEAST_EVERY_S
+        return count
+
+    def rest_s(self, count: int, poll_interval_s: float) -> float:
+        """Return how long to wait after a step that caught up ``count`` conversations."""
+        if not count:
+            return max(poll_interval_s, self.took_s)
+        return min(_RESTS * self.took_s, _LONGEST_REST_S) if self._yields else 0.0
+
+    def _pause(self, took_s: float) -> None:
+        """Let other processes write; end the round if the worker must stop."""
+        if self._yields:
+            self._stop.wait(min(took_s, _LONGEST_PAUSE_S))
+        if self._stop.is_set():
+            raise _Stopped
+
+    def do(self) -> int:
+        """Catch up every conversation that is behind; return their number."""
+        started, count = time.perf_counter(), 0
+        # In every round: a newer version's cut-over may have removed this version's tables.
+        install_all(self._store, self._projections)
+        with gone(), suppress(_Stopped):
+            if not self._retried:
+                retry_set_aside(self._store, self._projections)
+                self._retried, self._retry_at = True, time.monotonic() + RETRY_S
+            elif time.monotonic() >= self._retry_at:
+                retry_set_aside(self._store, self._projections, due_again)
+                self._retry_at = time.monotonic() + RETRY_S
+            count = catch_up_behind(self._store, self._projections, self._pause)
+        self.took_s = time.perf_counter() - started
+        if count:
+            duration_ms = round(self.took_s * 1000, 1)
+            _log.info("caught up", conversations=count, duration_ms=duration_ms)
+        self._on_round(count)
+        return count
+
+
+def _for_once(on_round: Callable[[int], None]) -> Retrying:
+    return Retrying(
+        retry=retry_if_exception_type(GenerationGone),
+        stop=stop_after_attempt(_LOOKS),
+        before_sleep=lambda _: on_round(0),
+        reraise=True,
+    )
+
+
+def _for_ever(
+    stop: threading.Event, on_round: Callable[[int], None], *, has_keys: bool
+) -> Retrying:
+    def failed(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        wait_ms = round(1000 * (state.upcoming_sleep or 0))
+        _log.warning(
+            "round failed", attempt=state.attempt_number, wait_ms=wait_ms, reason=str(error)
+        )
+        on_round(0)
+
+    passing: tuple[type[Exception], ...] = (CannotConnect, DatabaseBusy, GenerationGone)
+    if has_keys:  # The key provider may be unavailable; without one, waiting does not help.
+        passing += (KeyUnavailable,)
+    return Retrying(
+        retry=retry_if_exception_type(passing),
+        # Random, so that workers do not all retry at the same moment.
+        wait=wait_exponential(_FIRST_WAIT_S, _LONGEST_WAIT_S) + wait_random(0, _FIRST_WAIT_S),
+        sleep=sleep_using_event(stop),
+        stop=stop_when_event_set(stop),
+        before_sleep=failed,
+        # Stopped while the database is unavailable.
+        retry_error_callback=lambda _: 0,
     )

@@ -26,9 +26,9 @@ from google.genai import types  # noqa: E402
 from killed import chosen, die, until_killed, where  # noqa: E402
 
 from agent_eventstore import EventStore, Views  # noqa: E402
-from agent_eventstore.integrations.conversation_streams import seal_streams  # noqa: E402
-from agent_eventstore.integrations.google_adk import EventStoreSessionService  # noqa: E402
-from agent_eventstore.integrations.google_adk_streams import RecordedStreams  # noqa: E402
+from agent_eventstore.integrations.conversation_events import seal_streams  # noqa: E402
+from agent_eventstore.integrations.google_adk.recorded_streams import RecordedStreams  # noqa: E402
+from agent_eventstore.integrations.google_adk.service import EventStoreSessionService  # noqa: E402
 
 PLACES = {
     "tool": "kill -9 in one of two parallel tools",

@@ -26,7 +26,7 @@ from langgraph.graph.message import add_messages
 from langgraph.types import Command, Send, interrupt
 
 from agent_eventstore import EventStore, Views
-from agent_eventstore.integrations.langgraph import EventStoreSaver
+from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
 
 STORES = ("SqliteSaver", "EventStoreSaver")
 SCENES = {

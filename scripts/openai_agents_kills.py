@@ -21,8 +21,8 @@ from killed import chosen, die, until_killed, where
 from openai.types.responses import ResponseTextDeltaEvent
 
 from agent_eventstore import EventStore
-from agent_eventstore.integrations.openai_agents import EventStoreSession
-from agent_eventstore.integrations.openai_recording import RecordedModel, RecordedRun
+from agent_eventstore.integrations.openai_agents.recording import RecordedModel, RecordedRun
+from agent_eventstore.integrations.openai_agents.session import EventStoreSession
 
 PLACES = {
     "tool": "in the second of two parallel tools; the first has returned",

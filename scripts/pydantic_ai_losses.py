@@ -19,9 +19,9 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolRetu
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
 from agent_eventstore import EventStore, Views
-from agent_eventstore.integrations.conversation_streams import seal_streams
-from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
-from agent_eventstore.integrations.pydantic_saving import SavedRun, StreamedRun
+from agent_eventstore.integrations.conversation_events import seal_streams
+from agent_eventstore.integrations.pydantic_ai.conversations import EventStoreConversations
+from agent_eventstore.integrations.pydantic_ai.saving import SavedRun, StreamedRun
 
 PLACES = {
     "tool": "in one of two parallel tools",

@@ -15,8 +15,8 @@ from psycopg import sql
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from agent_eventstore.torture import server
-from agent_eventstore.torture.server import PostgresUnavailable, StopMode, give_to_nobody
+from torture import server
+from torture.server import PostgresUnavailable, StopMode, give_to_nobody
 
 __all__ = [
     "OTHERWISE",

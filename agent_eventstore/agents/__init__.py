@@ -5,13 +5,16 @@ write history files in addition to the log, and ``function_tools`` and ``model_c
 functions and model clients.
 """
 
+from __future__ import annotations
+
 from agent_eventstore.agents.agent_options import ChatOptions
 from agent_eventstore.agents.agent_session import AgentSession, run_agent
 from agent_eventstore.agents.agent_session_aio import AsyncAgentSession
-from agent_eventstore.agents.chat_replies import ChatReply, ChatResult
-from agent_eventstore.agents.chat_session import ChatSession
+from agent_eventstore.agents.chat_session import ChatReply, ChatResult, ChatSession
 from agent_eventstore.agents.function_tools import FunctionTool, ToolArgumentParser
 from agent_eventstore.agents.model_calls import ModelRequest, ProviderRouter, Route
+from agent_eventstore.agents.queue import Closure, TaskPlan, TaskResult
+from agent_eventstore.agents.scheduler import Scheduler
 from agent_eventstore.agents.sinks import HistorySink, JsonlHistorySink, LegacyXmlSink
 from agent_eventstore.agents.turn_results import ToolUse, TurnResult, TurnStep
 from agent_eventstore.agents.widgets import MemoryNotebook, Widget
@@ -23,6 +26,7 @@ __all__ = [
     "ChatReply",
     "ChatResult",
     "ChatSession",
+    "Closure",
     "FunctionTool",
     "HistorySink",
     "JsonlHistorySink",
@@ -31,6 +35,9 @@ __all__ = [
     "ModelRequest",
     "ProviderRouter",
     "Route",
+    "Scheduler",
+    "TaskPlan",
+    "TaskResult",
     "ToolArgumentParser",
     "ToolUse",
     "TurnResult",

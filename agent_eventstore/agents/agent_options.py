@@ -13,8 +13,8 @@ from agent_eventstore.agents.model_calls import ProviderRouter, port_of, require
 from agent_eventstore.agents.sinks import HistorySink
 from agent_eventstore.agents.widgets import Widget, live_screen, widget_tools
 from agent_eventstore.participants import Participant
+from eventstore.arguments import require_known
 from eventstore.events import JsonObject
-from eventstore.options import require_known
 from projections.context import ContextSettings
 from projections.context.compression import Strategy
 from projections.context.settings import settings_of, strategy_for

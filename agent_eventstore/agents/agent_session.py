@@ -17,7 +17,7 @@ from agent_eventstore.agents.agent_turns import AgentTurn, ToolFailed
 from agent_eventstore.agents.function_tools import FunctionTool
 from agent_eventstore.agents.history_lines import session_before
 from agent_eventstore.agents.react import parse_reply
-from agent_eventstore.agents.sinks import History
+from agent_eventstore.agents.sinks import SessionSinks
 from agent_eventstore.agents.turn_results import TurnResult, TurnStatus
 from agent_eventstore.agents.widgets import with_screen
 from agent_eventstore.conversation import Conversation, closed_on_error
@@ -28,10 +28,10 @@ from agent_eventstore.session import TurnOutcome, first_outcome
 from agent_eventstore.stops import error_text
 from agent_eventstore.turn import Turn
 from eventstore import EventStore
-from eventstore.errors import ErrorType, Trace
+from eventstore.errors import ErrorType, Traceback
 from eventstore.events import AssistantMessage, JsonObject, TokenUsage, TurnEnd
 from eventstore.ids import StreamId
-from eventstore.log import get_logger
+from eventstore.telemetry.log import get_logger
 from projections.engine.folding import spoken
 from projections.models.open_items import OpenToolCall
 from projections.tokens.text import estimated_tokens
@@ -67,7 +67,10 @@ class AgentSession:
         self._over = options.get("over_max_prompt", "refuse")
         self._warn = options.get("warn_prompt_tokens") or self._agent.settings.warn_prompt_tokens
         store, sinks = conversation.views.store, tuple(options.get("sinks", ()))
-        self._store, self._history = store, History(store, conversation, sinks, self._agent.tell)
+        self._store, self._history = (
+            store,
+            SessionSinks(store, conversation, sinks, self._agent.tell),
+        )
         if self._agent.tools:
             reader = conversation.tools.read_output
             if reader.name not in self._agent.tools:
@@ -345,7 +348,7 @@ class AgentSession:
         """Return the session itself."""
         return self
 
-    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Traceback) -> None:
         """End the session."""
         self.close(None if error is None else error_text(error))
 

@@ -21,7 +21,7 @@ from agent_eventstore.agents.turn_results import TurnResult
 from agent_eventstore.inputs import Said
 from agent_eventstore.stops import BY_SOMEBODY
 from eventstore import AsyncEventStore, EventStore
-from eventstore.errors import ErrorType, Trace
+from eventstore.errors import ErrorType, Traceback
 from eventstore.events import JsonObject, TokenUsage
 from eventstore.ids import StreamId
 from eventstore.threads import finish, made_in_thread, to_thread
@@ -259,7 +259,9 @@ class AsyncAgentSession:
         """Return the session itself."""
         return self
 
-    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    async def __aexit__(
+        self, kind: ErrorType, error: BaseException | None, trace: Traceback
+    ) -> None:
         """End the session."""
         await finish(to_thread(self._session.__exit__, kind, error, trace))
 

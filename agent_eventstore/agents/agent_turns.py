@@ -20,9 +20,7 @@ from agent_eventstore.agents.widgets import screen_section
 from agent_eventstore.errors import ToolDenied, UnknownResponse
 from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import RequestedCall
-from agent_eventstore.machines.tools import NEVER_STARTED
-from agent_eventstore.providers import StreamFailed, StreamParser, parser_for, read_response
-from agent_eventstore.providers.base import plain
+from agent_eventstore.machines.tool_script import NEVER_STARTED
 from agent_eventstore.stops import error_text, stopped
 from agent_eventstore.turn import Turn
 from eventstore.errors import EventStoreError
@@ -30,9 +28,11 @@ from eventstore.events import JsonObject
 from eventstore.events.codec import dumps
 from projections.context import ContextSettings
 from projections.context.compression import Strategy
-from projections.context.content import wire_names
+from projections.context.payload_messages import wire_names
 from projections.context.settings import DEFAULTS
 from projections.engine.folding import spoken
+from projections.providers import StreamFailed, StreamParser, parser_for, read_response
+from projections.providers.stream_base import plain
 from projections.tokens.text import estimated_tokens
 
 __all__ = ["Agent", "AgentTurn", "Interrupt", "Listener", "Protocol", "ToolFailed"]

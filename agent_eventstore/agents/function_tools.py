@@ -14,8 +14,8 @@ from typing import Any, Literal, Self, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError, validate_call
 
-from agent_eventstore.formats.openai_wire import arguments_in
 from eventstore.events import JsonObject
+from projections.providers.answer import arguments_in
 
 __all__ = [
     "FunctionTool",

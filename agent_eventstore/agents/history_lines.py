@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent_eventstore.agents.react import parse_reply
-from agent_eventstore.formats.extras import known, moment
+from agent_eventstore.transcripts.extras import moment
+from agent_eventstore.transcripts.openai_parts import known
 from eventstore import EventStore, RecordedEvent
 from eventstore.events import (
     AssistantMessage,

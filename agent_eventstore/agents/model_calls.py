@@ -13,8 +13,8 @@ from typing import Any
 
 from agent_eventstore.clients.proxy import plain_client
 from eventstore.events import JsonObject
-from projections.context.content import wire_name
-from projections.context.formats.provider_limits import LIMITS
+from projections.context.payload_messages import wire_name
+from projections.providers.provider_limits import LIMITS
 
 __all__ = [
     "ModelPort",
@@ -95,7 +95,9 @@ def port_of(model: Any, provider: str | None = None) -> ModelPort:
 
 
 def _seller(client: Any) -> str | None:
-    from agent_eventstore.clients.asked import seller_at  # slow to import, and only clients need it
+    from agent_eventstore.clients.client_requests import (
+        seller_at,  # slow to import, and only clients need it
+    )
 
     return seller_at(str(getattr(client, "base_url", "")))
 

@@ -19,9 +19,9 @@ from agent_eventstore.agents.history_lines import HistoryLines, session_before
 from agent_eventstore.conversation import Conversation
 from eventstore import EventStore, RecordedEvent
 from eventstore.events import JsonObject
-from eventstore.log import get_logger
+from eventstore.telemetry.log import get_logger
 
-__all__ = ["History", "HistorySink", "JsonlHistorySink", "LegacyXmlSink"]
+__all__ = ["HistorySink", "JsonlHistorySink", "LegacyXmlSink", "SessionSinks"]
 
 _log = get_logger("agent_eventstore")
 
@@ -166,7 +166,7 @@ def _attribute(text: str) -> str:
     return f'"{_xml(text)}"'
 
 
-class History:
+class SessionSinks:
     """Sends the log's lines to the sinks of a session, after completing a killed session before it.
 
     Args:

@@ -19,9 +19,8 @@ from agent_eventstore.cli import (
     erasing,
     integrity,
     projections,
-    reading,
-    recovery,
-    torture,
+    read_commands,
+    recovery_command,
     transfer,
 )
 from agent_eventstore.cli.options import (
@@ -86,18 +85,18 @@ def cli(
     configure(verbose)
 
 
-for command in (
+for each in (
     db.db,
     transfer.import_files,
     transfer.export,
-    reading.list_conversations,
-    reading.events,
-    reading.timeline,
-    reading.search,
+    read_commands.list_conversations,
+    read_commands.events,
+    read_commands.timeline,
+    read_commands.search,
     context.context,
-    reading.usage,
-    reading.tools,
-    recovery.recover,
+    read_commands.usage,
+    read_commands.tools,
+    recovery_command.recover,
     integrity.verify,
     integrity.checkpoint,
     db.doctor,
@@ -107,9 +106,8 @@ for command in (
     projections.projections,
     demo.demo,
     chat.chat,
-    torture.torture,
 ):
-    cli.add_command(command)
+    cli.add_command(each)
 
 
 def main() -> None:

@@ -27,12 +27,13 @@ from agent_eventstore.cli.options import (
     Number,
     ServerUrl,
     Target,
+    TokenizerName,
     common,
     find_conversation,
 )
 from agent_eventstore.cli.program import Failed
-from agent_eventstore.demo.agent import RecordedModel, demo_tools
-from agent_eventstore.demo.model import MODEL
+from agent_eventstore.demo.agent import DemoModel, demo_tools
+from agent_eventstore.demo.scripted_model import MODEL
 from eventstore import EventStore
 from eventstore.errors import EventStoreError
 from eventstore.events.values import MODES
@@ -91,7 +92,10 @@ _LAST = 20  # messages that /history shows
     "--warn-prompt-tokens", metavar="N", type=Number(min=1), help="Warn about longer requests."
 )
 @click.option(
-    "--tokenizer-model", metavar="NAME", help="Count tokens as for this model or encoding."
+    "--tokenizer-model",
+    metavar="NAME",
+    type=TokenizerName(),
+    help="Count tokens as for this model or encoding.",
 )
 @click.option("--resume", metavar="CID", help="Continue this conversation.")
 @click.option("--demo", is_flag=True, help="Talk to a recorded model, which needs no key.")
@@ -119,7 +123,7 @@ def chat(target: Target, /, question: str | None, once: bool, demo: bool, **give
             session = AgentSession.open(store, found, conversation=begun, **options)
         else:
             session = AgentSession.create(store, conversation={**begun, **owner}, **options)
-        talk = _Talk(store, session, options, screen, given["log_dir"])
+        talk = _Dialogue(store, session, options, screen, given["log_dir"])
         try:
             talk.hold(question, once=once)
         finally:
@@ -138,7 +142,7 @@ def _options(given: dict[str, Any], demo: bool, stack: ExitStack) -> dict[str, A
     return {
         **{name: given[name] for name in names},
         "settings": settings_in(given["settings"]),
-        "model": RecordedModel() if demo else _client(given["model"], given["base_url"], stack),
+        "model": DemoModel() if demo else _client(given["model"], given["base_url"], stack),
         "model_name": MODEL if demo else given["model"],
         "tools": tools,
         "sinks": [JsonlHistorySink(given["log_dir"])],
@@ -247,7 +251,7 @@ class _Screen:
 
 
 @dataclass(slots=True)
-class _Talk:
+class _Dialogue:
     """A conversation at the prompt."""
 
     store: EventStore

@@ -38,7 +38,7 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
-from agent_eventstore.formats.project import json_text
+from agent_eventstore.transcripts.project import json_text
 from eventstore.errors import EventStoreError
 from eventstore.events import RecordedEvent
 from eventstore.events.codec import encode

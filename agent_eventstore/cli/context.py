@@ -25,13 +25,13 @@ from agent_eventstore.cli.options import (
 )
 from agent_eventstore.cli.program import Failed
 from agent_eventstore.cli.render import brief
-from agent_eventstore.formats.source import StrictDecoder
+from agent_eventstore.transcripts.record_source import StrictDecoder
 from eventstore import EventStore
 from eventstore.errors import EventStoreError
 from projections import Views
 from projections.context import ContextSettings, ContextView
 from projections.context.compression import Thresholds
-from projections.context.formats import FORMATS
+from projections.providers.request_formats import FORMATS
 from projections.tokens import count_messages, count_tools, tokenizer_for
 
 __all__ = ["context", "settings_in", "show_budget"]

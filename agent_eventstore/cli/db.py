@@ -28,13 +28,13 @@ from agent_eventstore.cli.options import Number, Target, common, json_option
 from agent_eventstore.cli.program import Failed, found_something
 from agent_eventstore.cli.projections import projections_option
 from eventstore import EventStore
-from eventstore.checks import Check, log, run
-from eventstore.log import masked
+from eventstore.checks import Check, event_log, run
+from eventstore.sql.driver_errors import translated
 from eventstore.sql.engines import open_engine
-from eventstore.sql.failures import translated
 from eventstore.sql.migrate import REVISIONS, current_revision, schema_lock
 from eventstore.sql.rights import grant, relations
 from eventstore.sql.row_security import secure, unsecure
+from eventstore.telemetry.log import masked
 from projections import PROJECTIONS, ProjectionSet
 from projections.checks import checks_of
 from projections.context import levels, search_tables
@@ -182,17 +182,17 @@ def examine(
     Raises:
         CannotConnect: The server cannot be reached.
     """
-    [schema] = run([("schema", log.schema)], store)
+    [schema] = run([("schema", event_log.schema)], store)
     yield schema
-    own = log.of_database(store)
+    own = event_log.of_database(store)
     if schema.status == "ok":
         of_the_log = (
-            ("tables", log.tables),
-            ("triggers", log.triggers),
-            ("chain", partial(log.chain, sample=sample)),
-            ("orphans", log.orphans),
-            ("feed", log.feed),
-            ("keys", log.keys),
+            ("tables", event_log.tables),
+            ("triggers", event_log.triggers),
+            ("chain", partial(event_log.chain, sample=sample)),
+            ("orphans", event_log.orphans),
+            ("feed", event_log.feed),
+            ("keys", event_log.keys),
         )
         yield from run((*of_the_log, *checks_of(projections)), store)
     else:

@@ -24,12 +24,12 @@ from agent_eventstore.cli.program import NAME, Failed, found_something
 from agent_eventstore.cli.projections import compared, rebuilt
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.demo import script
-from agent_eventstore.demo.agent import Agent
-from agent_eventstore.demo.model import DEFINITIONS, MODEL, ScriptedModel, Workspace
+from agent_eventstore.demo.agent import DemoAgent
+from agent_eventstore.demo.scripted_model import DEFINITIONS, MODEL, ScriptedModel, Workspace
 from eventstore import EventStore
 from eventstore.errors import NotADatabase, SchemaOutdated, SchemaTooNew
-from eventstore.log import masked
 from eventstore.sql.urls import is_in_memory
+from eventstore.telemetry.log import masked
 from projections import Views
 from projections.models.timeline_items import TimelineItem
 from projections.upkeep import compare, rebuild
@@ -121,7 +121,7 @@ def _hold(store: EventStore, url: str) -> tuple[UUID, bool]:
             user_id=_USER,
             session_config={"model": MODEL},
         ) as conversation:
-            agent = Agent(conversation, model, workspace, Narrator(console).tell)
+            agent = DemoAgent(conversation, model, workspace, Narrator(console).tell)
             for text in script.USER:
                 agent.turn(text)
         scene = Scene(store, url, conversation.id, workspace, DELAY_S)

@@ -16,12 +16,12 @@ from rich.text import Text
 
 from agent_eventstore.batching import BATCH_CHARS
 from agent_eventstore.cli.console import cell, one_line, plural, say
-from agent_eventstore.cli.recovery import sealed_table
+from agent_eventstore.cli.recovery_command import sealed_table
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.demo import script
-from agent_eventstore.demo.agent import Agent
+from agent_eventstore.demo.agent import DemoAgent
 from agent_eventstore.demo.killing import AgentProcess, Killed, Order
-from agent_eventstore.demo.model import DEFINITIONS, ScriptedModel, Workspace
+from agent_eventstore.demo.scripted_model import DEFINITIONS, ScriptedModel, Workspace
 from agent_eventstore.recovery import Recovery
 from eventstore import EventStore
 from eventstore.events import AssistantMessage, ToolResult, TurnEnd
@@ -130,7 +130,7 @@ def _go_on(console: Console, narrator: Narrator, scene: Scene, name: str, killed
         assert recovery is not None  # noqa: S101 - opened, not started
         _show_recovery(console, narrator, conversation, recovery)
         model = ScriptedModel(death.then, delay_s=scene.delay_s, tools=DEFINITIONS)
-        Agent(conversation, model, scene.workspace, narrator.tell).turn(_GO_ON)
+        DemoAgent(conversation, model, scene.workspace, narrator.tell).turn(_GO_ON)
     claims = [*_claims_of(scene, name, killed, recovery), _completed(scene)]
     for claim, kept in claims:
         say(f"        {'✓' if kept else '✗'} {claim}", "green" if kept else "red")

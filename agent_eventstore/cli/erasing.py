@@ -25,10 +25,10 @@ from agent_eventstore.cli.options import (
 )
 from agent_eventstore.cli.program import Failed
 from eventstore import ErasureReceipt, EventStore, PurgeReceipt
+from eventstore.erasure.plan import ranges
 from eventstore.errors import ConversationNotFound, EventStoreError, InvalidEvent
 from eventstore.events.values import Quoting
 from eventstore.owners import named
-from eventstore.quoting import ranges
 
 __all__ = ["ask", "erase", "purge"]
 

@@ -27,8 +27,9 @@ from agent_eventstore.cli.options import (
     json_option,
 )
 from agent_eventstore.cli.program import Failed, found_something
-from eventstore import EventStore, Verification, checkpoints
+from eventstore import EventStore, Verification
 from eventstore.errors import KeyRefused
+from eventstore.security import checkpoints
 
 __all__ = ["checkpoint", "said", "verify", "with_key"]
 

@@ -26,6 +26,7 @@ from eventstore import DirectoryKeys, EventStore, Redactor
 from eventstore.errors import InvalidEvent
 from eventstore.ids import uuid_in
 from eventstore.sql.urls import file_of
+from projections.tokens.text import require_tokenizer
 
 __all__ = [
     "DEFAULT_URL",
@@ -38,6 +39,7 @@ __all__ = [
     "Seconds",
     "ServerUrl",
     "Target",
+    "TokenizerName",
     "Versions",
     "common",
     "configure",
@@ -105,6 +107,20 @@ class Seconds(click.FloatRange):
         if not math.isfinite(seconds):
             self.fail(f"{value!r} is not a time in seconds", param, ctx)
         return seconds
+
+
+class TokenizerName(click.ParamType):  # type: ignore[type-arg] # click 8.1 takes no argument
+    """The name of an encoding, or of a model whose tokens can be counted."""
+
+    name = "tokenizer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name unchanged."""
+        try:
+            require_tokenizer(str(value))
+        except ValueError:
+            self.fail(f"{str(value)[:100]!r} is neither an encoding nor a known model", param, ctx)
+        return str(value)
 
 
 class ServerUrl(click.ParamType):  # type: ignore[type-arg] # click 8.1 takes no argument

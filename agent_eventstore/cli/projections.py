@@ -40,7 +40,7 @@ from projections import ProjectionSet, worker
 from projections.engine.diff import DiffReport
 from projections.engine.projection import Projection
 from projections.engine.rebuild import RebuildReport
-from projections.engine.set_aside import Failure
+from projections.engine.set_aside import FoldFailure
 from projections.errors import InvalidProjection
 from projections.upkeep import compare
 from projections.upkeep import rebuild as rebuild_projections
@@ -196,7 +196,7 @@ def rebuild(
         found_something()
 
 
-def _show_set_aside(failures: Sequence[Failure]) -> None:
+def _show_set_aside(failures: Sequence[FoldFailure]) -> None:
     if failures:
         table = grid(
             fixed("set aside"),

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import click
 
-from agent_eventstore import formats
+from agent_eventstore import transcripts
 from agent_eventstore.cli.console import (
     Meter,
     note,
@@ -36,9 +36,9 @@ from agent_eventstore.cli.options import (
 )
 from agent_eventstore.cli.program import NAME, Failed, found_something
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats import ImportReport, Transcript, load, read_transcripts, size_of
-from agent_eventstore.formats.openai_parts import known
-from agent_eventstore.formats.project import json_text
+from agent_eventstore.transcripts import ImportReport, Transcript, load, read_transcripts, size_of
+from agent_eventstore.transcripts.openai_parts import known
+from agent_eventstore.transcripts.project import json_text
 from eventstore import EventStore, redact_secrets
 from eventstore.events.codec import dumps
 from eventstore.ids import to_owner
@@ -61,7 +61,7 @@ _PAGE, _NAMED = 500, 5
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice(formats.FORMATS),
+    type=click.Choice(transcripts.FORMATS),
     help="The format; by default it is detected.",
 )
 @click.option("--strict", is_flag=True, help="Stop at the first bad record.")
@@ -112,16 +112,16 @@ def import_files(
 
 def _files_of(path: Path, format_name: str | None) -> list[Path]:
     """Return the files to read: the path itself, or the session files below it."""
-    is_project = formats.is_project(path)
+    is_project = transcripts.is_project(path)
     no_project = f"{path} is not a project (there is no index.json and no conversations/index.json)"
     if format_name == _PROJECT and not is_project:
         raise Failed(no_project)
     if not path.is_dir() or (is_project and format_name in (None, _PROJECT)):
         return [path]
-    if format_name not in (None, *formats.SESSIONS):
-        readable = f"{', '.join(formats.SESSIONS)} and {_PROJECT}"
+    if format_name not in (None, *transcripts.SESSIONS):
+        readable = f"{', '.join(transcripts.SESSIONS)} and {_PROJECT}"
         raise Failed(f"{path} is a directory: only --format {readable} read directories")
-    found, others = formats.sessions_in(path)
+    found, others = transcripts.sessions_in(path)
     if not found:
         raise Failed(f"{no_project}, and no session file of {_AGENTS} is below it")
     if others:
@@ -216,7 +216,7 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice(formats.WRITTEN),
+    type=click.Choice(transcripts.WRITTEN),
     required=True,
     help="The format to write.",
 )
@@ -301,7 +301,7 @@ def _export_project(store: EventStore, directory: Path, named: UUID | None) -> N
     ids = _all(store) if named is None else [named]
     with progress_bar("exporting") as meter:
         try:
-            report = formats.export_project(
+            report = transcripts.export_project(
                 store,
                 directory,
                 ids,
@@ -335,15 +335,15 @@ def _exported(
 ) -> str:
     match format_name:
         case "otlp-json":
-            return json_text(formats.export_otlp(store, conversation_id, content=content))
+            return json_text(transcripts.export_otlp(store, conversation_id, content=content))
         case "session-jsonl":
-            lines = formats.export_session_jsonl(store, conversation_id)
+            lines = transcripts.export_session_jsonl(store, conversation_id)
         case "messages-jsonl":
-            lines = formats.export_messages_jsonl(store, conversation_id)
+            lines = transcripts.export_messages_jsonl(store, conversation_id)
         case "ui-messages":
-            return json_text(formats.export_ui_messages(store, conversation_id))
+            return json_text(transcripts.export_ui_messages(store, conversation_id))
         case "messages-json":
-            return json_text(formats.export_messages_json(store, conversation_id))
+            return json_text(transcripts.export_messages_json(store, conversation_id))
         case _:
-            return json_text(formats.export_openai(store, conversation_id))
+            return json_text(transcripts.export_openai(store, conversation_id))
     return "".join(f"{dumps(line)}\n" for line in lines)

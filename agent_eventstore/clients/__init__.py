@@ -9,7 +9,7 @@
 Neither SDK is imported here: a client is recognised by its interface.
 """
 
-from agent_eventstore.clients.asked import UnrecordedCall, recorded
+from agent_eventstore.clients.client_requests import UnrecordedCall, recorded
 from agent_eventstore.clients.proxy import record
 
 __all__ = ["UnrecordedCall", "record", "recorded"]

@@ -2,28 +2,265 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from agent_eventstore.clients.asked import GOES_ON, UNKNOWN, Asked, Guard, remember
-from agent_eventstore.clients.raw import AsyncTap, EndMark, Tap, answer_in
-from agent_eventstore.current import is_over
+from agent_eventstore.clients.client_requests import (
+    GOES_ON,
+    UNKNOWN,
+    Body,
+    ClientRequest,
+    Guard,
+    remember,
+)
+from agent_eventstore.current import CallT, is_over
 from agent_eventstore.errors import UnknownResponse
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from agent_eventstore.machines import CLOSED
 from agent_eventstore.stops import stopped_or_gone
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn
-from eventstore.errors import ErrorType, Trace
+from eventstore.errors import ErrorType, Traceback
 
 __all__ = [
     "AsyncRecordedManager",
     "AsyncRecordedStream",
+    "AsyncTap",
+    "EndMark",
     "RecordedManager",
     "RecordedStream",
+    "Tap",
+    "answer_in",
+    "body_of",
     "call",
     "call_async",
 ]
+
+
+_DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
+
+
+_WHOLE = re.compile(rb"(?:\n\r?\n|\r\r)\Z")
+
+
+_LONGEST_MARK = 20
+
+
+class _Tapped(Generic[CallT]):
+    """The base of both taps: a body and its call."""
+
+    def __init__(self, http: Any, recorded: CallT, turn: Any, guard: Guard) -> None:
+        # Weak, since the response refers to the tap: both are freed together.
+        self._http = weakref.ref(http)
+        self._body = body_of(http)
+        self._recorded = recorded
+        self._turn = turn
+        self._guard = guard
+        self._reading = False
+        self._ended = False
+        turn.hold(recorded, http)
+
+    def _chunks(self, passed: bytes) -> Iterator[Any]:
+        """Yield the chunks to record from passing bytes; the call may end in between."""
+        if self._ended:  # a cached body is read again
+            return
+        for chunk in self._body.feed(passed):
+            if is_over(self._recorded):
+                self._guard.tell(GOES_ON)
+                return
+            yield chunk
+
+
+class Tap(_Tapped[LlmCall]):
+    """Records a response's body while the caller reads it.
+
+    Args:
+        http: The response of the HTTP library, whose body has not been read.
+        recorded: The call that it answers.
+        turn: The turn of the call.
+        guard: Reports chunks that arrive after the turn's end.
+    """
+
+    def __init__(self, http: Any, recorded: LlmCall, turn: Turn, guard: Guard) -> None:
+        super().__init__(http, recorded, turn, guard)
+        http.iter_bytes, http.close = self._iter_bytes, self._close
+
+    def _iter_bytes(self, chunk_size: int | None = None) -> Iterator[bytes]:
+        http: Any = self._http()
+        source = type(http).iter_bytes(http, chunk_size)
+        try:
+            while True:
+                self._reading = True
+                try:
+                    passed = next(source, None)
+                finally:
+                    self._reading = False
+                if passed is None:
+                    self._whole()
+                    return
+                for chunk in self._chunks(passed):
+                    self._recorded.feed(chunk)
+                yield passed
+        except GeneratorExit:
+            self._cancel()
+            raise
+        except BaseException as error:
+            self._ended = True
+            self._recorded.__exit__(type(error), error, error.__traceback__)
+            raise
+        finally:
+            source.close()
+
+    def _whole(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            if not self._body.streamed and not is_over(self._recorded):
+                self._recorded.response(self._body.whole())
+        except UnknownResponse:
+            self._guard.tell(UNKNOWN)
+        finally:
+            self._recorded.script.closed = self._body.is_whole
+            self._recorded.__exit__(None, None, None)
+
+    def _close(self) -> None:
+        http: Any = self._http()
+        try:
+            type(http).close(http)
+        finally:
+            # The HTTP library itself closes at the end of the body, before the last bytes pass.
+            if not self._reading:
+                self._cancel()
+
+    def _cancel(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._recorded.cancel()
+
+
+class EndMark:
+    """Looks for the end of a stream in a response's bytes as an SDK reads them, which hides it.
+
+    Args:
+        http: The response of the HTTP library; anything else cannot be looked into.
+
+    Attributes:
+        seen: Whether the mark ``[DONE]`` has come.
+    """
+
+    def __init__(self, http: Any) -> None:
+        self.seen = False
+        self._tail = b"\n"
+        known = hasattr(http, "iter_bytes") and hasattr(http, "aiter_bytes")
+        self._read = False
+        if known and body_of(http).streamed:
+            # Weak, since the response refers to its own methods then.
+            self._http = weakref.ref(http)
+            http.iter_bytes, http.aiter_bytes = self._iter_bytes, self._aiter_bytes
+
+    @property
+    def closed(self) -> bool:
+        """Whether a stream that its reader has read to the end has not ended within an event."""
+        return self.seen or not self._read or _WHOLE.search(self._tail) is not None
+
+    def _iter_bytes(self, *args: Any, **options: Any) -> Iterator[bytes]:
+        http: Any = self._http()
+        for passed in type(http).iter_bytes(http, *args, **options):
+            self._look(passed)
+            yield passed
+
+    async def _aiter_bytes(self, *args: Any, **options: Any) -> AsyncIterator[bytes]:
+        http: Any = self._http()
+        async for passed in type(http).aiter_bytes(http, *args, **options):
+            self._look(passed)
+            yield passed
+
+    def _look(self, passed: bytes) -> None:
+        self._read = self._read or bool(passed)
+        if not self.seen:
+            text = self._tail + passed
+            self.seen = _DONE.search(text) is not None
+            self._tail = text[-_LONGEST_MARK:]
+
+
+def body_of(http: Any) -> Body:
+    """Return the parser of a response's body."""
+    return Body(str(http.headers.get("content-type", "")))
+
+
+def answer_in(http: Any) -> tuple[list[Any], list[Any]]:
+    """Return the chunks of a body that was read before the response was returned, or its answer.
+
+    An HTTP client's hook that logs bodies does this, as does a transport in a product's tests.
+    """
+    body = body_of(http)
+    chunks = body.feed(http.content)
+    return chunks, [] if body.streamed else [body.whole()]
+
+
+class AsyncTap(_Tapped[AsyncLlmCall]):
+    """`Tap` for an event loop."""
+
+    def __init__(self, http: Any, recorded: AsyncLlmCall, turn: AsyncTurn, guard: Guard) -> None:
+        super().__init__(http, recorded, turn, guard)
+        http.aiter_bytes, http.aclose = self._aiter_bytes, self._aclose
+
+    async def _aiter_bytes(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
+        http: Any = self._http()
+        source = type(http).aiter_bytes(http, chunk_size)
+        try:
+            while True:
+                self._reading = True
+                try:
+                    passed = await anext(source, None)
+                finally:
+                    self._reading = False
+                if passed is None:
+                    await self._whole()
+                    return
+                for chunk in self._chunks(passed):
+                    await self._recorded.feed(chunk)
+                yield passed
+        except GeneratorExit:
+            await self._cancel()
+            raise
+        except BaseException as error:
+            self._ended = True
+            await self._recorded.__aexit__(type(error), error, error.__traceback__)
+            raise
+        finally:
+            await source.aclose()
+
+    async def _whole(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            if not self._body.streamed and not is_over(self._recorded):
+                await self._recorded.response(self._body.whole())
+        except UnknownResponse:
+            self._guard.tell(UNKNOWN)
+        finally:
+            self._recorded.script.closed = self._body.is_whole
+            await self._recorded.__aexit__(None, None, None)
+
+    async def _aclose(self) -> None:
+        http: Any = self._http()
+        try:
+            await type(http).aclose(http)
+        finally:
+            # The HTTP library itself closes at the end of the body, before the last bytes pass.
+            if not self._reading:
+                await self._cancel()
+
+    async def _cancel(self) -> None:
+        if not self._ended:
+            self._ended = True
+            await self._recorded.cancel()
+
 
 C = TypeVar("C", LlmCall, AsyncLlmCall)
 
@@ -56,7 +293,9 @@ class _Managed:
     _stream: ClassVar[Callable[..., Any]]
     _tap: ClassVar[Callable[..., Any]]
 
-    def __init__(self, turn: Any, asked: Asked, make: Callable[[], Any], guard: Guard) -> None:
+    def __init__(
+        self, turn: Any, asked: ClientRequest, make: Callable[[], Any], guard: Guard
+    ) -> None:
         self._turn = turn
         self._guard = guard
         self._asked = asked
@@ -77,7 +316,7 @@ class _Managed:
         return stream
 
 
-def call(turn: Turn, asked: Asked, send: Callable[[], Any], guard: Guard) -> Any:
+def call(turn: Turn, asked: ClientRequest, send: Callable[[], Any], guard: Guard) -> Any:
     """Send a request; return the SDK's result: a recorded answer, or a stream to be recorded."""
     recorded = begin(turn, asked)
     try:
@@ -110,7 +349,7 @@ def answered(recorded: LlmCall, chunks: list[Any], answers: list[Any], guard: Gu
         recorded.__exit__(None, None, None)
 
 
-def begin(turn: Turn, asked: Asked) -> LlmCall:
+def begin(turn: Turn, asked: ClientRequest) -> LlmCall:
     """Record a request, after ending the calls whose streams were garbage-collected."""
     for dropped in turn.dropped():
         dropped.cancel()
@@ -153,7 +392,7 @@ class RecordedStream(_Recorded[LlmCall]):
         self._stream.__enter__()
         return self
 
-    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Traceback) -> None:
         """Close the response."""
         try:
             self._stream.__exit__(kind, error, trace)
@@ -182,7 +421,7 @@ class RecordedManager(_Managed):
         answered(self._recorded, *answer_in(http), self._guard)
         return stream
 
-    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Traceback) -> None:
         """Close the response; an incomplete answer is recorded as cancelled."""
         try:
             self._manager.__exit__(kind, error, trace)
@@ -190,7 +429,9 @@ class RecordedManager(_Managed):
             self._recorded.cancel(stopped_or_gone(error) or CLOSED)
 
 
-async def call_async(turn: AsyncTurn, asked: Asked, send: Callable[[], Any], guard: Guard) -> Any:
+async def call_async(
+    turn: AsyncTurn, asked: ClientRequest, send: Callable[[], Any], guard: Guard
+) -> Any:
     """Send a request; return the SDK's result: a recorded answer, or a stream to be recorded."""
     recorded = await begin_async(turn, asked)
     try:
@@ -225,7 +466,7 @@ async def answered_async(
         await recorded.__aexit__(None, None, None)
 
 
-async def begin_async(turn: AsyncTurn, asked: Asked) -> AsyncLlmCall:
+async def begin_async(turn: AsyncTurn, asked: ClientRequest) -> AsyncLlmCall:
     """Record a request, after ending the calls whose streams were garbage-collected."""
     for dropped in turn.dropped():
         await dropped.cancel()
@@ -272,7 +513,9 @@ class AsyncRecordedStream(_Recorded[AsyncLlmCall]):
         await self._stream.__aenter__()
         return self
 
-    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    async def __aexit__(
+        self, kind: ErrorType, error: BaseException | None, trace: Traceback
+    ) -> None:
         """Close the response."""
         try:
             await self._stream.__aexit__(kind, error, trace)
@@ -301,7 +544,9 @@ class AsyncRecordedManager(_Managed):
         await answered_async(self._recorded, *answer_in(http), self._guard)
         return stream
 
-    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    async def __aexit__(
+        self, kind: ErrorType, error: BaseException | None, trace: Traceback
+    ) -> None:
         """Close the response; an incomplete answer is recorded as cancelled."""
         try:
             await self._manager.__aexit__(kind, error, trace)

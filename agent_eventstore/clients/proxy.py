@@ -16,7 +16,7 @@ from types import FunctionType, MethodType
 from typing import Any, Self, TypeVar, cast
 
 from agent_eventstore.clients import calls
-from agent_eventstore.clients.asked import (
+from agent_eventstore.clients.client_requests import (
     ENDED,
     NO_TURN,
     NOT_SEEN,
@@ -27,10 +27,10 @@ from agent_eventstore.clients.asked import (
     asked_of,
     seller_at,
 )
-from agent_eventstore.current import OpenTurn, current_turn, is_open
+from agent_eventstore.current import TurnBlock, current_turn, is_open
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn
-from eventstore.errors import ErrorType, Trace
+from eventstore.errors import ErrorType, Traceback
 
 __all__ = ["RecordedClient", "plain_client", "record"]
 
@@ -117,14 +117,14 @@ def record(
     return cast(C, RecordedClient(replace(wrapping, tools_from_messages=tools_from_messages)))
 
 
-def _bound(client: C, turn: OpenTurn[Any, Any, Any], provider: str | None) -> C:
+def _bound(client: C, turn: TurnBlock[Any, Any, Any], provider: str | None) -> C:
     """Return a client whose calls are recorded in a turn; see `OpenTurn.client`."""
     wrapping = replace(_wrapping(client, provider), turn=turn)
     _own_kind(turn, wrapping)
     return cast(C, RecordedClient(wrapping))
 
 
-OpenTurn.bind = staticmethod(_bound)
+TurnBlock.bind = staticmethod(_bound)
 
 
 def plain_client(client: C) -> C:
@@ -157,7 +157,7 @@ class _Wrapping:
     surfaces: dict[Path, Surface]
     provider: str | None
     unrecorded: Unrecorded = "warn"
-    turn: OpenTurn[Any, Any, Any] | None = None
+    turn: TurnBlock[Any, Any, Any] | None = None
     tools_from_messages: bool = True
 
     def seller(self) -> str | None:
@@ -186,7 +186,7 @@ class _Wrapping:
             found = found or vars(cls).get(name)
         return None
 
-    def open_turn(self, guard: Guard) -> OpenTurn[Any, Any, Any] | None:
+    def open_turn(self, guard: Guard) -> TurnBlock[Any, Any, Any] | None:
         """Return the turn to record in; if none is open, report that and return None.
 
         Raises:
@@ -261,7 +261,7 @@ class RecordedClient:
         self._target.__enter__()
         return self
 
-    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Traceback) -> None:
         """Close the client."""
         self._target.__exit__(kind, error, trace)
 
@@ -270,7 +270,9 @@ class RecordedClient:
         await self._target.__aenter__()
         return self
 
-    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    async def __aexit__(
+        self, kind: ErrorType, error: BaseException | None, trace: Traceback
+    ) -> None:
         """Close the client."""
         await self._target.__aexit__(kind, error, trace)
 
@@ -339,7 +341,7 @@ def _telling(guard: Guard, method: Callable[..., Any], why: str = NOT_SEEN) -> C
     return telling
 
 
-def _own_kind(turn: OpenTurn[Any, Any, Any], wrapping: _Wrapping) -> Turn | AsyncTurn:
+def _own_kind(turn: TurnBlock[Any, Any, Any], wrapping: _Wrapping) -> Turn | AsyncTurn:
     """Return the turn if the client can be recorded in it.
 
     Raises:

@@ -14,7 +14,7 @@ from pathlib import Path
 from agent_eventstore.agents import FunctionTool, ModelRequest
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.demo import script
-from agent_eventstore.demo.model import (
+from agent_eventstore.demo.scripted_model import (
     DEFINITIONS,
     IDEMPOTENT,
     MODEL,
@@ -28,7 +28,7 @@ from agent_eventstore.machines import RequestedCall
 from agent_eventstore.turn import Turn
 from eventstore.events import JsonObject
 
-__all__ = ["Agent", "Listener", "RecordedModel", "demo_tools"]
+__all__ = ["DemoAgent", "DemoModel", "Listener", "demo_tools"]
 
 
 Listener = Callable[[str, str], None]
@@ -42,7 +42,7 @@ _RETRY_AFTER_S = 0.05
 _PARAMETERS = {"stream": True, "stream_options": {"include_usage": True}}
 
 
-class Agent:
+class DemoAgent:
     """An agent in a conversation.
 
     Args:
@@ -124,7 +124,7 @@ _NO_MORE = (
 _DELAY_S = 0.02
 
 
-class RecordedModel:
+class DemoModel:
     """Plays the demo's recorded replies in order; after the last it says that there are no more."""
 
     def __init__(self) -> None:

@@ -24,10 +24,16 @@ from typing import NoReturn, Self
 import agent_eventstore
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.demo import script
-from agent_eventstore.demo.agent import Agent, Listener
-from agent_eventstore.demo.model import DEFINITIONS, Outcome, Reply, ScriptedModel, Workspace
+from agent_eventstore.demo.agent import DemoAgent, Listener
+from agent_eventstore.demo.scripted_model import (
+    DEFINITIONS,
+    Outcome,
+    Reply,
+    ScriptedModel,
+    Workspace,
+)
 from eventstore import EventStore
-from eventstore.errors import ErrorType, Trace
+from eventstore.errors import ErrorType, Traceback
 from eventstore.events import JsonObject
 
 __all__ = ["STOPPED", "AgentProcess", "Killed", "Order", "main", "read_told"]
@@ -104,7 +110,7 @@ def main() -> None:
         EventStore.open(order.url, migrate=False) as store,
         Conversation.open(store, order.conversation_id) as conversation,
     ):
-        Agent(conversation, model, workspace, _tell).turn(death.user)
+        DemoAgent(conversation, model, workspace, _tell).turn(death.user)
 
 
 def _tell(kind: str, text: str) -> None:
@@ -152,7 +158,7 @@ class AgentProcess:
         )
         return self
 
-    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Traceback) -> None:
         """End the process if it is still running."""
         self._process.kill()
         with contextlib.suppress(BrokenPipeError):

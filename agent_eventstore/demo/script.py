@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent_eventstore.demo.model import Reply, Wanted
+from agent_eventstore.demo.scripted_model import Reply, Wanted
 
 __all__ = ["CHANGELOG", "DEATHS", "INSTRUCTIONS", "PROJECT", "REPLIES", "TITLE", "USER", "Death"]
 

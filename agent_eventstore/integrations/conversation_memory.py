@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-__all__ = ["Memory", "Objects"]
+__all__ = ["ConversationMemory", "Objects"]
 
 T = TypeVar("T")
 _GROUP = 8  # objects pickled together
@@ -74,7 +74,7 @@ class Objects:
         return self
 
 
-class Memory(Generic[T]):
+class ConversationMemory(Generic[T]):
     """A cache of the ``most`` most recently kept conversations, of at most 32 MiB.
 
     With ``newest``, the newest entry stays even if it is larger: for states that each call needs as

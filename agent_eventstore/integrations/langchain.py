@@ -9,8 +9,8 @@ from typing import Any
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
 
-from agent_eventstore.formats.langchain_messages import calls_of, message_payload
 from agent_eventstore.integrations.conversation_events import attempts, followed
+from agent_eventstore.transcripts.langchain_messages import calls_of, message_payload
 from eventstore import NO_STREAM, EventStore, NewEvent, RecordedEvent
 from eventstore.errors import InvalidEvent
 from eventstore.events import (
@@ -40,7 +40,7 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
 
     def __init__(self, store: EventStore, session_id: str) -> None:
         self.store, self.session_id = store, session_id
-        self._session = _Session()
+        self._session = _HistorySession()
         self._lock = RLock()
 
     @property
@@ -73,19 +73,19 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
             session = self._read()
             if erase and session.version:
                 self.store.erase(self.session_id, reason="the history was cleared")
-                self._session = _Session()
+                self._session = _HistorySession()
             elif session.messages:
                 ranges = VersionRange.of((each, each) for each in session.messages)
                 gone = Retraction(versions=ranges, reason="the history was cleared")
                 self.store.append(self.session_id, gone)
 
-    def _read(self) -> _Session:
+    def _read(self) -> _HistorySession:
         """Return the session's messages, reading only new events."""
         self._session = followed(self.store, self.store.stream(self.session_id), self._session)
         return self._session
 
 
-class _Session:
+class _HistorySession:
     """A session's state up to a version.
 
     Attributes:

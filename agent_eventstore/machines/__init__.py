@@ -8,9 +8,9 @@ events, and neither contains rules of its own.
 
 from agent_eventstore.machines.answers import Answers, RequestedCall
 from agent_eventstore.machines.call_facts import AnswerText, CallFacts
-from agent_eventstore.machines.calls import CLOSED, CallScript
-from agent_eventstore.machines.tools import Executable, ToolScript
-from agent_eventstore.machines.turns import Branching, TurnScript, add_usage
+from agent_eventstore.machines.call_script import CLOSED, CallScript
+from agent_eventstore.machines.tool_script import Executable, ToolScript
+from agent_eventstore.machines.turn_script import Branching, TurnScript, add_usage
 
 __all__ = [
     "CLOSED",

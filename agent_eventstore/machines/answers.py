@@ -87,7 +87,7 @@ Answer = tuple[RequestedCall, SentResult]
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownCall:
     call: RequestedCall
     elsewhere: bool
     answered: bool = False
@@ -112,7 +112,7 @@ class Answers:
 
     def __init__(self, *, unread: bool = False) -> None:
         self.unread = unread
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownCall] = {}
         self._recorded: dict[str, str] = {}
         self._running: WeakValueDictionary[str, object] = WeakValueDictionary()
         self._by_hand = False
@@ -127,7 +127,7 @@ class Answers:
         """Add the calls that a model has just requested."""
         with self._lock:
             for call in calls:
-                self._known[call.call_id] = _Known(call, elsewhere)
+                self._known[call.call_id] = _KnownCall(call, elsewhere)
                 self._recorded.pop(call.call_id, None)
             for old in list(self._known)[:-KEPT]:
                 del self._known[old]
@@ -136,7 +136,7 @@ class Answers:
         """Add calls of the log, newest first, before the known ones."""
         with self._lock:
             older = {
-                row.call_id: _Known(_call_of(row), False, row.status not in UNSETTLED)
+                row.call_id: _KnownCall(_call_of(row), False, row.status not in UNSETTLED)
                 for row in reversed(rows)
             }
             self._known = older | self._known
@@ -192,7 +192,7 @@ class Answers:
             if all(known.answered for known in self._known.values()):
                 return []
             shown = _paired(sent)
-            ours: dict[str, list[_Known]] = {}
+            ours: dict[str, list[_KnownCall]] = {}
             for known in self._known.values():
                 for key in _keys_of(known.call):
                     ours.setdefault(key, []).append(known)
@@ -200,7 +200,7 @@ class Answers:
                 pair for key, calls in shown.items() for pair in _aligned(ours.get(key, []), calls)
             ]
             pairs += _renamed(ours, shown, self._running)
-            found: list[tuple[_Known, SentResult]] = []
+            found: list[tuple[_KnownCall, SentResult]] = []
             for known, result in pairs:
                 if not known.answered and result.first_line not in _OURS:
                     known.answered = True
@@ -245,9 +245,9 @@ def _paired(sent: Sequence[SentCall | SentResult]) -> dict[str, list[_Sent]]:
     return found
 
 
-def _aligned(ours: list[_Known], shown: list[_Sent]) -> list[tuple[_Known, SentResult]]:
+def _aligned(ours: list[_KnownCall], shown: list[_Sent]) -> list[tuple[_KnownCall, SentResult]]:
     """Return known calls with a request's results for them, both lists aligned at the end."""
-    pairs: list[tuple[_Known, SentResult]] = []
+    pairs: list[tuple[_KnownCall, SentResult]] = []
     end = len(ours)
     for call in reversed(shown):
         at = end - 1
@@ -262,8 +262,8 @@ def _aligned(ours: list[_Known], shown: list[_Sent]) -> list[tuple[_Known, SentR
 
 
 def _renamed(
-    ours: dict[str, list[_Known]], shown: dict[str, list[_Sent]], running: Container[str]
-) -> list[tuple[_Known, SentResult]]:
+    ours: dict[str, list[_KnownCall]], shown: dict[str, list[_Sent]], running: Container[str]
+) -> list[tuple[_KnownCall, SentResult]]:
     """Return known calls that a request shows with ids that no call has, with their results.
 
     Running calls are excluded: a running tool may itself call a model, with a history that contains
@@ -277,7 +277,7 @@ def _renamed(
     if not foreign:
         return []
     named = {id(known) for key in shown for known in ours.get(key, ())}
-    free: dict[str, dict[str, _Known]] = {}
+    free: dict[str, dict[str, _KnownCall]] = {}
     for known in (each for calls in ours.values() for each in calls if id(each) not in named):
         asked = known.call
         if asked.call_id in running:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Generic, Self
 
 from agent_eventstore.machines.answers import RequestedCall
-from agent_eventstore.machines.calls import CallScript, T
+from agent_eventstore.machines.call_script import CallScript, T
 from eventstore.events import AssistantMessage, LlmError, Meta, Ui
 from projections.engine.folding import spoken
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eventstore import telemetry
 from eventstore.events import Meta
+from eventstore.telemetry import operations
 
 if TYPE_CHECKING:
-    from eventstore.otel import Activity
+    from eventstore.telemetry.otel import Activity
 
 __all__ = ["Tracing", "in_span"]
 
@@ -39,7 +39,7 @@ class Tracing:
         self._asked = meta, name, attributes
         trace, span = meta.trace_id, meta.span_id
         parent = None if trace is None or span is None else (trace, span)
-        self._open = telemetry.activity(name, parent, attributes)
+        self._open = operations.activity(name, parent, attributes)
         if self._open is None:
             return meta
         ids = {"trace_id": self._open.trace_id, "span_id": self._open.span_id}

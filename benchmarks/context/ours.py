@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats import Transcript as Imported
-from agent_eventstore.formats import load, read_transcripts
+from agent_eventstore.transcripts import Transcript as Imported
+from agent_eventstore.transcripts import load, read_transcripts
 from benchmarks.context.candidates import Candidate, Reader, stateless
 from benchmarks.context.transcripts import (
     MODEL,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from agent_eventstore.formats import Transcript, load, read_transcripts
+from agent_eventstore.transcripts import Transcript, load, read_transcripts
 from benchmarks.context.peers import first_user_and_newest, groups
 from benchmarks.context.transcripts import (
     MODEL,

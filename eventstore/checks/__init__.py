@@ -1,7 +1,7 @@
 """Checks of a database: the type of a check, and how checks are run.
 
 A check writes nothing, works on a replica or a read-only file too, and says what to do. The checks
-of the log are in `eventstore.checks.log`; those of a single database are in the module named after
+of the log are in `eventstore.checks.event_log`; those of one database in the module named after
 it.
 """
 

@@ -43,7 +43,7 @@ from eventstore.events.model import (
 from eventstore.events.own import register_event
 from eventstore.events.records import Meta, NewEvent, RecordedEvent
 from eventstore.events.registry import EVENT_TYPES, UnknownEvent
-from eventstore.events.runs import RunEnd, RunStart, RunStepEnd, RunStepStart
+from eventstore.events.run import RunEnd, RunStart, RunStepEnd, RunStepStart
 from eventstore.events.values import (
     Artifact,
     BlobRef,

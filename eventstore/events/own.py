@@ -16,7 +16,7 @@ from typing import TypeVar
 from eventstore.errors import InvalidEvent
 from eventstore.events.base import JsonObject, Payload
 from eventstore.events.registry import EVENT_TYPES, REGISTRY, UPCASTERS
-from eventstore.log import get_logger
+from eventstore.telemetry.log import get_logger
 
 __all__ = [
     "ENTRY_POINTS",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from eventstore.events import content, lifecycle, model, runs
+from eventstore.events import content, lifecycle, model, run
 from eventstore.events.base import JsonObject, Payload
 
 __all__ = ["EVENT_TYPES", "REGISTRY", "UPCASTERS", "UnknownEvent"]
@@ -35,10 +35,10 @@ EVENT_TYPES: tuple[type[Payload], ...] = (
     model.LlmError,
     content.ToolCall,
     content.ToolResult,
-    runs.RunStart,
-    runs.RunEnd,
-    runs.RunStepStart,
-    runs.RunStepEnd,
+    run.RunStart,
+    run.RunEnd,
+    run.RunStepStart,
+    run.RunStepEnd,
     lifecycle.TaskEnqueue,
     lifecycle.TaskStart,
     lifecycle.TaskEnd,

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from eventstore.sealing import OPTION, Keyring
+from eventstore.security.sealing import OPTION, Keyring
 from eventstore.sql.types import escape, unescape
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "STREAM_COLUMNS",
     "STREAM_PAYLOAD",
     "AnyConnection",
-    "Asked",
     "Backend",
     "Bound",
     "Columns",
@@ -39,6 +38,7 @@ __all__ = [
     "Pooled",
     "Rows",
     "Statement",
+    "TransactionOptions",
     "backend_named",
     "backend_of",
     "cursor",
@@ -57,7 +57,7 @@ Rows = Sequence[tuple[Any, ...]]
 """Rows of column values, in the driver's types."""
 
 
-class Asked(TypedDict, total=False):
+class TransactionOptions(TypedDict, total=False):
     """Options of a transaction on the driver's connection.
 
     Attributes:
@@ -78,7 +78,7 @@ class Asked(TypedDict, total=False):
 
 
 class Pooled(Protocol):
-    """A store's connections, as transactions use them: `eventstore.sql.at_hand.AtHand`."""
+    """A store's connections as transactions use them, see `connection_cache.ConnectionCache`."""
 
     backend: Backend
     keys: Keyring | None
@@ -182,7 +182,7 @@ class Backend(ABC):
 
     @abstractmethod
     def transaction(
-        self, at_hand: Pooled, **asked: Unpack[Asked]
+        self, at_hand: Pooled, **asked: Unpack[TransactionOptions]
     ) -> AbstractContextManager[DriverConnection]:
         """Return a context manager for a connection in a transaction, committed at its end."""
 
@@ -208,7 +208,7 @@ class Backend(ABC):
     def advance(self, cur: Any, steps: Sequence[Any], *, wait: bool = True) -> None:
         """Write the steps whose streams are still at their known heads, in the transaction.
 
-        All steps (`eventstore.sql.steps.Step`) have the same time and different streams. Sets the
+        All steps (`steps.AppendStep`) have the same time and different streams. Sets the
         positions of each step's events. On PostgreSQL a single step waits for its stream's lock,
         unless ``wait`` is false; of several steps, those with locked streams are skipped, so that
         the others do not wait.

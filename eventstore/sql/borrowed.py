@@ -17,7 +17,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.pool import NullPool, PoolProxiedConnection, SingletonThreadPool, StaticPool
 
 from eventstore.errors import InvalidUrl
-from eventstore.log import masked
+from eventstore.sql.driver_errors import translated
 from eventstore.sql.engines import (
     BUSY_TIMEOUT_MS,
     SYNCHRONOUS,
@@ -26,11 +26,11 @@ from eventstore.sql.engines import (
     begin_with_settings,
     renew_epoch,
 )
-from eventstore.sql.failures import translated
-from eventstore.sql.pipelines import EACH
-from eventstore.sql.sessions import Session
+from eventstore.sql.postgresql import EACH
+from eventstore.sql.sessions import ConnectionSettings
 from eventstore.sql.urls import parse
 from eventstore.sql.waits import limit_waits, unlimit_waits
+from eventstore.telemetry.log import masked
 
 __all__ = ["borrow"]
 
@@ -80,7 +80,7 @@ def borrow(
         said = "its pool gives one connection to several users at once and cannot be shared"
         raise InvalidUrl(masked(product.url), said)
     url = parse(product.url, schema)
-    session = Session.of(url)
+    session = ConnectionSettings.of(url)
     loan = _Loan(product, read_only, session.silence_s())
     dialect = type(product.dialect)(dbapi=product.dialect.dbapi)  # type: ignore[call-arg]
     # Closing a connection of this engine returns it to the product's pool.

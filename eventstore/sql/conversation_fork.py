@@ -12,14 +12,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 from eventstore.errors import ConversationNotFound, ForkRefused, OwnerMismatch, WrongExpectedVersion
-from eventstore.integrity import chain_start, fork_start
+from eventstore.security.hash_chain import chain_start, fork_start
 from eventstore.sql.append import append, refuse_left
+from eventstore.sql.append_requests import Append, Appended
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, run_each, text_in, text_out
-from eventstore.sql.lineage import MOST_ANCESTORS, ancestors
 from eventstore.sql.read import chain_at
-from eventstore.sql.requests import Append, Appended
+from eventstore.sql.streams import MOST_ANCESTORS, ancestors
 
-__all__ = ["ForkPoint", "fork", "locate"]
+__all__ = ["ForkOrigin", "fork", "locate"]
 
 # An erasure of the shared events waits for the fork's commit, and then includes the fork.
 _SHARE = Statement(
@@ -43,7 +43,7 @@ _MADE = Statement(
 )
 
 
-class ForkPoint(NamedTuple):
+class ForkOrigin(NamedTuple):
     """Where a fork branches off: the parent, the last shared version, its chain, and the owner."""
 
     source: UUID
@@ -59,7 +59,7 @@ def locate(
     before: int | None,
     tenant_id: str | None,
     user_id: str | None,
-) -> ForkPoint:
+) -> ForkOrigin:
     """Return where a fork of a conversation branches off, and lock the shared events from erasure.
 
     Args:
@@ -99,10 +99,10 @@ def locate(
     chain = chain_at(connection, source, version)
     if chain is None:
         raise ForkRefused(source, f"its event {version} is missing: verify it, restore a backup")
-    return ForkPoint(source, version, bytes(memoryview(chain)), *owners)
+    return ForkOrigin(source, version, bytes(memoryview(chain)), *owners)
 
 
-def fork(connection: AnyConnection, point: ForkPoint, request: Append, now: datetime) -> Appended:
+def fork(connection: AnyConnection, point: ForkOrigin, request: Append, now: datetime) -> Appended:
     """Create a fork with its first events, in the caller's transaction, which called `locate`.
 
     If the conversation was already forked there with the same events, nothing is written.

@@ -27,16 +27,15 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import ArgumentError
 
 from eventstore.errors import InvalidUrl, NotWritable
-from eventstore.log import masked
 from eventstore.sql.backend import BACKENDS, backend_named
-from eventstore.sql.pipelines import EACH
 from eventstore.sql.pools import ClosablePool
-from eventstore.sql.postgresql import POSTGRESQL
+from eventstore.sql.postgresql import EACH, POSTGRESQL
 from eventstore.sql.row_security import OWNER
-from eventstore.sql.sessions import NAMES, Session
+from eventstore.sql.sessions import NAMES, ConnectionSettings
 from eventstore.sql.sqlite import SQLITE
 from eventstore.sql.sqlite import begin as begin_sqlite
 from eventstore.sql.urls import is_in_memory, parse
+from eventstore.telemetry.log import masked
 
 __all__ = [
     "BUSY_TIMEOUT_MS",
@@ -155,7 +154,7 @@ def begin_write(
 
 
 def _postgresql_engine(url: URL, read_only: bool, pool_size: int) -> Engine:
-    session = Session.of(url)
+    session = ConnectionSettings.of(url)
     engine = create_engine(
         url,
         poolclass=ClosablePool,

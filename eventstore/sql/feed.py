@@ -26,15 +26,8 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from eventstore.errors import (
-    BlobDamaged,
-    BlobNotFound,
-    EventDamaged,
-    InvalidCursor,
-    KeyUnavailable,
-)
+from eventstore.errors import BlobDamaged, BlobNotFound, EventDamaged, InvalidCursor, KeyUnavailable
 from eventstore.events.records import RecordedEvent
-from eventstore.log import get_logger
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
     AnyConnection,
@@ -44,7 +37,8 @@ from eventstore.sql.backend import (
     fetch,
     keys_of,
 )
-from eventstore.sql.decoding import VERSION, decode_rows
+from eventstore.sql.read import VERSION, decode_rows
+from eventstore.telemetry.log import get_logger
 
 __all__ = [
     "Behind",
@@ -116,14 +110,14 @@ class FeedPage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _FeedPlace:
     """An event's place in the feed, and the first bytes of its chain value."""
 
     numbers: tuple[int, ...]
     digest: str = _NOTHING
 
     @classmethod
-    def of(cls, numbers: Sequence[Any], chain: Any) -> _Place:
+    def of(cls, numbers: Sequence[Any], chain: Any) -> _FeedPlace:
         """Create a place from a row of the database; a damaged row's chain may be anything."""
         digest = chain[:_DIGEST_BYTES].hex() if isinstance(chain, bytes) else ""
         return cls(tuple(int(number) for number in numbers), digest.ljust(len(_NOTHING), "0"))
@@ -236,7 +230,7 @@ def feed_end(connection: AnyConnection) -> str:
     """Return the cursor after the last event that is safe to pass now."""
     order = backend_of(connection).feed
     rows = fetch(connection, order.end)
-    return _render(order, _Place.of(rows[0][:-1], rows[0][-1]) if rows else _start(order))
+    return _render(order, _FeedPlace.of(rows[0][:-1], rows[0][-1]) if rows else _start(order))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +259,9 @@ def behind(connection: AnyConnection, after: str | None, limit: int) -> Behind:
     rows = fetch(connection, order.behind, {**place.given(order), "page_size": limit})
     seen = safe = place
     for row in rows[-1:]:
-        seen = _Place.of(row[1:-2], row[-2])
+        seen = _FeedPlace.of(row[1:-2], row[-2])
     for row in [row for row in rows if row[-1]][-1:]:
-        safe = _Place.of(row[1:-2], row[-2])
+        safe = _FeedPlace.of(row[1:-2], row[-2])
     return Behind(
         tuple(dict.fromkeys(backend.to_id(row[0]) for row in rows)),
         _render(order, seen),
@@ -300,10 +294,10 @@ def holds(connection: AnyConnection, cursor_text: str | None) -> bool:
     rows = fetch(connection, order.at, place.given(order))
     if not rows:
         return _is_purged(connection, place, ())
-    return place == _Place.of(rows[0][:-1], rows[0][-1])
+    return place == _FeedPlace.of(rows[0][:-1], rows[0][-1])
 
 
-def _is_purged(connection: AnyConnection, place: _Place, rows: Sequence[Any]) -> bool:
+def _is_purged(connection: AnyConnection, place: _FeedPlace, rows: Sequence[Any]) -> bool:
     """Whether a cursor's event is gone because its conversation was purged.
 
     Positions are never reused, and no two events share one.
@@ -313,15 +307,15 @@ def _is_purged(connection: AnyConnection, place: _Place, rows: Sequence[Any]) ->
     return bool(_PURGED.rows(connection, position=place.numbers[-1]))
 
 
-def _start(order: FeedOrder) -> _Place:
-    return _Place((0,) * len(order.place))
+def _start(order: FeedOrder) -> _FeedPlace:
+    return _FeedPlace((0,) * len(order.place))
 
 
-def _place_of(row: Sequence[Any]) -> _Place:
-    return _Place.of(row[_COLUMNS:], row[_COLUMNS - 1])
+def _place_of(row: Sequence[Any]) -> _FeedPlace:
+    return _FeedPlace.of(row[_COLUMNS:], row[_COLUMNS - 1])
 
 
-def _parse(order: FeedOrder, cursor_text: str | None) -> _Place:
+def _parse(order: FeedOrder, cursor_text: str | None) -> _FeedPlace:
     if cursor_text is None:
         return _start(order)
     prefix, _, rest = str(cursor_text).partition(":")
@@ -334,10 +328,10 @@ def _parse(order: FeedOrder, cursor_text: str | None) -> _Place:
         or max(map(int, numbers)) >= 2**63
     ):
         raise InvalidCursor(cursor_text)
-    return _Place(tuple(map(int, numbers)), digest)
+    return _FeedPlace(tuple(map(int, numbers)), digest)
 
 
-def _render(order: FeedOrder, place: _Place) -> str:
+def _render(order: FeedOrder, place: _FeedPlace) -> str:
     return ":".join([order.prefix, *map(str, place.numbers), place.digest])
 
 

@@ -19,13 +19,13 @@ import psycopg
 from sqlalchemy import Connection, Engine, inspect, text
 
 from eventstore.errors import InvalidUrl, NotWritable, SchemaOutdated, SchemaTooNew, TablesTaken
-from eventstore.log import masked
 from eventstore.sql.backend import backend_of
+from eventstore.sql.driver_errors import translated
 from eventstore.sql.engines import begin_write
-from eventstore.sql.failures import translated
 from eventstore.sql.schema import metadata_for
-from eventstore.sql.sessions import Session, quoted
+from eventstore.sql.sessions import ConnectionSettings, quoted
 from eventstore.sql.waits import long_running
+from eventstore.telemetry.log import masked
 
 __all__ = [
     "ENCODINGS",
@@ -101,7 +101,7 @@ def create_schema(connection: Connection) -> None:
     Raises:
         NotWritable: It exists, but the login may not use it.
     """
-    schema = Session.of(connection.engine.url).schema
+    schema = ConnectionSettings.of(connection.engine.url).schema
     if schema is None:
         return
     found = connection.execute(text("SELECT to_regnamespace(:name)"), {"name": quoted(schema)})

@@ -1,39 +1,177 @@
-"""PostgreSQL: its SQL, its values and its transactions (see `eventstore.sql.pipelines`)."""
+"""PostgreSQL: its SQL, its values and its transactions (see `eventstore.sql.postgresql`)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from itertools import chain as concatenated
 from types import MappingProxyType
 from typing import Any, Unpack
 from uuid import UUID
 
-from psycopg import IsolationLevel
+import psycopg
+from psycopg import IsolationLevel, Pipeline
 from sqlalchemy import Connection
 from sqlalchemy.exc import ProgrammingError
 
+from eventstore.errors import ErrorType, Traceback
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
     READABLE_TIME,
     AnyConnection,
-    Asked,
     Backend,
     Bound,
     Columns,
+    DriverConnection,
     FeedOrder,
     Pooled,
     Rows,
+    TransactionOptions,
     cursor,
     raw_of,
     run_each,
 )
-from eventstore.sql.pipelines import PIPELINES, OnPostgresql, settings
-from eventstore.sql.steps import Step
+from eventstore.sql.sessions import BRIEF
+from eventstore.sql.steps import AppendStep
 
-__all__ = ["POSTGRESQL"]
+__all__ = ["EACH", "PIPELINES", "POSTGRESQL", "OnPostgresql", "settings"]
+
+
+EACH = "eventstore_each_transaction"
+
+
+"""Key in a connection's ``info``: the first statement of each transaction, behind a pooler."""
+
+
+PIPELINES = Pipeline.is_supported()
+
+
+"""Whether the driver's library can send several statements at once."""
+
+
+class OnPostgresql:
+    """A transaction on PostgreSQL, whose driver begins it with the first statement."""
+
+    __slots__ = (
+        "_at_hand",
+        "_autocommit",
+        "_before",
+        "_isolation",
+        "_pipeline",
+        "_pipelined",
+        "_pooled",
+        "_settings",
+    )
+
+    def __init__(
+        self,
+        at_hand: Pooled,
+        *,
+        isolation: IsolationLevel | None = None,
+        pipelined: bool = False,
+        settings: str = "",
+        autocommit: bool = False,
+    ) -> None:
+        self._at_hand = at_hand
+        self._isolation = isolation
+        self._pipelined = pipelined
+        self._settings = settings
+        self._autocommit = autocommit
+        self._before: IsolationLevel | None = None
+        self._pipeline: AbstractContextManager[Pipeline] | None = None
+        self._pooled: Any = None
+
+    def __enter__(self) -> DriverConnection:
+        """Take a connection, and apply the settings of this transaction."""
+        try:
+            return self._begin()
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _begin(self) -> DriverConnection:
+        self._pooled = self._at_hand.take()
+        raw: psycopg.Connection[Any] = self._pooled.dbapi_connection
+        if self._isolation is not None:
+            self._before = raw.isolation_level
+            raw.isolation_level = self._isolation
+        first = self._pooled.info.get(EACH)
+        if first is not None:
+            # The settings need a transaction, and a pooler may not support pipelines.
+            self._autocommit = self._pipelined = False
+            raw.execute(first)
+        own = self._at_hand.speaks_for
+        if own is not None:
+            self._pipelined = self._pipelined or (self._autocommit and PIPELINES and first is None)
+            self._autocommit = False
+        if self._pipelined:
+            pipeline = raw.pipeline()
+            pipeline.__enter__()  # Python exits it if the next line is not reached.
+            self._pipeline = pipeline
+        if own is not None:
+            raw.execute(own)
+        if self._settings:
+            raw.execute(self._settings)
+        if self._autocommit:
+            raw.autocommit = True
+        return DriverConnection(raw, self._at_hand.backend, self._at_hand.keys)
+
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Traceback) -> None:
+        """Commit, or roll back on an error."""
+        if error is not None:
+            self._give_up()
+            return
+        try:
+            self._pooled.dbapi_connection.commit()
+            self._end_pipeline()
+            self._as_it_was(self._pooled.dbapi_connection)
+        except BaseException:
+            self._give_up()
+            raise
+        pooled, self._pooled = self._pooled, None
+        self._at_hand.put_back(pooled)
+
+    def _end_pipeline(self) -> None:
+        if self._pipeline is not None:
+            pipeline, self._pipeline = self._pipeline, None
+            pipeline.__exit__(None, None, None)
+
+    def _as_it_was(self, raw: psycopg.Connection[Any]) -> None:
+        if self._isolation is not None:
+            raw.rollback()
+            raw.isolation_level = self._before
+        if self._autocommit:
+            raw.autocommit = False
+
+    def _give_up(self) -> None:
+        """Return the connection to the pool, which rolls back; discard a broken one."""
+        pooled = self._pooled
+        if pooled is None:
+            return
+        with suppress(psycopg.Error):  # The failure is already known.
+            self._end_pipeline()
+        self._pooled = None
+        raw = pooled.dbapi_connection
+        with suppress(psycopg.Error):  # If the connection was lost, it is closed.
+            self._as_it_was(raw)
+        if raw.closed:
+            pooled.invalidate()
+        pooled.close()
+
+
+def settings(*, durable: bool = True, patience_ms: int | None = None, brief: bool = False) -> str:
+    """Return the statement that applies these settings on PostgreSQL; empty if none is needed.
+
+    A ``brief`` transaction only runs statements; the server ends it early if its process stops.
+    """
+    chosen = [] if durable else ["set_config('synchronous_commit', 'off', true)"]
+    if brief:
+        chosen.append(BRIEF)
+    if patience_ms is not None:
+        chosen.append(f"set_config('lock_timeout', '{patience_ms}', true)")
+    return f"SELECT {', '.join(chosen)}" if chosen else ""
 
 
 def _sql(statement: str) -> str:
@@ -51,6 +189,8 @@ _FEED_PLACE = """
         WHERE last.conversation_id = stream.conversation_id AND last.version = {known_version}
         AND last.epoch + 0 = (SELECT max(epoch) FROM store_epochs))) AS tx_id
     """
+
+
 _MOVE_ONE = f"""
     WITH moved AS (
         UPDATE conversations AS stream
@@ -60,6 +200,8 @@ _MOVE_ONE = f"""
         RETURNING 1 AS step, conversation_id, {_FEED_PLACE.format(known_version=":known_version")}
     )
     """  # noqa: S608 - built from constants of this module
+
+
 # Nothing waits here, so two groups cannot wait for each other.
 _MOVE_MANY = f"""
     WITH given AS (
@@ -83,6 +225,8 @@ _MOVE_MANY = f"""
             {_FEED_PLACE.format(known_version="given.known_version")}
     )
     """  # noqa: S608 - built from constants of this module
+
+
 # JSON contains no raw control characters, so U+001E can separate texts. The order of insertion is
 # the order of positions, and so the order of the feed within a transaction.
 _INSERT = """
@@ -100,8 +244,14 @@ _INSERT = """
     ORDER BY given.n
     RETURNING conversation_id::text, position
     """
+
+
 _POSTGRESQL_ONE = _sql(_MOVE_ONE + _INSERT)
+
+
 _POSTGRESQL_MANY = _sql(_MOVE_MANY + _INSERT)
+
+
 _TAKE_LOCK = _sql(
     """
     WITH taken AS (
@@ -112,23 +262,37 @@ _TAKE_LOCK = _sql(
         AND EXISTS (SELECT FROM conversations WHERE conversation_id = :conversation_id)
     """
 )
+
+
 # Keyed by the version table's OID, so that stores in two schemas do not wait for each other.
 _SCHEMA = """hashtextextended('eventstore', coalesce(to_regclass('eventstore_version')::oid::bigint,
     hashtext(current_setting('search_path'))))"""
+
+
 _STANDING = """
     SELECT count(*) FROM unnest(%s::uuid[], %s::bigint[], %s::bytea[])
         AS wanted (stream, place, mark)
     JOIN events ON conversation_id = stream AND version = place AND chain = mark
     """
+
+
 # All transactions of older epochs have ended; in the current epoch, xmin is the limit.
 _SAFE = """
     (epoch < (SELECT max(epoch) FROM store_epochs)
      OR tx_id < pg_snapshot_xmin(pg_current_snapshot()))
 """
+
+
 _PLACE = "(epoch, tx_id, position)"
+
+
 _GIVEN = "(:epoch, (:tx_id)::text::xid8, :position)"
+
+
 # Plain `ORDER BY tx_id` would sort by the selected text, in which 10 comes before 9.
 _UP, _DOWN = (f"epoch {way}, events.tx_id {way}, position {way}" for way in ("ASC", "DESC"))
+
+
 _FEED = FeedOrder(
     prefix="p2",
     place=("epoch", "tx_id", "position"),
@@ -214,7 +378,7 @@ class _Postgresql(Backend):
         adapted = isinstance(connection, Connection) and connection.dialect.is_async
         return cursor(connection) if adapted else raw_of(connection).cursor(binary=True)
 
-    def transaction(self, at_hand: Pooled, **asked: Unpack[Asked]) -> OnPostgresql:
+    def transaction(self, at_hand: Pooled, **asked: Unpack[TransactionOptions]) -> OnPostgresql:
         write, durable = asked.get("write", False), asked.get("durable", True)
         snapshot, patience_ms = asked.get("snapshot", False), asked.get("patience_ms")
         return OnPostgresql(
@@ -239,7 +403,7 @@ class _Postgresql(Backend):
     def statement(self, at_hand: Pooled, *, patience_ms: int | None = None) -> OnPostgresql:
         return OnPostgresql(at_hand, autocommit=True)
 
-    def advance(self, cur: Any, steps: Sequence[Step], *, wait: bool = True) -> None:
+    def advance(self, cur: Any, steps: Sequence[AppendStep], *, wait: bool = True) -> None:
         # One statement, which is atomic by itself.
         parameters, alone = _events(steps), wait and len(steps) == 1
         if alone:
@@ -345,7 +509,7 @@ def _said(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _events(steps: Sequence[Step]) -> dict[str, Any]:
+def _events(steps: Sequence[AppendStep]) -> dict[str, Any]:
     events = [event for step in steps for event in step.events]
     numbers = concatenated.from_iterable(
         [str(number)] * len(step.events) for number, step in enumerate(steps, start=1)

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, inspect, text
 
 from eventstore.errors import NotWritable
-from eventstore.log import masked
 from eventstore.sql.migrate import VERSION_TABLE
 from eventstore.sql.row_security import secure_new
 from eventstore.sql.schema import derived_tables, metadata_for
+from eventstore.telemetry.log import masked
 
 __all__ = ["grant", "relations", "share_rights"]
 

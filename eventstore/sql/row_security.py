@@ -13,10 +13,10 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from eventstore.errors import NotWritable, OwnerMismatch
-from eventstore.log import masked
 from eventstore.sql.backend import backend_of
 from eventstore.sql.sessions import literal
 from eventstore.sql.types import escape
+from eventstore.telemetry.log import masked
 
 __all__ = [
     "OWNER",

@@ -33,15 +33,15 @@ from sqlalchemy import URL, Engine, event
 from sqlalchemy.exc import DisconnectionError
 
 from eventstore.errors import DatabaseReplaced, ForkedStore
-from eventstore.log import masked
 from eventstore.sql.waits import limit_waits
+from eventstore.telemetry.log import masked
 
 __all__ = [
     "BRIEF",
     "NAMES",
     "USER",
+    "ConnectionSettings",
     "Opened",
-    "Session",
     "literal",
     "problem_of",
     "quoted",
@@ -134,7 +134,7 @@ def _milliseconds(value: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ConnectionSettings:
     """The session settings in a URL.
 
     Durations are in milliseconds; None if the URL has none, 0 for no limit.
@@ -149,7 +149,7 @@ class Session:
     given: frozenset[str]
 
     @classmethod
-    def of(cls, url: URL) -> Session:
+    def of(cls, url: URL) -> ConnectionSettings:
         """Read the settings from a URL in which `problem_of` finds no problem."""
         query = url.query
         lock, idle, response = query.get(_LOCK), query.get(_IDLE), query.get(_RESPONSE)

@@ -15,14 +15,12 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from eventstore.errors import ErrorType, Trace
+from eventstore.errors import ErrorType, Traceback
 from eventstore.events.base import utc_now
-from eventstore.sql.at_hand import TURN_S
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
     READABLE_TIME,
     AnyConnection,
-    Asked,
     Backend,
     Bound,
     Columns,
@@ -30,9 +28,11 @@ from eventstore.sql.backend import (
     FeedOrder,
     Pooled,
     Rows,
+    TransactionOptions,
     cursor,
 )
-from eventstore.sql.steps import Step
+from eventstore.sql.connection_cache import TURN_S
+from eventstore.sql.steps import AppendStep
 from eventstore.sql.types import text_to_id, text_to_time, time_to_text
 
 __all__ = ["SQLITE", "begin"]
@@ -120,7 +120,7 @@ class _Sqlite(Backend):
     def reading(self, connection: AnyConnection) -> Any:
         return cursor(connection)
 
-    def transaction(self, at_hand: Pooled, **asked: Unpack[Asked]) -> _Transaction:
+    def transaction(self, at_hand: Pooled, **asked: Unpack[TransactionOptions]) -> _Transaction:
         write = asked.get("write", False)
         # A reader commits nothing, so the connection's sync level does not matter.
         durable = asked.get("durable", True) if write else None
@@ -136,9 +136,9 @@ class _Sqlite(Backend):
     def statement(self, at_hand: Pooled, *, patience_ms: int | None = None) -> _Transaction:
         return _Transaction(at_hand, "IMMEDIATE", True, patience_ms)
 
-    def advance(self, cur: Any, steps: Sequence[Step], *, wait: bool = True) -> None:
+    def advance(self, cur: Any, steps: Sequence[AppendStep], *, wait: bool = True) -> None:
         rows: list[tuple[Any, ...]] = []
-        taken: list[Step] = []
+        taken: list[AppendStep] = []
         now = time_to_text(steps[0].now)
         for step in steps:
             known, head = step.known, step.head
@@ -222,7 +222,7 @@ def _insert(table: str, columns: Columns, count: int = 1) -> str:
     return f'INSERT INTO "{table}" ({names}) VALUES {rows}'  # noqa: S608 - names of columns
 
 
-def _rows(step: Step, now: str) -> list[tuple[Any, ...]]:
+def _rows(step: AppendStep, now: str) -> list[tuple[Any, ...]]:
     stream = step.known.stream
     return [
         (
@@ -293,7 +293,7 @@ class _Transaction:
         begin(pooled, self._mode, durable=self._durable, patience_ms=patience)
         return DriverConnection(pooled.dbapi_connection, at_hand.backend, at_hand.keys)
 
-    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Traceback) -> None:
         """Commit; on an error, return the connection to the pool, which rolls back."""
         try:
             if error is None:

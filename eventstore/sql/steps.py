@@ -15,17 +15,17 @@ from functools import partial
 from uuid import UUID
 
 from eventstore.events.records import RecordedEvent
-from eventstore.integrity import chain_step, microseconds_of
-from eventstore.sealing import SealingKey
-from eventstore.sql.requests import Anchor, Append, Appended, Prepared
+from eventstore.security.hash_chain import chain_step, microseconds_of
+from eventstore.security.sealing import SealingKey
+from eventstore.sql.append_requests import Anchor, Append, Appended, Prepared
 
-__all__ = ["Head", "Heads", "Step"]
+__all__ = ["AppendStep", "Heads", "StreamHead"]
 
 _MOST_HEADS = 8192
 
 
 @dataclass(slots=True)
-class Head:
+class StreamHead:
     """A stream's head, from its row in `conversations`."""
 
     version: int
@@ -41,7 +41,7 @@ class Head:
     """The same object for all heads that a store has appended one after another."""
 
 
-class Step:
+class AppendStep:
     """One stream's advance from a head, by one append or several."""
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Step:
         "positions",
     )
 
-    def __init__(self, conversation_id: UUID, known: Head, now: datetime) -> None:
+    def __init__(self, conversation_id: UUID, known: StreamHead, now: datetime) -> None:
         self.conversation_id = conversation_id
         self.known = self.head = known
         self.now, self.microseconds = now, microseconds_of(now)
@@ -82,7 +82,7 @@ class Step:
                 event.digest,
             )
             chains.append(chain)
-        self.head = Head(
+        self.head = StreamHead(
             version,
             chain,
             head.epoch,
@@ -129,13 +129,13 @@ class Step:
         )
 
 
-class Heads(dict[int, Head]):
+class Heads(dict[int, StreamHead]):
     """The heads that a store saw last, by the integer of the stream's UUID; they may be outdated.
 
     Holds up to 8,192; then it starts over.
     """
 
-    def reach(self, step: Step) -> None:
+    def reach(self, step: AppendStep) -> None:
         """Remember the head that a step has reached."""
         if len(self) >= _MOST_HEADS:
             self.clear()

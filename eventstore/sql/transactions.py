@@ -1,6 +1,6 @@
 """The transactions in which a store runs its functions: its own, or the caller's.
 
-SQLAlchemy's connections serve queries of any kind; the driver's own (`eventstore.sql.at_hand`)
+SQLAlchemy's connections serve queries of any kind; the driver's own (`connection_cache`)
 serve the hot paths of every turn. A transaction ends with its block.
 
 Appending in the caller's transaction requires one that is open, and durable once committed. Without
@@ -22,18 +22,18 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.pool import QueuePool
 
-from eventstore.errors import ErrorType, Trace, UnsafeTransaction
-from eventstore.log import masked
+from eventstore.errors import ErrorType, Traceback, UnsafeTransaction
 from eventstore.sql.append import append
-from eventstore.sql.at_hand import AtHand
-from eventstore.sql.backend import Asked, DriverConnection, cursor
+from eventstore.sql.append_requests import Append, Appended
+from eventstore.sql.backend import DriverConnection, TransactionOptions, cursor
+from eventstore.sql.connection_cache import ConnectionCache
+from eventstore.sql.driver_errors import translated
 from eventstore.sql.engines import BUSY_TIMEOUT_MS, SYNCHRONOUS, begin_write, snapshot_of
-from eventstore.sql.failures import translated
 from eventstore.sql.pools import close_pool
-from eventstore.sql.requests import Append, Appended
 from eventstore.sql.row_security import OWNER, is_limited
-from eventstore.sql.sessions import Session, quoted
+from eventstore.sql.sessions import ConnectionSettings, quoted
 from eventstore.sql.urls import is_in_memory
+from eventstore.telemetry.log import masked
 
 __all__ = ["Transactions", "append_within", "empty_log", "require_connection"]
 
@@ -62,7 +62,7 @@ class Transactions:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.url = masked(engine.url)
-        self.session = Session.of(engine.url)
+        self.session = ConnectionSettings.of(engine.url)
         busy_timeout_ms = engine.get_execution_options().get(BUSY_TIMEOUT_MS)
         self.patience_s: float = (
             (self.session.patience_ms or math.inf) if busy_timeout_ms is None else busy_timeout_ms
@@ -72,7 +72,7 @@ class Transactions:
         self._limited: bool | None = None
         # At most half of the pool, so that the other half is always available.
         size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
-        self._at_hand = AtHand(engine, keep=size // 2)
+        self._at_hand = ConnectionCache(engine, keep=size // 2)
 
     @contextmanager
     def reading(self, *, snapshot: bool = False) -> Iterator[Connection]:
@@ -140,7 +140,7 @@ class Transactions:
             yield connection
 
     @contextmanager
-    def _on_driver(self, **asked: Unpack[Asked]) -> Iterator[DriverConnection]:
+    def _on_driver(self, **asked: Unpack[TransactionOptions]) -> Iterator[DriverConnection]:
         """Yield the driver's connection in such a transaction, for the hot paths of every turn.
 
         On PostgreSQL writing transactions are pipelined: the error of a statement may be raised at
@@ -160,7 +160,7 @@ class Transactions:
         """Return the object itself."""
         return self
 
-    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Traceback) -> None:
         """Close every connection."""
         self.close()
 

@@ -15,8 +15,8 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.exc import ArgumentError
 
 from eventstore.errors import InvalidUrl
-from eventstore.log import HIGHEST_PORT, MaskedUrl, masked
 from eventstore.sql.sessions import NAMES, problem_of
+from eventstore.telemetry.log import HIGHEST_PORT, MaskedUrl, masked
 
 __all__ = ["file_of", "is_in_memory", "parse"]
 

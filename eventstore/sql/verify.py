@@ -17,7 +17,7 @@ from eventstore.errors import BlobDamaged, BlobNotFound, ConversationDamaged, Ke
 from eventstore.events import BlobRef, Erasure, ToolResult
 from eventstore.events.codec import decode
 from eventstore.events.own import UNINTERPRETED, class_of
-from eventstore.integrity import (
+from eventstore.security.hash_chain import (
     Problem,
     ProblemKind,
     Verification,
@@ -28,7 +28,7 @@ from eventstore.integrity import (
     microseconds_of,
     unwrapped,
 )
-from eventstore.sealing import DATA, SEALED, SealingKey, key_of, opened
+from eventstore.security.sealing import DATA, SEALED, SealingKey, key_of, opened
 from eventstore.sql.backend import (
     AnyConnection,
     Backend,
@@ -38,9 +38,16 @@ from eventstore.sql.backend import (
     keys_of,
     text_out,
 )
-from eventstore.sql.lineage import descendants, fork_point, lineage
 from eventstore.sql.read import chain_at
-from eventstore.sql.streams import count_events, get_stream, next_ids, without_row
+from eventstore.sql.streams import (
+    count_events,
+    descendants,
+    fork_point,
+    get_stream,
+    lineage,
+    next_ids,
+    without_row,
+)
 from eventstore.sql.transactions import Transactions
 
 __all__ = ["Progress", "verify", "verify_stream"]

@@ -25,7 +25,7 @@ import psycopg
 from psycopg import capabilities
 from psycopg.waiting import Ready, Wait
 
-from eventstore.log import get_logger
+from eventstore.telemetry.log import get_logger
 
 __all__ = ["NoAnswer", "limit_waits", "long_running", "unlimit_waits"]
 

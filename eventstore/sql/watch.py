@@ -10,11 +10,11 @@ from typing import Any, Self
 
 from sqlalchemy import Engine
 
-from eventstore.errors import ErrorType, Trace
-from eventstore.log import masked
+from eventstore.errors import ErrorType, Traceback
 from eventstore.sql.backend import backend_named
-from eventstore.sql.failures import translated
-from eventstore.sql.pipelines import EACH
+from eventstore.sql.driver_errors import translated
+from eventstore.sql.postgresql import EACH
+from eventstore.telemetry.log import masked
 
 __all__ = ["Watch"]
 
@@ -81,6 +81,6 @@ class Watch:
         """Return the watch itself."""
         return self
 
-    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Traceback) -> None:
         """Close the connection."""
         self.close()

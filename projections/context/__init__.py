@@ -10,15 +10,14 @@ shortened content.
 
 from projections.context.builder import build
 from projections.context.fold import CONTEXT, ContextProjection
-from projections.context.formats import openai_chat
 from projections.context.output_paths import READ_OUTPUT
 from projections.context.plans import Budget, Group
-from projections.context.prompt_texts import PromptTexts
+from projections.context.prompts import Injection, PromptTexts, compose
 from projections.context.rows import CONTEXT_MESSAGES, ContextRow
 from projections.context.settings import ContextSettings
 from projections.context.source import ContextHead, RowSource
-from projections.context.system_part import Injection, compose
 from projections.context.view import ContextView, LedgerEntry
+from projections.providers.request_formats import openai_chat
 
 __all__ = [
     "CONTEXT",

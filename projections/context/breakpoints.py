@@ -15,10 +15,10 @@ from itertools import takewhile
 from typing import Any
 
 from projections.context.edits import managed
-from projections.context.formats import Wire
 from projections.context.plans import Plan
 from projections.context.settings import ContextSettings
 from projections.context.view import ContextView
+from projections.providers.request_formats import Wire
 
 __all__ = ["with_marks", "with_parameters"]
 

@@ -22,9 +22,9 @@ from eventstore.events.content import to_plain_text
 from projections.context.compression.facts import Fact
 from projections.context.compression.items import Item, Message, text_of
 from projections.context.compression.shortening import Preview
-from projections.context.content import screen_of
 from projections.context.counting import ENCODING
 from projections.context.levels import Lower, lower
+from projections.context.payload_messages import screen_of
 from projections.context.plans import Group
 from projections.context.prompts import EXCLUDED_RESULT
 from projections.context.rows import ContextRow, counted

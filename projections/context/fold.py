@@ -12,12 +12,12 @@ resolved as follows:
 - A failed model call is hidden once its retry has failed, unless it had streamed text from which
   the model should continue. Once its retry, or the call itself, has been answered, it is hidden in
   any case, together with the failures that it had itself retried. Of failures that stay, requests
-  contain what `projections.context.failures` says.
+  contain what `projections.context.failed_calls` says.
 - A summary hides the rows that it covers through ``summarised_by``, so that withdrawing the summary
   shows them again (both an older summary and its sources, if one range covered both). An older
   summary is covered through its event or through its place; in the latter case, the other rows that
   it covered are shown again. Readers show the system part, the notebook, and the first and latest
-  user message even if a summary covers them. See `projections.context.covering`.
+  user message even if a summary covers them. See `projections.context.fold`.
 - A system instruction that was kept out of the context is not an instruction, but a message at its
   place: it replaces no instruction, and only a request that includes excluded rows contains it.
 - Rows on an inactive branch are hidden as ``inactive``, and shown again when the branch becomes
@@ -30,7 +30,8 @@ resolved as follows:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from eventstore.blobs import alias_of
@@ -50,31 +51,297 @@ from eventstore.events import (
     ToolResult,
     UserMessage,
 )
-from projections.context import content, covering, prompts
+from projections.context import payload_messages, prompts
 from projections.context import state as memory
 from projections.context.compression.facts import texts_of
 from projections.context.compression.lasting import leaves_anything
 from projections.context.compression.shortening import Preview
 from projections.context.detail import detailed, plain
-from projections.context.formats import chat
-from projections.context.plan_cache import touch
 from projections.context.prompts import place_of
-from projections.context.row_changes import (
-    TABLE,
-    hide,
-    hide_where,
-    new_row,
-    placeholder,
-    result_row,
-)
+from projections.context.row_cache import touch
 from projections.context.rows import CONTEXT_MESSAGES, Kind
-from projections.engine.folding import before, not_yet_within, up_to, within
+from projections.engine.folding import Range, before, joined, not_yet_within, up_to, within, without
 from projections.engine.projection import Change, Patch, Put, State
+from projections.engine.quoting import PLACE
+from projections.providers.openai_chat import write
 
-__all__ = ["CONTEXT", "ContextProjection"]
+__all__ = [
+    "CONTEXT",
+    "TABLE",
+    "ContextProjection",
+    "cover",
+    "hide",
+    "hide_where",
+    "initial",
+    "keep_out",
+    "new_row",
+    "placed",
+    "placeholder",
+    "result_row",
+    "reveal",
+]
+
+
+MOST_SUMMARIES = 64
+
+
+MOST_RANGES = 16
+
+
+_TABLE = CONTEXT_MESSAGES.name
+
+
+_Entry = dict[str, Any]
+
+
+def initial() -> State:
+    """Return the state's entries about summaries before the first event."""
+    return {"summaries": {}, "summarised": 0, "lowest": 0, "forgotten": 0}
+
+
+def cover(state: State, version: int, place: int, ranges: Sequence[Range]) -> list[Change]:
+    """Cover the rows in the ranges, and summaries placed or created there, with a new summary.
+
+    Replaces the state's entries from `initial`. The changes do not include the summary's own row.
+    """
+    wanted = joined(ranges)
+    entries, changes = _replaced(state, wanted)
+    taken, left = _divided(entries, wanted)
+    covered = [
+        (each["version"], -int(key))
+        for key, each in entries.items()
+        if within(wanted, int(key)) or within(wanted, each["version"])
+    ]
+    for key, outside in left.items():
+        entry = entries[key]
+        stands = entry["stands"] and (entry["version"], -int(key)) not in covered
+        entries[key] = {**entry, "stands": stands}
+        changes += _hold(entries[key], int(key), outside)
+    taken.sort(key=lambda each: -sum(last - first for first, last in each["ranges"]))
+    label = taken[0]["label"] if taken else version
+    changes += [_labelled(each["label"], label) for each in taken[1:]]
+    for first, last in without(wanted, _pairs(taken[0]["ranges"]) if taken else ()):
+        for column in ("version", "summary_version"):
+            changes.append(Patch(_TABLE, column, first, last, {"summarised_by": label}))
+    changes += [Put(_TABLE, key, {"summarised_by": label}) for key in covered]
+    entry = _entry(place, label=label, stands=True)
+    entry["reaching"] = 0 < state["summarised"] <= max((last for _, last in wanted), default=0)
+    changes += _hold(entry, version, wanted)
+    kept = {key: each for key, each in entries.items() if key in left}
+    if entry["reaching"] and (len(wanted) > 1 or place > state["lowest"]):
+        # Summaries that it covers through their event may be placed among the rows of others.
+        kept = _loosened(kept)
+    return [*changes, *_remember(state, kept, version, entry)]
+
+
+def keep_out(state: State, version: int, place: int) -> list[Change]:
+    """Remember a summary that is kept out of the context and covers nothing."""
+    entry = _entry(place, label=version, stands=False)
+    return _remember(state, state["summaries"], version, entry)
+
+
+def reveal(state: State, new: Sequence[Range], ranges: Sequence[Range]) -> list[Change]:
+    """Uncover the rows of the summaries at withdrawn versions, and forget these summaries.
+
+    Args:
+        state: The state, whose entry ``summaries`` is replaced.
+        new: The part of the ranges that had not been withdrawn before.
+        ranges: The withdrawn versions.
+    """
+    entries = state["summaries"]
+    gone = {key: each for key, each in entries.items() if within(ranges, int(key))}
+    left = {key: each for key, each in entries.items() if key not in gone}
+    taken = sorted(each["label"] for each in left.values())
+    labels = without(joined(new), [(each, each) for each in taken])
+    labels += [(each["label"], each["label"]) for each in gone.values()]
+    unknown = any(first <= state["forgotten"] for first, _ in new)
+    loose = unknown or any(each["reaching"] for each in gone.values())
+    state["summaries"] = _loosened(left) if loose else left
+    shown = {"summarised_by": None}
+    return [Patch(_TABLE, "summarised_by", first, last, shown) for first, last in joined(labels)]
+
+
+def placed(state: State, ranges: Sequence[Range]) -> list[tuple[int, int]]:
+    """Return version and place of the summaries placed in the ranges but created outside them."""
+    found = ((int(key), each) for key, each in state["summaries"].items() if each["stands"])
+    return [
+        (version, each["version"])
+        for version, each in found
+        if within(ranges, each["version"]) and not within(ranges, version)
+    ]
+
+
+def _entry(place: int, *, label: int, stands: bool) -> _Entry:
+    return {
+        "version": place,
+        "label": label,
+        "ranges": [],
+        "stands": stands,
+        "reaching": False,
+        "loose": False,
+    }
+
+
+def _replaced(state: State, wanted: Sequence[Range]) -> tuple[dict[str, _Entry], list[Change]]:
+    """Release summaries that are covered through their place only; return entries and changes.
+
+    Rows that such a summary covers outside of the wanted ranges are shown again.
+    """
+    entries = dict(state["summaries"])
+    changes: list[Change] = []
+    for key, entry in state["summaries"].items():
+        own = entry["ranges"]
+        if (
+            entry["stands"]
+            and (own is None or without(own, wanted))
+            and within(wanted, entry["version"])
+            and not within(wanted, int(key))
+        ):
+            changes.append(_labelled(entry["label"], None))
+            entries[key] = {**entry, "ranges": []}
+            if entry["reaching"]:
+                entries = _loosened(entries)
+    return entries, changes
+
+
+def _divided(
+    entries: dict[str, _Entry], wanted: Sequence[Range]
+) -> tuple[list[_Entry], dict[str, list[Range] | None]]:
+    """Return the entries whose rows are all covered, and by key the ranges that others keep."""
+    taken: list[_Entry] = []
+    left: dict[str, list[Range] | None] = {}
+    for key, entry in entries.items():
+        own = entry["ranges"]
+        outside = without(own, wanted) if own else own
+        if outside:
+            left[key] = outside
+        elif own:
+            if not entry["loose"]:
+                taken.append(entry)
+        elif not (within(wanted, int(key)) or within(wanted, entry["version"])):
+            left[key] = outside
+    return taken, left
+
+
+def _loosened(entries: dict[str, _Entry]) -> dict[str, _Entry]:
+    """Mark all labels loose: a summary placed among the rows of others may be shown again."""
+    return {key: {**each, "loose": True} for key, each in entries.items()}
+
+
+def _hold(entry: _Entry, version: int, ranges: Sequence[Range] | None) -> list[Change]:
+    """Set a summary's own ranges; with more than ``MOST_RANGES``, give it its own label instead."""
+    if ranges is not None and len(ranges) <= MOST_RANGES:
+        entry["ranges"] = [list(each) for each in ranges]
+        return []
+    before, entry["ranges"], entry["label"] = entry["label"], None, version
+    return [] if before == version else [_labelled(before, version)]
+
+
+def _remember(
+    state: State, entries: dict[str, _Entry], version: int, entry: _Entry
+) -> list[Change]:
+    """Add an entry; forget the oldest entry if there are too many."""
+    left = entries | {str(version): entry}
+    state["summarised"] = state["summarised"] or version
+    state["lowest"] = min(entry["version"], state["lowest"] or version)
+    changes: list[Change] = []
+    if len(left) > MOST_SUMMARIES:
+        oldest = min(map(int, left))
+        gone = left.pop(str(oldest))
+        state["forgotten"] = max(oldest, state["forgotten"])
+        if gone["label"] != oldest:
+            changes.append(_labelled(gone["label"], oldest))
+        if not gone["ranges"]:
+            # Only its place was known, which may be among the rows of another summary.
+            left = _loosened(left)
+    state["summaries"] = left
+    return changes
+
+
+def _labelled(label: int, other: int | None) -> Patch:
+    return Patch(_TABLE, "summarised_by", label, label, {"summarised_by": other})
+
+
+def _pairs(ranges: Iterable[Sequence[int]]) -> list[Range]:
+    return [(first, last) for first, last in ranges]
+
+
+TABLE = CONTEXT_MESSAGES.name
+
+
+_NO_NATIVE: dict[str, Any] = {"native": None}
+
+
+_NO_PLACE = dict.fromkeys(column.name for column in PLACE)
+
+
+def new_row(
+    event: RecordedEvent,
+    kind: Kind,
+    held: dict[str, Any],
+    *,
+    version: int | None = None,
+    part: int = 0,
+    **values: Any,
+) -> Put:
+    """Return the change that adds a row; ``held`` contains the columns of its message."""
+    message = held["message"]
+    told = vars(event.meta)  # a model's own attributes take three times as long to read
+    columns = {
+        "role": message["role"],
+        "kind": kind,
+        **_NO_NATIVE,
+        **held,
+        **place_of(event, message),
+        "sealed": False,
+        "hidden": None if told["in_context"] else "excluded",
+        "source_versions": [event.version],
+        "mode": told["mode"],
+        "run_id": told["run_id"],
+        "turn": told["turn"],
+        "step": told["step"],
+        **values,
+    }
+    return Put(TABLE, (event.version if version is None else version, part), columns)
+
+
+def result_row(call_id: str, held: dict[str, Any], sources: Sequence[int], **values: Any) -> Put:
+    """Return the change that sets a result in an existing tool row, but not its visibility."""
+    version, index = map(int, call_id.split("."))
+    values["source_versions"] = [version, *sources]
+    return Put(TABLE, (version, index + 1), {**held, **values})
+
+
+@cache
+def _held_placeholder(text: str) -> dict[str, Any]:
+    return {**plain({"role": "tool", "content": text}), **_NO_NATIVE, **_NO_PLACE}
+
+
+def placeholder(text: str) -> dict[str, Any]:
+    """Return the columns of a tool message whose text is not from an event."""
+    columns = _held_placeholder(text)
+    return {**columns, "message": columns["message"].copy()}
+
+
+def hide(version: int, reason: str | None) -> Put:
+    """Return the change that hides a message, or shows it again if the reason is None.
+
+    A summary placed at the same version is not affected.
+    """
+    return Put(TABLE, (version, 0), {"hidden": reason})
+
+
+def hide_where(first: int, last: int, was: str | None, hidden: str | None) -> Patch:
+    """Return the change of ``hidden`` in a range of rows, only of those where it equals ``was``."""
+    return Patch(TABLE, "version", first, last, {"hidden": hidden}, only=("hidden", was))
+
 
 _SAID = (None, "text", "error")  # part types that belong to the answer, collapsed or not
+
+
 _UNCERTAIN = ("not_started", "outcome_unknown")
+
+
 _MOST_EARLIER = 32  # failed calls with partial text that one retry may supersede
 
 
@@ -90,7 +357,7 @@ class ContextProjection:
 
     def initial(self) -> State:
         """Return the state before the first event."""
-        return memory.initial() | covering.initial() | memory.none_active()
+        return memory.initial() | initial() | memory.none_active()
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and the changes of rows that the event makes."""
@@ -118,14 +385,14 @@ def _oldest(changes: list[Change], version: int) -> int:
 
 
 def _user(state: State, event: RecordedEvent, data: UserMessage) -> list[Change]:
-    held = detailed(content.user(data), data.sections)
+    held = detailed(payload_messages.user(data), data.sections)
     left = leaves_anything("\n".join(texts_of(held["message"])))
     held["lasting"] = event.version if left else None
     return [new_row(event, "user", held, ordinal=memory.number(state))]
 
 
 def _assistant(state: State, event: RecordedEvent, data: AssistantMessage) -> list[Change]:
-    held = {**detailed(content.assistant(data)), "native": chat.of_assistant(data)}
+    held = {**detailed(payload_messages.assistant(data)), "native": write.of_assistant(data)}
     changes: list[Change] = [new_row(event, "assistant", held, ordinal=memory.number(state))]
     if _only_shown(data):
         changes.append(hide(event.version, "excluded"))
@@ -164,12 +431,12 @@ def _request(state: State, event: RecordedEvent, data: LlmRequest) -> list[Chang
 def _error(state: State, event: RecordedEvent, data: LlmError) -> list[Change]:
     call = data.llm_call_id
     late = call is not None and call == state["answered"]
-    held = plain(content.error(data))
+    held = plain(payload_messages.error(data))
     given: dict[str, Any] = {}
-    if (shorter := content.shorter_error(data)) is not None:
+    if (shorter := payload_messages.shorter_error(data)) is not None:
         given["shortened"] = shorter["content"]
     if data.partial_text:
-        given["partial"] = len(content.scrub(data.partial_text))
+        given["partial"] = len(payload_messages.scrub(data.partial_text))
     held["given"] = given or None
     changes: list[Change] = [new_row(event, "error", held, ordinal=memory.number(state))]
     if late:
@@ -214,13 +481,13 @@ def _result(state: State, event: RecordedEvent, data: ToolResult) -> list[Change
     shown = event.meta.in_context
     if shown:
         name = data.name or known["name"]
-        message = content.tool(data, name)
+        message = payload_messages.tool(data, name)
         text = data.content if isinstance(data.content, str) else ""
         path = data.alias
         if path is None and (data.status != "success" or not text):
             path = alias_of(data.call_id, text)  # Otherwise `levels` derives it from the message.
         held = detailed(message, data.sections, Preview(name, data.status, path))
-        held["native"] = chat.of_tool(data)
+        held["native"] = write.of_tool(data)
         held |= place_of(event, message)
     else:
         held = placeholder(prompts.EXCLUDED_RESULT)
@@ -231,32 +498,32 @@ def _result(state: State, event: RecordedEvent, data: ToolResult) -> list[Change
         (event.version,) if started is None else (started, event.version),
         sealed=uncertain or not shown,
         result_version=event.version,
-        full_alias=content.scrub(data.alias) if shown else None,
+        full_alias=payload_messages.scrub(data.alias) if shown else None,
     )
     return [change]
 
 
 def _start(state: State, event: RecordedEvent, data: ConversationStart) -> list[Change]:
     text = "\n\n".join(filter(None, (data.base_instructions, data.user_instructions)))
-    return _latest(state, event, "system", content.system(text)) if text else []
+    return _latest(state, event, "system", payload_messages.system(text)) if text else []
 
 
 def _instruction(state: State, event: RecordedEvent, data: SystemInstruction) -> list[Change]:
-    message = content.system(data.text, role=data.role, name=data.name)
+    message = payload_messages.system(data.text, role=data.role, name=data.name)
     if not event.meta.in_context:
         return [new_row(event, "aside", plain(message))]
     return _latest(state, event, "system", message, continues=data.continues)
 
 
 def _notebook(state: State, event: RecordedEvent, data: Notebook) -> list[Change]:
-    return _latest(state, event, "notebook", content.system(prompts.notebook(data.text)))
+    return _latest(state, event, "notebook", payload_messages.system(prompts.notebook(data.text)))
 
 
 def _latest(
     state: State,
     event: RecordedEvent,
     kind: Kind,
-    message: content.Message,
+    message: payload_messages.Message,
     *,
     continues: bool = False,
 ) -> list[Change]:
@@ -273,14 +540,14 @@ def _summary(state: State, event: RecordedEvent, data: Summary) -> list[Change]:
     row = new_row(
         event,
         "summary",
-        plain(content.system(prompts.summary(data.text))),
+        plain(payload_messages.system(prompts.summary(data.text))),
         version=place,
         part=-event.version,
         summary_version=event.version,
     )
     if not event.meta.in_context:
-        return [*covering.keep_out(state, event.version, place), row]
-    return [*covering.cover(state, event.version, place, ranges), row]
+        return [*keep_out(state, event.version, place), row]
+    return [*cover(state, event.version, place, ranges), row]
 
 
 def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Change]:
@@ -302,9 +569,9 @@ def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Ch
             Patch(TABLE, "result_version", first, last, unanswered),
         ]
     # A summary's place is the start of its range, which may be withdrawn without the summary.
-    for version, place in covering.placed(state, ranges):
+    for version, place in placed(state, ranges):
         changes.append(Put(TABLE, (place, -version), {"hidden": None}))
-    changes += covering.reveal(state, new, ranges)
+    changes += reveal(state, new, ranges)
     memory.withdraw_results(state, ranges)
     for name in ("system", "notebook"):
         before = state[name]
@@ -321,9 +588,9 @@ def _switch(state: State, event: RecordedEvent, data: BranchSwitch) -> list[Chan
     for first, last in gone:
         changes.append(Patch(TABLE, "summary_version", first, last, {"hidden": "withdrawn"}))
         changes.append(hide_where(first, last, None, "inactive"))
-    for version, place in covering.placed(state, gone):
+    for version, place in placed(state, gone):
         changes.append(Put(TABLE, (place, -version), {"hidden": None}))
-    changes += covering.reveal(state, gone, gone)
+    changes += reveal(state, gone, gone)
     changes += [hide_where(first, last, "inactive", None) for first, last in back]
     for name in ("system", "notebook"):
         was, after = memory.switch_texts(state, name, gone, back)
@@ -350,5 +617,8 @@ _FOLDS: dict[type[Any], Callable[[State, RecordedEvent, Any], list[Change]]] = {
     UserMessage: _user,
 }
 
+
 CONTEXT = ContextProjection()
+
+
 """The projection; it has no configuration."""

@@ -21,7 +21,7 @@ from urllib.parse import unquote, unquote_to_bytes
 __all__ = [
     "IMAGE_TYPES",
     "PDF",
-    "Unusable",
+    "UnusableImage",
     "data_of",
     "file_url",
     "image_url",
@@ -65,7 +65,7 @@ _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
+class UnusableImage:
     """An image that no provider accepts.
 
     Attributes:
@@ -99,27 +99,27 @@ def data_of(url: str) -> tuple[str, str]:
     return "image/jpeg" if media == "image/jpg" else media, data
 
 
-def image_url(url: str) -> str | Unusable:
+def image_url(url: str) -> str | UnusableImage:
     """Return the URL of an image as a provider accepts it, or why none does.
 
     A ``data:`` URL gets the media type of its bytes, and canonical base64.
     """
     if not is_data(url):
         web = url[:8].lower().startswith(("https://", "http://"))
-        return url if web else Unusable("its address is not on the web")
+        return url if web else UnusableImage("its address is not on the web")
     _, data = data_of(url)
     raw = _bytes_of(url, data)
-    if isinstance(raw, Unusable):
+    if isinstance(raw, UnusableImage):
         return raw
     real = type_of(raw)
-    if isinstance(real, Unusable):
+    if isinstance(real, UnusableImage):
         return real
     if real == "image/gif" and (still := _first_picture(raw)) is not None:
         data = base64.b64encode(still).decode("ascii")
     return url if url == (same := f"data:{real};base64,{data}") else same
 
 
-def _bytes_of(url: str, data: str) -> bytes | Unusable:
+def _bytes_of(url: str, data: str) -> bytes | UnusableImage:
     """Return the bytes in the base64 of a ``data:`` URL, or why there are none."""
     try:
         raw = base64.b64decode(data, validate=True)
@@ -128,10 +128,10 @@ def _bytes_of(url: str, data: str) -> bytes | Unusable:
     if raw:
         return raw
     empty = not url.partition(",")[2].strip()
-    return Unusable("it is empty" if empty else "its base64 is damaged")
+    return UnusableImage("it is empty" if empty else "its base64 is damaged")
 
 
-def file_url(url: str, name: str | None) -> str | Unusable:
+def file_url(url: str, name: str | None) -> str | UnusableImage:
     """Return the ``data:`` URL of a file with the media type of its bytes, or why none takes it.
 
     Args:
@@ -140,7 +140,7 @@ def file_url(url: str, name: str | None) -> str | Unusable:
     """
     media, data = data_of(url)
     raw = _bytes_of(url, data)
-    if isinstance(raw, Unusable):
+    if isinstance(raw, UnusableImage):
         return raw
     if b"%PDF-" in raw[:1024]:
         return f"data:{PDF};base64,{data}"
@@ -150,11 +150,11 @@ def file_url(url: str, name: str | None) -> str | Unusable:
         return f"data:{office};base64,{data}"
     if _TEXTS.fullmatch(media) or (media in _UNKNOWN and _is_text(raw)):
         if b"\0" in raw or not raw.strip():
-            return Unusable("its data are no text" if raw.strip() else "it is empty")
+            return UnusableImage("its data are no text" if raw.strip() else "it is empty")
         return f"data:{media if media.startswith('text/') else 'text/plain'};base64,{data}"
     if media in (PDF, *_OFFICE.values()):
-        return Unusable(f"its data are not {'PDF' if media == PDF else 'of this type'}")
-    return Unusable(f"{media or 'its type'} is not accepted")
+        return UnusableImage(f"its data are not {'PDF' if media == PDF else 'of this type'}")
+    return UnusableImage(f"{media or 'its type'} is not accepted")
 
 
 def text_of(url: str) -> str | None:
@@ -176,22 +176,22 @@ def _is_text(raw: bytes) -> bool:
     return b"\0" not in raw
 
 
-def type_of(raw: bytes) -> str | Unusable:
+def type_of(raw: bytes) -> str | UnusableImage:
     """Return the media type of an image's bytes, or why no provider can decode them."""
     if raw.startswith(b"\xff\xd8\xff"):
         return "image/jpeg"
     if raw.startswith(b"\x89PNG\r\n\x1a\n"):
         whole = raw[12:16] == b"IHDR" and b"IEND" in raw[-64:] and 0 not in _png(raw)
-        return "image/png" if whole else Unusable("its PNG data are incomplete")
+        return "image/png" if whole else UnusableImage("its PNG data are incomplete")
     if raw.startswith((b"GIF87a", b"GIF89a")):
         whole = len(raw) > 13 and 0 not in struct.unpack("<HH", raw[6:10])
-        return "image/gif" if whole else Unusable("its GIF data are incomplete")
+        return "image/gif" if whole else UnusableImage("its GIF data are incomplete")
     if raw.startswith(b"RIFF") and raw[8:12] == b"WEBP":
-        return "image/webp" if len(raw) > 20 else Unusable("its WebP data are incomplete")
+        return "image/webp" if len(raw) > 20 else UnusableImage("its WebP data are incomplete")
     kind = next((name for start, name in _OTHERS if raw.lstrip().startswith(start)), None)
     if raw[4:8] == b"ftyp":
         kind = _BRANDS.get(raw[8:12], kind)
-    return Unusable(f"{kind} is not accepted" if kind else "its data are no image")
+    return UnusableImage(f"{kind} is not accepted" if kind else "its data are no image")
 
 
 def size_of(data: str) -> tuple[int, int] | None:

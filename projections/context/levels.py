@@ -23,7 +23,7 @@ from sqlalchemy import Column, MetaData, PrimaryKeyConstraint, Table, Text
 
 from eventstore import EventStore
 from eventstore.blobs import alias_of
-from eventstore.erasure import erasure_count, erasure_lock
+from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
 from eventstore.ids import call_id
 from eventstore.sql.backend import AnyConnection, backend_of, fetch, has_table

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from projections.context.compression.items import Item, Level, section_of
 from projections.context.compression.monitor import Thresholds
-from projections.context.older import Older
+from projections.context.older_digest import Older
 from projections.context.rows import ContextRow, Key
 
 __all__ = [
@@ -25,8 +25,8 @@ __all__ = [
     "Budget",
     "Group",
     "Plan",
+    "PlanStep",
     "Planned",
-    "Step",
 ]
 
 ERROR = "error before the latest user message"
@@ -156,7 +156,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """The result of a step.
 
     Attributes:

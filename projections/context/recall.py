@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from projections.context.compression.search import Embedding
 from projections.context.compression.strategy import Strategy
-from projections.context.past import groups_of
+from projections.context.groups import groups_of
 from projections.context.plans import Group
 from projections.context.rows import ContextRow, Key
 from projections.context.search_tables import item_to_search

@@ -1,7 +1,7 @@
 """The cache of a conversation's newest rows: a read fetches only what is new since the last one.
 
 Correctness does not depend on the cache. Cached rows are used up to the oldest one that has changed
-since, which the fold records in its state (see `projections.context.plan_cache`); newer rows are
+since, which the fold records in its state (see `projections.context.row_cache`); newer rows are
 read again.
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from operator import attrgetter
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -22,23 +23,208 @@ from sqlalchemy import Engine, Pool
 
 from eventstore.processes import in_child
 from eventstore.sql.backend import AnyConnection
-from eventstore.sql.read import chain_at
-from projections.context.plan_cache import Folded, PlanMemo, Recent
+from eventstore.sql.read import END, chain_at
 from projections.context.rows import ContextRow, letters
 from projections.context.source import RENDERED_FIRST, ContextHead, SqlRowSource, head_of, pending
 from projections.context.state import Active
 from projections.engine import heads
 from projections.engine.generations import Generation
+from projections.engine.heads import FoldHead
 
-__all__ = ["KeptRows", "Memory", "RecentRows", "shared_memory"]
+if TYPE_CHECKING:
+    from projections.context.plans import PlanStep
+
+__all__ = [
+    "Folded",
+    "KeptPlan",
+    "KeptRows",
+    "PlanMemo",
+    "Recent",
+    "RecentRows",
+    "RowMemory",
+    "is_key",
+    "shared_memory",
+    "touch",
+]
+
+
+_MOST = 64  # values
+
+
+_MOST_TOUCHED = 32
+
+
+_PLANNED = 1 << 11  # bytes that a group of a cached plan is assumed to take, with its row's levels
+
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    """The last step, and when it was computed.
+
+    Attributes:
+        head: The conversation's version when the step was computed.
+        step: The step.
+    """
+
+    head: int
+    step: PlanStep
+
+    @property
+    def weight(self) -> int:
+        """The memory that the step takes, in bytes."""
+        return _PLANNED * (1 + len(self.step.before.groups))
+
+
+class Recent(Generic[V]):
+    """A least-recently-used cache with a total weight; safe to share between threads.
+
+    Args:
+        most: The most total weight.
+        weigh: Returns the weight of a value; by default 1.
+
+    Attributes:
+        most: The most total weight.
+    """
+
+    def __init__(self, most: int = _MOST, weigh: Callable[[V], int] = lambda _: 1) -> None:
+        self._values: OrderedDict[Hashable, V] = OrderedDict()
+        self.most = most
+        self._weigh = weigh
+        self._weight = 0
+        self._unlock()
+        in_child(self._unlock)
+
+    def _unlock(self) -> None:
+        self._lock = Lock()
+
+    def get(self, key: Hashable) -> V | None:
+        """Return the cached value of a key, or None."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is not None:
+                self._values.move_to_end(key)
+            return found
+
+    def put(self, key: Hashable, value: V) -> None:
+        """Cache a value, and discard the least recently used ones beyond the total weight.
+
+        A value that exceeds it alone is not cached, and discards only the key's previous value.
+        """
+        weight = self._weigh(value)
+        with self._lock:
+            before = self._values.pop(key, None)
+            self._weight -= 0 if before is None else self._weigh(before)
+            if weight > self.most:
+                return
+            self._values[key] = value
+            self._weight += weight
+            while self._weight > self.most:
+                self._weight -= self._weigh(self._values.popitem(last=False)[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """How far a conversation is folded, as one read sees it.
+
+    Attributes:
+        version: The version of the last folded event.
+        touched: The fold's record of later changes to rows; see `touch`.
+    """
+
+    version: int
+    touched: list[list[int]]
+
+    @classmethod
+    def of(cls, head: FoldHead) -> Folded:
+        """Read it from the head of a conversation that is caught up."""
+        try:
+            return cls(head.version, head.state["touched"])
+        except (LookupError, TypeError):
+            # The state is damaged: assume that any row has changed. The next fold will fail.
+            return cls(head.version, [[head.version, 1]])
+
+    def oldest_since(self, version: int) -> int:
+        """Return the version of the oldest row that was changed by events after a version."""
+        return min((oldest for at, oldest in self.touched if at > version), default=END)
+
+
+def is_key(value: object) -> bool:
+    """Whether a value can be part of a key; a product's strategy may hold a list or a dict."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+class PlanMemo:
+    """The cached plans of one conversation, within one read.
+
+    Args:
+        plans: The process's cache.
+        owner: The key of the conversation, in a generation.
+        folded: How far the read sees the conversation folded.
+    """
+
+    def __init__(self, plans: Recent[KeptPlan], owner: Hashable, folded: Folded) -> None:
+        self._plans = plans
+        self._owner = owner
+        self._folded = folded
+
+    def get(self, key: Hashable) -> PlanStep | None:
+        """Return the cached step of a key, if no row up to it has changed."""
+        found = self._plans.get((self._owner, key))
+        if found is None or self._folded.version < found.head:
+            return None
+        if self._folded.oldest_since(found.head) <= found.step.place[0]:
+            return None
+        # The fold merges old entries of ``touched``: from now on, only later changes matter.
+        self.put(key, found.step)
+        return found.step
+
+    def put(self, key: Hashable, step: PlanStep) -> None:
+        """Cache a step."""
+        self._plans.put((self._owner, key), KeptPlan(self._folded.version, step))
+
+
+def touch(touched: list[list[int]], version: int, oldest: int) -> list[list[int]]:
+    """Record that the event at a version changed rows, the oldest of them at version ``oldest``.
+
+    Keeps, newest last, only the changes that reach further back than all later ones. If there are
+    too many, the two oldest are merged into one that reaches as far back as either.
+    """
+    kept = [each for each in touched if each[1] < oldest]
+    kept.append([version, oldest])
+    if len(kept) > _MOST_TOUCHED:
+        first, second, *rest = kept
+        kept = [[second[0], first[1]], *rest]
+    return kept
+
 
 _MOST_NEW = 256  # rows; if more are new, all rows are read again
+
+
 _FEW = 16  # rows with rules or identifiers, read at once to update cached ones
+
+
 _LEAST_KEPT = 256  # rows of a conversation to keep, regardless of `_MOST_TOKENS`
+
+
 _MOST_TOKENS = 400_000  # of one conversation's rows: as much as the largest windows hold
+
+
 _CONVERSATION = 1 << 12  # bytes that a conversation takes in addition to its rows
+
+
 _SEEN = 1 << 13  # bytes that a conversation's head takes in addition to the entries of its state
+
+
 _ENTRY = 1 << 8  # bytes that an entry of the state is assumed to take, such as an open call
+
+
 _UNSAVED = 1 << 11  # bytes that an unsaved row takes in addition to its texts
 
 
@@ -181,13 +367,13 @@ class _Seen:
     older state. ``active`` is the conversation's mode and tool policy, if they were read.
     """
 
-    head: heads.Head
+    head: heads.FoldHead
     log: object
     active: Active | None
     weight: int
 
 
-class Memory:
+class RowMemory:
     """The process's cache of conversations from one request to the next.
 
     Heads, rows and plans share one limit: what was not used for longest is discarded.
@@ -214,7 +400,7 @@ class Memory:
     def _unlock(self) -> None:
         self._lock = Lock()
 
-    def head(self, stream: UUID) -> heads.Head | None:
+    def head(self, stream: UUID) -> heads.FoldHead | None:
         """Return a conversation's head at the last request, or None if it is not cached."""
         seen = self._seen(stream)
         return None if seen is None else seen.head
@@ -222,7 +408,7 @@ class Memory:
     def _seen(self, stream: UUID) -> _Seen | None:
         return self._kept.get(stream)
 
-    def active(self, stream: UUID, head: heads.Head | None) -> Active | None:
+    def active(self, stream: UUID, head: heads.FoldHead | None) -> Active | None:
         """Return mode and tool policy of the last request, if only new rows were folded since."""
         seen = self._seen(stream)
         if seen is None or head is None or head.unsaved is None:
@@ -237,7 +423,7 @@ class Memory:
         connection: AnyConnection,
         generation: Generation,
         stream: UUID,
-        head: heads.Head | None = None,
+        head: heads.FoldHead | None = None,
         active: Active | None = None,
     ) -> tuple[RecentRows, PlanMemo]:
         """Return the cached rows and plans of a conversation, for one read.
@@ -263,21 +449,23 @@ class Memory:
         return RecentRows(rows, self._kept, owner, folded), PlanMemo(self._kept, owner, folded)
 
 
-_SHARED: WeakKeyDictionary[Pool, dict[int, Memory]] = WeakKeyDictionary()
+_SHARED: WeakKeyDictionary[Pool, dict[int, RowMemory]] = WeakKeyDictionary()
+
+
 if hasattr(os, "register_at_fork"):  # Another thread of the parent may have held a lock.
     os.register_at_fork(after_in_child=_SHARED.clear)
 
 
-def shared_memory(engine: Engine, most: int) -> Memory:
+def shared_memory(engine: Engine, most: int) -> RowMemory:
     """Return the cache that all conversations of a store share, whichever owner it is bound to.
 
     Stores on the same engine share it too, if they have the same ``memory_bytes``.
     """
-    return _SHARED.setdefault(engine.pool, {}).setdefault(most, Memory(most))
+    return _SHARED.setdefault(engine.pool, {}).setdefault(most, RowMemory(most))
 
 
 def _still_there(
-    connection: AnyConnection, stream: UUID, last: heads.Head, now: heads.Head
+    connection: AnyConnection, stream: UUID, last: heads.FoldHead, now: heads.FoldHead
 ) -> bool:
     """Whether the log still has the event at the head of the last request."""
     known = dict([now.before or (now.version, now.chain), (now.version, now.chain)])
@@ -346,7 +534,7 @@ def _as_many_as_fit(rows: Sequence[ContextRow], most: int) -> tuple[int, int]:
     return len(rows), held
 
 
-def _held(head: heads.Head) -> int:
+def _held(head: heads.FoldHead) -> int:
     """Return about how many bytes of memory a head's state and its unsaved rows take."""
     rows = () if head.unsaved is None else head.unsaved.rows.values()
     entries = sum(len(each) for each in head.state.values() if isinstance(each, dict | list))

@@ -4,7 +4,7 @@ A row's key is ``(version, part)``: part 0 is the message of the event at ``vers
 the result of tool call i of the assistant message there, so that a late result is placed next to
 its call. A summary is placed at the first version that it covers; its part is minus its own
 version. Tool rows contain no ``tool_call_id``: each request sets it, see
-`projections.context.formats`.
+`projections.providers.request_formats`.
 
 A row read from a database decodes a column when it is first used: a request reads a few hundred
 rows and sends the JSON of some; of the others it only needs the size.
@@ -149,10 +149,10 @@ class ContextRow(_Noting):
             ``status`` and ``path``.
         native: Provider-specific content that only some formats can send: of an assistant message
             what its provider needs back verbatim, of a tool message its status and images; see
-            `projections.context.formats.chat`. None in a shortened row.
+            `projections.providers.openai_chat.write`. None in a shortened row.
         native_tokens: The tokens that ``native`` adds to a request that contains it; an estimate.
         lasting: The row's version, if it is a user message with rules or identifiers; see
-            `projections.context.older`.
+            `projections.context.older_digest`.
     """
 
     version: int

@@ -23,7 +23,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, bindparam, select, text
 
-from eventstore.erasure import erasure_count, erasure_lock
+from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.events import BranchSwitch, Erasure, Retraction, Summary
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.types import Id

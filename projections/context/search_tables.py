@@ -37,7 +37,7 @@ from projections.context.compression.search import (
     VectorSearch,
     terms,
 )
-from projections.context.past import groups_of
+from projections.context.groups import groups_of
 from projections.context.rows import ContextRow
 from projections.engine import setup
 

@@ -19,12 +19,12 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from eventstore.options import meant
+from eventstore.arguments import meant
 from projections.context.compression.monitor import exactly
 from projections.context.compression.reduction import header_tokens
 from projections.context.plans import Budget, Group, Plan
 from projections.context.prompts import DIGEST_HEADER
-from projections.context.recalled import Block
+from projections.context.recalled_block import RecalledBlock
 from projections.errors import BudgetInfeasible
 from projections.tokens import Tokenizer
 
@@ -143,7 +143,7 @@ def uses(
     budgets: SectionBudgets,
     front: Sequence[Group],
     plan: Plan,
-    block: Block | None,
+    block: RecalledBlock | None,
     tokenizer: Tokenizer,
 ) -> dict[str, tuple[int, int]]:
     """Return the used tokens and the budget of each section that has a budget."""

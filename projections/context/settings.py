@@ -6,9 +6,10 @@ window is the limit; ``ContextSettings.proposed()`` has document 000's limits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Literal, Self, TypedDict
 
 from pydantic import (
     BaseModel,
@@ -20,23 +21,47 @@ from pydantic import (
     model_validator,
 )
 
-from eventstore.options import meant
+from eventstore.arguments import meant
+from eventstore.events import ToolPolicy
+from eventstore.owners import Owned
+from eventstore.telemetry.log import get_logger
 from projections.context.compression.monitor import Thresholds
 from projections.context.compression.strategy import Strategy, strategy_of
 from projections.context.edits import KINDS
-from projections.context.prompt_texts import PromptTexts
+from projections.context.prompts import PromptTexts
 from projections.context.section_budgets import require_known
+from projections.context.state import AskedMode
+from projections.context.view import ContextView
 from projections.errors import InvalidSettings
 from projections.tokens import require_tokenizer
+from projections.tokens.text import listed_models, names_of
 
-__all__ = ["DEFAULTS", "ContextSettings", "settings_of", "strategy_for"]
+__all__ = [
+    "DEFAULTS",
+    "Allowed",
+    "ContextOptions",
+    "ContextRequest",
+    "ContextRequestOptions",
+    "ContextSettings",
+    "budget_of",
+    "settings_of",
+    "strategy_for",
+    "window_of",
+]
 
 
 _MOST_RESERVED = 16_384  # tokens of a model's window, unless the caller sets a number
+
+
 # Strict: in a settings file, "80" and true are mistakes.
 _Limit = Annotated[int, Field(strict=True, ge=1)]
+
+
 _Share = Annotated[float, Field(strict=True, gt=0, le=1)]
+
+
 _Name = Annotated[str, Field(min_length=1)]
+
 
 _DOCUMENT_NAMES = {
     "totalBudget": "max_tokens",  # 000, CompressionConfig
@@ -54,11 +79,15 @@ _DOCUMENT_NAMES = {
     "maxTokens": "max_tokens",
     "reserveForResponse": "reserve_for_response",
 }
+
+
 _LESS_THAN = (
     ("target", "trigger"),
     ("warn_prompt_tokens", "max_prompt_tokens"),
     ("reserve_for_response", "max_tokens"),
 )
+
+
 _SECTIONS = ("settings", "llm")  # document 000 writes settings.llm.contextMaxMessages
 
 
@@ -305,6 +334,8 @@ def _problems(error: ValidationError) -> tuple[str, ...]:
 
 
 DEFAULTS = ContextSettings()
+
+
 """All settings at their defaults."""
 
 
@@ -334,3 +365,171 @@ def strategy_for(strategy: Strategy | str | None, settings: ContextSettings | No
     if strategy is None or strategy == chosen.strategy:
         return strategy_of(chosen.strategy, **chosen.strategy_options)
     return strategy_of(strategy)
+
+
+class ContextOptions(TypedDict, total=False):
+    """How the messages of a request are chosen; all optional, and each overrides the settings.
+
+    Attributes:
+        model: Decides how tokens are counted; ``gpt-4o`` by default.
+        max_tokens: Tokens of the whole call, by the project's own count; by default the setting,
+            whose default ``model`` means the model's context window. If the window is unknown,
+            nothing is trimmed, and the view's ``notes`` say so.
+        reserve_for_response: How many of ``max_tokens`` are kept free for the response.
+        max_messages: Upper limit for the number of messages.
+        mode: The mode for which the system part is composed; by default the conversation's or the
+            turn's. In ``run`` mode the system part describes the active run: its directive and the
+            active node's brief or, once the run is completed, its directive and post-run protocol.
+            None composes nothing: only the conversation's own instructions are sent.
+        agent: The agent whose persona is sent in agent and run mode; in a turn, by default the
+            conversation's.
+        tools: The tool declarations to send, which count towards the budget. The view's ``tools``
+            are those that the conversation's tool policy permits.
+        run: The id of the run to describe instead of the active one, or False for none; runs are
+            described in ``run`` mode only. Without a mode, True describes the active run.
+        settings: Limits and choices.
+        strategy: The strategy to use instead of the one that the settings name.
+        format: ``openai_chat``, ``openai_responses``, ``anthropic_messages`` or ``neutral``.
+        provider: The provider that will be called: gets back the content made for its own use, such
+            as signed thinking.
+        paths: Whether the request shows the paths of outputs that it does not contain whole, for a
+            tool of the product that reads them. By default a view shows them, and a turn shows them
+            if the model can read them: if ``tools`` contains ``read_output``, or the outputs exist
+            as files.
+    """
+
+    model: str
+    max_tokens: int | Literal["model"] | None
+    reserve_for_response: int | None
+    max_messages: int | None
+    mode: AskedMode
+    agent: str | None
+    tools: Collection[Any]
+    run: bool | str | None
+    settings: ContextSettings | None
+    strategy: Strategy | str | None
+    format: str
+    provider: str | None
+    paths: bool | None
+
+
+class ContextRequestOptions(ContextOptions, Owned, total=False):
+    """`ContextOptions`, and the options for a view of a conversation that is not open.
+
+    Attributes:
+        tool_policy: A policy for this request, merged with the conversation's.
+        at: The version to show, by replay; the cost grows with the number of events.
+        tenant_id: The tenant that the conversation must have.
+        user_id: The user that the conversation must have.
+    """
+
+    tool_policy: ToolPolicy | None
+    at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextRequest:
+    """The options with their defaults; see `ContextOptions`."""
+
+    model: str = "gpt-4o"
+    max_tokens: int | Literal["model"] | None = None
+    reserve_for_response: int | None = None
+    max_messages: int | None = None
+    mode: AskedMode = "active"
+    agent: str | None = None
+    tools: Collection[Any] = ()
+    tool_policy: ToolPolicy | None = None
+    run: bool | str | None = None
+    settings: ContextSettings | None = None
+    strategy: Strategy | str | None = None
+    format: str = "openai_chat"
+    provider: str | None = None
+    paths: bool | None = None
+    at: int | None = None
+
+
+_TUNED = "ft:"  # OpenAI's names of fine-tuned models: ft:<base model>:<organisation>:...
+
+
+_CLOUD = "aws"  # whose names, such as us.anthropic.claude-..., no other seller lists
+
+
+_ROUTER = "openrouter"  # lists the windows of most models, as <seller>/<model>
+
+
+@lru_cache(maxsize=256)
+def window_of(model: str, provider: str | None = None) -> int | None:
+    """Return a model's context window, for prompt and response, in tokens; None if unknown.
+
+    Args:
+        model: The model's name; a seller or router in front (``openai/gpt-4o``, ``bedrock/...``),
+            capitals and a date are accepted. A fine-tuned model has the window of its base.
+        provider: The provider that will be called, by its name in the list.
+    """
+    names = names_of(model)
+    names += [name.split(":")[1] for name in names if name.startswith(_TUNED)]
+    asked = [(name, seller) for name in names for seller in dict.fromkeys((provider, None))]
+    # As routers write it: the seller, then the seller's name for the model.
+    first, _, rest = model.strip().lower().partition("/")
+    asked += [(name, first) for name in (rest, *names) if rest]
+    asked += [(name, _CLOUD) for name in names]
+    for name, seller in asked:
+        try:
+            made_by, found = listed_models().find_provider_model(name, None, seller, None)
+        except LookupError:
+            continue
+        if found.context_window:
+            return int(found.context_window)
+        if seller != _ROUTER:
+            asked.append((f"{made_by.id}/{name}", _ROUTER))
+    return None
+
+
+_log = get_logger(__name__)
+
+
+_LONGEST_NAME = 200  # characters of a name in a message
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """How many tokens a prompt may have; None for any number, with the reason in ``note``."""
+
+    tokens: int | None
+    note: str = ""
+
+    def told(self, view: ContextView) -> ContextView:
+        """Return the view, with the note added to its ``notes`` if there is one."""
+        return replace(view, notes=(*view.notes, self.note)) if self.note else view
+
+
+def budget_of(settings: ContextSettings, asked: ContextRequest) -> Allowed:
+    """Return the budget of a request, and check its other numbers and the model's name.
+
+    Raises:
+        TypeError: A number is not an integer, or the model or provider is not a string.
+        ValueError: A number is out of range; see `ContextSettings.budget`.
+    """
+    for name, limit in (("max_messages", asked.max_messages), ("at", asked.at)):
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
+            raise TypeError(f"{name} must be an integer, not {limit!r}")
+    for name, given in (("model", asked.model), ("provider", asked.provider or "")):
+        if not isinstance(given, str):
+            raise TypeError(f"{name} must be a string, not {given!r}")
+    most = settings.max_tokens if asked.max_tokens is None else asked.max_tokens
+    window = window_of(asked.model, asked.provider) if most == "model" else None
+    tokens = settings.budget(asked.max_tokens, asked.reserve_for_response, window=window)
+    if most != "model" or tokens is not None:
+        return Allowed(tokens)
+    if settings.section_budgets:
+        return Allowed(None, f"{_unknown(asked.model)}, and section_budgets have no effect")
+    return Allowed(None, _unknown(asked.model))
+
+
+@lru_cache(maxsize=256)
+def _unknown(model: str) -> str:
+    """Return the note about a model whose window is unknown, and log it once per process."""
+    named = model[:_LONGEST_NAME] or "without a name"
+    told = f"no budget: the context window of model {named} is not known, nothing is trimmed"
+    _log.warning(told)
+    return told

@@ -27,7 +27,7 @@ from projections.context.rows import (
     unsaved_rows,
 )
 from projections.context.search_tables import search_in_memory
-from projections.engine.heads import Head, NotSaved
+from projections.engine.heads import FoldHead, NotSaved
 from projections.engine.quoting import said
 from projections.engine.tables import storage_of
 
@@ -227,7 +227,7 @@ class SqlRowSource:
         conversation_id: UUID,
         *,
         excluded: bool = False,
-        head: Head | None = None,
+        head: FoldHead | None = None,
     ) -> None:
         """Read a generation's table, in the caller's transaction.
 

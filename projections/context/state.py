@@ -5,13 +5,13 @@ are in the table ``context_active``, one row for each conversation that has eith
 the table of messages, so that one snapshot reads both.
 
 The fold's own state consists of small JSON values. ``messages`` counts messages; ``touched``
-records how far back later events have changed rows (see `projections.context.plan_cache`).
+records how far back later events have changed rows (see `projections.context.row_cache`).
 ``calls`` holds the tool calls that may still get a result, and those of the latest assistant
 message, so that a call whose result is withdrawn can be answered again. ``failed`` and ``retries``
 hold failed model calls that a retry may still supersede, and ``answered`` the last answered call.
 ``system`` and ``notebook`` hold the versions of the latest texts, newest last, in lists of texts
 that belong together; ``aside`` holds those of inactive branches; ``withdrawn`` holds the retracted
-ranges. For summaries see `projections.context.covering`.
+ranges. For summaries see `projections.context.fold`.
 
 The functions get a copy of the state and replace entries in it; they never modify an entry. Each
 collection has a maximum size, beyond which the oldest entry is forgotten; a forgotten call keeps

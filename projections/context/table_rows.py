@@ -1,6 +1,6 @@
 """Results of tools as compact tables, from the first request that contains them.
 
-A table loses nothing (see `projections.context.compression.tables`) and is the same in every
+A table loses nothing (see `projections.context.compression.table_text`) and is the same in every
 request, so that prompt caches keep working. It is a pure function of the row: computed when a
 request first reads the row, cached in it, and counted once like every message.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from projections.context.compression.tables import table_text
+from projections.context.compression.table_text import table_text
 from projections.context.counting import ENCODING
 from projections.context.rows import ContextRow, counted
 from projections.tokens import counts, tokenizer_for

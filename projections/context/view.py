@@ -20,12 +20,11 @@ from projections.context.compression.llm_summary import LlmSummary, SummaryReque
 from projections.context.compression.monitor import ContextUsage
 from projections.context.compression.reduction import digest_line
 from projections.context.compression.strategy import Strategy
-from projections.context.older import Older
+from projections.context.older_digest import Older
 from projections.context.output_paths import in_part
-from projections.context.planning import Plan, Planned
-from projections.context.plans import COMPACTED, Group
+from projections.context.plans import COMPACTED, Group, Plan, Planned
 from projections.context.prompts import DIGEST_HEADER, DIGEST_TITLE
-from projections.context.recalled import Block
+from projections.context.recalled_block import RecalledBlock
 from projections.context.rows import ContextRow
 from projections.tokens import Count, Tokenizer
 
@@ -149,7 +148,7 @@ class Account:
     front: tuple[Group, ...]
     history: Plan
     ended: tuple[str, ...]
-    block: Block | None = None
+    block: RecalledBlock | None = None
     breakpoints: bool = False
 
     def entries(self) -> tuple[LedgerEntry, ...]:
@@ -217,7 +216,7 @@ def _with_breakpoints(
     ]
 
 
-def _recalled(block: Block) -> LedgerEntry:
+def _recalled(block: RecalledBlock) -> LedgerEntry:
     return LedgerEntry(
         version=block.before[0],
         kind="recalled",

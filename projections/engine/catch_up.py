@@ -19,17 +19,17 @@ import psycopg
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from eventstore.erasure import erasure_count, erasure_lock
+from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.errors import StatementRefused
 from eventstore.events import RecordedEvent
 from eventstore.sql.backend import AnyConnection, DriverConnection, backend_of
 from eventstore.sql.read import END
-from eventstore.telemetry import operation
+from eventstore.telemetry.operations import operation
 from projections.engine import heads
 from projections.engine.folds import BoundFolds, Fold, begin, go_on, is_own_fault
 from projections.engine.generations import IN_MEMORY, Generation
-from projections.engine.heads import Head
-from projections.engine.kept_heads import Kept, kept
+from projections.engine.head_cache import CachedHead, kept
+from projections.engine.heads import FoldHead
 from projections.engine.pages import PAGE, page_of
 from projections.engine.projection import Projection
 from projections.errors import ProjectionFailed
@@ -107,7 +107,7 @@ class CatchUp:
         conversation_id: UUID,
         *,
         before: int = END,
-        last: Head | None = None,
+        last: FoldHead | None = None,
     ) -> None:
         """Prepare a catch-up to the end, or with ``before`` only of events below that version.
 
@@ -131,10 +131,12 @@ class CatchUp:
         self.pending = self._missed = 0
         self._most, self._at_end = PIECE, False
         self._last = last
-        self.ahead: Head | None = None
+        self.ahead: FoldHead | None = None
         self._chain: bytes | None = None
 
-    def fold(self, connection: AnyConnection, most: int = PIECE, new: Kept | None = None) -> int:
+    def fold(
+        self, connection: AnyConnection, most: int = PIECE, new: CachedHead | None = None
+    ) -> int:
         """Fold the next events in memory, those of ``new`` if given; return how many.
 
         Pass a read transaction: all work that long texts make slow happens here. If fewer than
@@ -210,14 +212,14 @@ class CatchUp:
         self.fold(connection)
         self.save(connection)
 
-    def _folded(self, found: Head) -> Head | None:
+    def _folded(self, found: FoldHead) -> FoldHead | None:
         fold, saved = self._folds[0], self.stood[0]
         if not (saved[0] and self.pending and self._at_end):
             return None
         new = fold.buffer.only_new(fold.generation.projection.tables[0].name, saved[0])
         if new is None:
             return None
-        return Head(
+        return FoldHead(
             fold.generation,
             fold.version,
             fold.state,
@@ -238,7 +240,7 @@ class CatchUp:
             name = self._generations[0].projection.name
             raise ProjectionFailed(name, self._conversation_id, self.version) from error
 
-    def _take_up(self, connection: AnyConnection, new: Kept | None) -> list[Head]:
+    def _take_up(self, connection: AnyConnection, new: CachedHead | None) -> list[FoldHead]:
         """Begin at the heads, and return them."""
         stream = self._conversation_id
         # Before events are read, so that an erasure in between is noticed at the end.

@@ -17,8 +17,8 @@ from uuid import UUID
 from sqlalchemy import Connection, Table, exists, not_, select
 
 from eventstore import EventStore
+from eventstore.arguments import require_several
 from eventstore.events.codec import dumps, loads
-from eventstore.options import require_several
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.streams import count_events
 from projections.engine import tables

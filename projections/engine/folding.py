@@ -33,18 +33,18 @@ from eventstore.events import (
     ToolResult,
     VersionRange,
 )
-from projections.engine.mentions import mention
 from projections.engine.projection import Change, Column, ColumnType, Patch, Put, State
+from projections.engine.provider_actions import mention
 
 __all__ = [
     "CLOSED_LIMIT",
     "OPEN_LIMIT",
     "PREVIEW_CHARS",
     "SEALS",
-    "Draft",
     "Handler",
     "Range",
     "Row",
+    "RowDraft",
     "answer_text",
     "before",
     "call_of_erased_result",
@@ -95,7 +95,7 @@ _COLUMN_TYPES: dict[Any, ColumnType] = {
 }
 
 
-class Draft:
+class RowDraft:
     """The state and the changes of one event while its fold produces them."""
 
     __slots__ = ("_own", "changes", "event", "state")
@@ -149,7 +149,7 @@ class Draft:
         self.state[name] = value
 
 
-Handler = Callable[[Draft, Any], None]
+Handler = Callable[[RowDraft, Any], None]
 
 
 def run(
@@ -162,7 +162,7 @@ def run(
     handler = handlers.get(type(event.data))
     if handler is None:
         return state, []
-    draft = Draft(state, event)
+    draft = RowDraft(state, event)
     handler(draft, event.data)
     return draft.state, draft.changes
 
@@ -329,7 +329,7 @@ def within(ranges: Iterable[tuple[int, int]], version: int) -> bool:
     return any(first <= version <= last for first, last in ranges)
 
 
-def switch(draft: Draft, switched: BranchSwitch, table: str, column: str, **values: Any) -> None:
+def switch(draft: RowDraft, switched: BranchSwitch, table: str, column: str, **values: Any) -> None:
     """Patch the rows of a table whose version has left the active branch or returned to it.
 
     The column ``inactive`` records this.
@@ -341,7 +341,7 @@ def switch(draft: Draft, switched: BranchSwitch, table: str, column: str, **valu
 
 
 def withdraw(
-    draft: Draft, retraction: Retraction, table: str, column: str, values: dict[str, Any]
+    draft: RowDraft, retraction: Retraction, table: str, column: str, values: dict[str, Any]
 ) -> list[tuple[int, int]]:
     """Patch the rows of a table whose version is withdrawn for the first time; return these."""
     new, known = not_yet_within(retracted(retraction, draft.event), draft.state["withdrawn"])
@@ -351,7 +351,7 @@ def withdraw(
     return new
 
 
-def note_replaced(draft: Draft, retraction: Retraction) -> None:
+def note_replaced(draft: RowDraft, retraction: Retraction) -> None:
     """Remember which of the following events record withdrawn messages again; see `replaces`."""
     if retraction.replaced_by:
         draft.set(replacing=[[each.first, each.last] for each in retraction.replaced_by])

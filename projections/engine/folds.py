@@ -25,11 +25,11 @@ from sqlalchemy import Table
 from eventstore.errors import KeyUnavailable
 from eventstore.events import RecordedEvent
 from eventstore.sql.backend import AnyConnection, Backend, Bound, backend_of
-from eventstore.sql.failures import is_away
+from eventstore.sql.driver_errors import is_away
 from projections.engine import heads
-from projections.engine import rows as row_statements
+from projections.engine import tables as row_statements
 from projections.engine.generations import Generation, is_gone
-from projections.engine.heads import Head
+from projections.engine.heads import FoldHead
 from projections.engine.projection import Change, Counter, Patch, Projection, Put, ReadTable, State
 from projections.engine.tables import stored
 from projections.errors import ProjectionFailed
@@ -337,7 +337,7 @@ def begin(generation: Generation) -> Fold:
     return Fold(generation, 0, projection.initial(), RowBuffer(projection, fresh=True))
 
 
-def go_on(head: Head) -> Fold:
+def go_on(head: FoldHead) -> Fold:
     """Return the fold of a conversation from its head, with the head's unsaved rows."""
     if head.version == 0:
         return begin(head.generation)
@@ -372,7 +372,7 @@ class BoundFolds:
             steps.append((generation, fold.version, bound))
         first = folds[0]
         with blamed(first.generation, conversation_id, first.version):
-            reached = [Head(each.generation, each.version, each.state) for each in folds]
+            reached = [FoldHead(each.generation, each.version, each.state) for each in folds]
             saved = heads.save(backend_of(connection), conversation_id, reached)
         return cls(conversation_id, [*steps, (first.generation, first.version, [saved])])
 

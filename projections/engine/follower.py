@@ -27,7 +27,7 @@ from projections.engine.catch_up import Begin, CatchUp, Pause, at_once, in_piece
 from projections.engine.folds import is_own_fault
 from projections.engine.generations import Generation, find_all_live
 from projections.engine.projection import Projection
-from projections.engine.set_aside import UNAVAILABLE, Failure, catch_up_or_set_aside, noted
+from projections.engine.set_aside import UNAVAILABLE, FoldFailure, catch_up_or_set_aside, noted
 
 __all__ = ["RETRY_S", "catch_up_behind", "due_again", "late", "retry_set_aside"]
 
@@ -145,7 +145,7 @@ def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int
 def retry_set_aside(
     store: EventStore,
     projections: Sequence[Projection],
-    chosen: Callable[[Sequence[Failure]], Sequence[Failure]] = lambda every: every,
+    chosen: Callable[[Sequence[FoldFailure]], Sequence[FoldFailure]] = lambda every: every,
 ) -> None:
     """Retry conversations that were set aside: the code may have been fixed since."""
     with store.reading() as connection:
@@ -158,7 +158,7 @@ def retry_set_aside(
             _catch_up_alone(_Way(store), failure.conversation_id, [generation])
 
 
-def due_again(failures: Sequence[Failure]) -> list[Failure]:
+def due_again(failures: Sequence[FoldFailure]) -> list[FoldFailure]:
     """Return those whose key was not available, if the last attempt is some time ago."""
     latest = datetime.now(UTC) - timedelta(seconds=RETRY_S)
     found = [each for each in failures if each.error.startswith(UNAVAILABLE)]

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from eventstore.erasure import ERASURES, erasure_count
+from eventstore.erasure.erase import ERASURES, erasure_count
 from eventstore.errors import InvalidEvent
 from eventstore.events.codec import dumps_json, loads_json
 from eventstore.sql.backend import AnyConnection, Backend, Bound, Statement, backend_of, fetch
@@ -23,9 +23,9 @@ from projections.tokens import Count
 
 __all__ = [
     "BoundHead",
-    "Head",
+    "FoldHead",
+    "HeadStatus",
     "NotSaved",
-    "Standing",
     "Unsaved",
     "behind",
     "bind",
@@ -98,7 +98,7 @@ class Unsaved:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class FoldHead:
     """The last version of a conversation that a generation has folded, and the state there.
 
     Attributes:
@@ -126,7 +126,7 @@ class NotSaved(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class HeadStatus:
     """A projection's live generation, if any, and whether it has folded all of a conversation."""
 
     generation: Generation | None
@@ -135,7 +135,7 @@ class Standing:
 
 def standing(
     connection: AnyConnection, projections: Sequence[Projection], conversation_id: UUID
-) -> list[Standing] | None:
+) -> list[HeadStatus] | None:
     """Return the standing of each projection's live generation; None for an unknown conversation.
 
     Uses one query for all of them.
@@ -148,7 +148,7 @@ def standing(
     folded = {(row[0], row[2]): row[5] for row in rows}
     version = rows[0][4]
     found = [newest(live, projection) for projection in projections]
-    return [Standing(each, each is not None and folded[_key(each)] == version) for each in found]
+    return [HeadStatus(each, each is not None and folded[_key(each)] == version) for each in found]
 
 
 def behind(
@@ -172,14 +172,14 @@ def behind(
 
 def of(
     connection: AnyConnection, generations: Sequence[Generation], conversation_id: UUID
-) -> list[Head]:
+) -> list[FoldHead]:
     """Return the generations' heads; a generation that has folded nothing is at version 0."""
     return _each(generations, read(connection, generations, conversation_id))
 
 
 def read(
     connection: AnyConnection, generations: Sequence[Generation], conversation_id: UUID
-) -> dict[_Key, Head]:
+) -> dict[_Key, FoldHead]:
     """Return the heads of those generations that have one, by projection and number."""
     return _select(connection, generations, conversation_id)[0]
 
@@ -193,7 +193,7 @@ def reached(connection: AnyConnection, generation: Generation, conversation_id: 
 
 def lock(
     connection: AnyConnection, generations: Sequence[Generation], conversation_id: UUID
-) -> list[Head]:
+) -> list[FoldHead]:
     """Return the generations' heads, locked against others until the transaction ends.
 
     A generation that has folded nothing is at version 0. The states are not read: the caller only
@@ -204,7 +204,7 @@ def lock(
 
 def lock_at(
     connection: AnyConnection, generations: Sequence[Generation], conversation_id: UUID, at: int
-) -> tuple[list[Head], int, bytes | None]:
+) -> tuple[list[FoldHead], int, bytes | None]:
     """Return the result of `lock`, the number of erasures, and the chain of the event at ``at``.
 
     Uses one query, for a transaction that already holds the erasure lock.
@@ -212,7 +212,7 @@ def lock_at(
     found, chain = _select(connection, generations, conversation_id, locked_at=at)
     if len(found) < len(generations) and not backend_of(connection).locks_all:
         # A missing row cannot be locked: insert it, and wait for another process that inserts it.
-        made = [Head(each, 0, {}) for each in sorted(generations, key=_key)]
+        made = [FoldHead(each, 0, {}) for each in sorted(generations, key=_key)]
         backend = backend_of(connection)
         insert(connection, bind(backend.from_id(conversation_id), made))
         found, chain = _select(connection, generations, conversation_id, locked_at=at)
@@ -225,13 +225,13 @@ def lock_at(
     return _each(generations, found), erasures, chain
 
 
-def save(backend: Backend, conversation_id: UUID, heads: Iterable[Head]) -> Bound:
+def save(backend: Backend, conversation_id: UUID, heads: Iterable[FoldHead]) -> Bound:
     """Return the statement that writes heads, for a transaction that has locked them."""
     rows = bind(backend.from_id(conversation_id), heads)
     return backend.insert("projection_heads", _COLUMNS, rows, otherwise=_MOVING)
 
 
-def bind(owner: Any, heads: Iterable[Head]) -> list[BoundHead]:
+def bind(owner: Any, heads: Iterable[FoldHead]) -> list[BoundHead]:
     """Return a conversation's heads as rows; pass its id in the driver's form."""
     return [
         (owner, each.generation.projection.name, each.generation.number, each.version, state)
@@ -257,7 +257,7 @@ def _select(
     generations: Sequence[Generation],
     conversation_id: UUID,
     locked_at: int | None = None,
-) -> tuple[dict[_Key, Head], bytes | None]:
+) -> tuple[dict[_Key, FoldHead], bytes | None]:
     """Return heads; with ``locked_at``, lock them and return the chain at that version too."""
     backend = backend_of(connection)
     by_key = {_key(each): each for each in generations}
@@ -274,7 +274,7 @@ def _select(
             # No fold can continue from a damaged state; a rebuild does not need it.
             raise ProjectionFailed(name, conversation_id, version + 1) from error
         generation = by_key[name, number]
-        found[name, number] = Head(generation, version, state, chain, erasures=int(erasures))
+        found[name, number] = FoldHead(generation, version, state, chain, erasures=int(erasures))
     return found, rows[0][-1] if rows else None
 
 
@@ -295,8 +295,8 @@ def _heads_query(backend: Backend, count: int, locked: bool) -> str:
     return query + backend.for_update if locked else query
 
 
-def _each(generations: Sequence[Generation], found: dict[_Key, Head]) -> list[Head]:
-    return [found.get(_key(each)) or Head(each, 0, {}) for each in generations]
+def _each(generations: Sequence[Generation], found: dict[_Key, FoldHead]) -> list[FoldHead]:
+    return [found.get(_key(each)) or FoldHead(each, 0, {}) for each in generations]
 
 
 def _key(generation: Generation) -> _Key:

@@ -15,15 +15,15 @@ from sqlalchemy import and_, func, select
 
 from eventstore import EventStore
 from eventstore.errors import StatementRefused, StoreUnavailable
-from eventstore.gauges import Measurement
 from eventstore.sql import feed
 from eventstore.sql.backend import AnyConnection, Statement, backend_of
 from eventstore.sql.feed import held_back
 from eventstore.sql.schema import metadata_for
+from eventstore.telemetry.gauges import Measurement
 from projections.engine import generations
 from projections.engine.generations import Generation, find_all_live
 from projections.engine.projection import Projection
-from projections.engine.set_aside import Failure, noted
+from projections.engine.set_aside import FoldFailure, noted
 
 __all__ = ["Lag", "ProjectionStatus", "lags", "measure", "status"]
 
@@ -120,7 +120,7 @@ class ProjectionStatus:
     lag: Lag
     building: int | None
     built: int | None
-    set_aside: tuple[Failure, ...] = ()
+    set_aside: tuple[FoldFailure, ...] = ()
 
 
 def status(store: EventStore, projections: Sequence[Projection]) -> list[ProjectionStatus]:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from eventstore.arguments import require_several
 from eventstore.events import RecordedEvent
-from eventstore.options import require_several
 from projections.errors import UnknownProjection
 from projections.tokens import Count, Tokenizer
 

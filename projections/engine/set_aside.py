@@ -30,12 +30,12 @@ from sqlalchemy import (
     select,
 )
 
-from eventstore.erasure import erasure_count, erasure_lock
+from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.errors import KeyUnavailable
-from eventstore.log import get_logger
 from eventstore.sql.backend import has_table
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.types import Id, SafeText, Timestamp
+from eventstore.telemetry.log import get_logger
 from projections.engine import heads
 from projections.engine.catch_up import Begin, CatchUp, in_pieces
 from projections.engine.folds import is_own_fault
@@ -45,7 +45,7 @@ from projections.errors import ProjectionFailed
 __all__ = [
     "TABLE",
     "UNAVAILABLE",
-    "Failure",
+    "FoldFailure",
     "catch_up_or_set_aside",
     "create",
     "forget",
@@ -75,7 +75,7 @@ TABLE = Table(
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FoldFailure:
     """A conversation that a generation cannot fold: the version, the time, and the error."""
 
     conversation_id: UUID
@@ -98,7 +98,7 @@ def is_there(connection: Connection) -> bool:
 
 def catch_up_or_set_aside(
     begin: Begin[Connection], generations: Sequence[Generation], conversation_id: UUID
-) -> list[Failure]:
+) -> list[FoldFailure]:
     """Catch up each generation by itself; note and return the failures.
 
     Pieces before the failing one are kept. If a generation can be caught up, its note is deleted.
@@ -109,11 +109,11 @@ def catch_up_or_set_aside(
 
 def _tried(
     begin: Begin[Connection], generation: Generation, conversation_id: UUID
-) -> Failure | None:
+) -> FoldFailure | None:
     while True:
         catching_up = CatchUp([generation], conversation_id)
         failed: Exception | None = None
-        failure: Failure | None = None
+        failure: FoldFailure | None = None
         try:
             in_pieces([catching_up], begin)
         except Exception as error:
@@ -134,7 +134,7 @@ def _tried(
 
 def noted(
     connection: Connection, generations: Iterable[Generation | None] | None = None
-) -> list[Failure]:
+) -> list[FoldFailure]:
     """Return what is set aside, ordered by projection and conversation; empty without the table.
 
     Args:
@@ -145,7 +145,7 @@ def noted(
         return []
     query = select(TABLE).where(not_(_outdated(connection)))
     query = query.order_by(TABLE.c.projection, TABLE.c.conversation_id, TABLE.c.generation)
-    found = [Failure(**row._mapping) for row in connection.execute(query)]
+    found = [FoldFailure(**row._mapping) for row in connection.execute(query)]
     if generations is None:
         return found
     wanted = {(each.projection.name, each.number) for each in generations if each is not None}
@@ -189,7 +189,7 @@ def _named(
     return failed
 
 
-def _failure(error: ProjectionFailed, generation: Generation) -> Failure:
+def _failure(error: ProjectionFailed, generation: Generation) -> FoldFailure:
     cause = error.__cause__ or error
     passing = isinstance(cause, KeyUnavailable) and cause.passing
     text = f"{UNAVAILABLE if passing else type(cause).__name__}: {cause}"[:_MOST]
@@ -201,7 +201,7 @@ def _failure(error: ProjectionFailed, generation: Generation) -> Failure:
         # Only the class: the error's text may quote a payload, which must not be logged.
         error=type(cause).__name__,
     )
-    return Failure(
+    return FoldFailure(
         error.conversation_id,
         error.projection,
         generation.number,
@@ -215,7 +215,7 @@ def _note(
     connection: Connection,
     conversation_id: UUID,
     generation: Generation,
-    failure: Failure | None,
+    failure: FoldFailure | None,
 ) -> None:
     connection.execute(
         delete(TABLE).where(
@@ -225,5 +225,5 @@ def _note(
         )
     )
     if failure is not None:
-        values = {name: getattr(failure, name) for name in Failure.__slots__}
+        values = {name: getattr(failure, name) for name in FoldFailure.__slots__}
         connection.execute(insert(TABLE).values(**values))

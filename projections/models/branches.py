@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from eventstore.events import BranchSwitch
 from projections.engine import folding
-from projections.engine.folding import Draft, Range, Row
+from projections.engine.folding import Range, Row, RowDraft
 from projections.engine.projection import ReadTable
 
 __all__ = [
@@ -83,7 +83,7 @@ class BranchPoint:
     alternatives: tuple[Alternative, ...]
 
 
-def begin(draft: Draft) -> None:
+def begin(draft: RowDraft) -> None:
     """Make a turn the alternative to the branch that was left before it."""
     fork = draft.state["fork"]
     if fork is not None:
@@ -93,7 +93,7 @@ def begin(draft: Draft) -> None:
         draft.set(fork=None)
 
 
-def change(draft: Draft, switched: BranchSwitch) -> None:
+def change(draft: RowDraft, switched: BranchSwitch) -> None:
     """Record which alternative is left, and which one becomes active again."""
     fork = {"after": switched.after, "kind": switched.kind}
     if switched.left is not None:

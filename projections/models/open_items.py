@@ -21,8 +21,8 @@ __all__ = [
     "OpenSession",
     "OpenTask",
     "OpenToolCall",
-    "OpenTurn",
     "OpenWork",
+    "UnfinishedTurn",
 ]
 
 
@@ -85,7 +85,7 @@ class OpenToolCall(_Open):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTurn(_Open):
+class UnfinishedTurn(_Open):
     """A turn without an end, with its steps and tokens so far."""
 
     turn: int | None
@@ -134,7 +134,7 @@ class OpenWork:
     last_event_at: datetime
     model_calls: tuple[OpenModelCall, ...] = ()
     tool_calls: tuple[OpenToolCall, ...] = ()
-    turn: OpenTurn | None = None
+    turn: UnfinishedTurn | None = None
     session: OpenSession | None = None
     run_step: OpenRunStep | None = None
     tasks: tuple[OpenTask, ...] = ()
@@ -150,7 +150,7 @@ class OpenWork:
             last_event_at=row["last_event_at"],
             model_calls=tuple(map(_model_call, row["model_calls"])),
             tool_calls=tuple(map(_tool_call, row["tool_calls"])),
-            turn=turn and OpenTurn.of(turn, tokens=_usage(turn)),
+            turn=turn and UnfinishedTurn.of(turn, tokens=_usage(turn)),
             session=session and OpenSession.of(session, tokens=_usage(session)),
             run_step=step and OpenRunStep.of(step),
             tasks=tuple(map(OpenTask.of, row["tasks"] or ())),

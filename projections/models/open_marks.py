@@ -6,7 +6,7 @@ from typing import Any
 
 from eventstore.events import RecordedEvent, TaskEnd, TaskEnqueue, TaskStart
 from projections.engine import folding
-from projections.engine.folding import Draft
+from projections.engine.folding import RowDraft
 
 __all__ = ["TASK_HANDLERS", "begun", "belongs"]
 
@@ -21,7 +21,7 @@ def belongs(entry: dict[str, Any] | None, event: RecordedEvent, name: str) -> bo
     return named is None or entry[name] in (None, named)
 
 
-def begun(draft: Draft, **values: Any) -> dict[str, Any]:
+def begun(draft: RowDraft, **values: Any) -> dict[str, Any]:
     """Return the values of every entry: which event began it, when, and where it belongs."""
     event = draft.event
     told = vars(event.meta)
@@ -31,7 +31,7 @@ def begun(draft: Draft, **values: Any) -> dict[str, Any]:
     return {"version": event.version, "began_at": draft.now, "meta": meta, **values}
 
 
-def _task_enqueue(draft: Draft, task: TaskEnqueue) -> None:
+def _task_enqueue(draft: RowDraft, task: TaskEnqueue) -> None:
     told = {
         "task_id": task.task_id,
         "target_conversation_id": task.target_conversation_id,
@@ -41,12 +41,12 @@ def _task_enqueue(draft: Draft, task: TaskEnqueue) -> None:
     draft.keep("tasks", task.task_id, begun(draft, **told))
 
 
-def _task_start(draft: Draft, task: TaskStart) -> None:
+def _task_start(draft: RowDraft, task: TaskStart) -> None:
     if (known := draft.get("tasks", task.task_id)) is not None:
         draft.keep("tasks", task.task_id, {**known, "running": True})
 
 
-def _task_end(draft: Draft, end: TaskEnd) -> None:
+def _task_end(draft: RowDraft, end: TaskEnd) -> None:
     draft.drop("tasks", end.task_id)
 
 

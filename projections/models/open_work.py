@@ -51,7 +51,7 @@ from eventstore.events import (
 )
 from eventstore.ids import call_id
 from projections.engine import folding
-from projections.engine.folding import CLOSED_LIMIT, SEALS, Draft
+from projections.engine.folding import CLOSED_LIMIT, SEALS, RowDraft
 from projections.engine.projection import Change, Column, Put, ReadTable, State
 from projections.models.open_marks import TASK_HANDLERS, begun, belongs
 
@@ -73,7 +73,7 @@ _TOKENS = (
 )
 
 
-def _request(draft: Draft, request: LlmRequest) -> None:
+def _request(draft: RowDraft, request: LlmRequest) -> None:
     own_id = request.llm_call_id
     if draft.get("ended", own_id) in ("ok", _WITHDRAWN):
         return
@@ -86,7 +86,7 @@ def _request(draft: Draft, request: LlmRequest) -> None:
 
 
 def _begin_model_call(
-    draft: Draft, own_id: str, attempt: int, invocation: dict[str, Any]
+    draft: RowDraft, own_id: str, attempt: int, invocation: dict[str, Any]
 ) -> dict[str, Any]:
     call = begun(
         draft,
@@ -102,13 +102,13 @@ def _begin_model_call(
     return call
 
 
-def _count_step(draft: Draft) -> None:
+def _count_step(draft: RowDraft) -> None:
     turn = draft.state["turn"]
     if belongs(turn, draft.event, "turn"):
         draft.set(turn={**turn, "steps": turn["steps"] + 1})
 
 
-def _chunk(draft: Draft, chunk: AssistantChunk) -> None:
+def _chunk(draft: RowDraft, chunk: AssistantChunk) -> None:
     own_id = chunk.llm_call_id
     if draft.get("ended", own_id) is not None:
         return
@@ -135,7 +135,7 @@ def _piece(before: dict[str, Any] | None, delta: ToolCallDelta) -> dict[str, Any
     }
 
 
-def _message(draft: Draft, message: AssistantMessage) -> None:
+def _message(draft: RowDraft, message: AssistantMessage) -> None:
     event, version, elsewhere = draft.event, draft.event.version, message.tools_elsewhere
     for index, request in enumerate(message.tool_calls):
         own_id = call_id(version, index)
@@ -148,7 +148,7 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
     _end_model_call(draft, message.llm_call_id, "ok", message.usage)
 
 
-def _asked(draft: Draft, request: ToolCallRequest | ToolCall) -> dict[str, Any]:
+def _asked(draft: RowDraft, request: ToolCallRequest | ToolCall) -> dict[str, Any]:
     return begun(
         draft,
         name=request.name,
@@ -157,19 +157,19 @@ def _asked(draft: Draft, request: ToolCallRequest | ToolCall) -> dict[str, Any]:
     )
 
 
-def _open_call(draft: Draft, own_id: str, values: dict[str, Any]) -> None:
+def _open_call(draft: RowDraft, own_id: str, values: dict[str, Any]) -> None:
     blank = {"started_at": None, "idempotency_key": None, "idempotent": False}
     memory = "calls" if draft.get("awaited", own_id) is None else "awaited"
     known = draft.get(memory, own_id) or blank
     draft.keep(memory, own_id, {"call_id": own_id, **known, **values})
 
 
-def _error(draft: Draft, error: LlmError) -> None:
+def _error(draft: RowDraft, error: LlmError) -> None:
     _end_model_call(draft, error.llm_call_id, "error", error.usage)
 
 
 def _end_model_call(
-    draft: Draft, own_id: str | None, outcome: str, usage: TokenUsage | None
+    draft: RowDraft, own_id: str | None, outcome: str, usage: TokenUsage | None
 ) -> None:
     """Close a model call, if it is open, and add its tokens to the turn's and the session's."""
     before = draft.get("ended", own_id)
@@ -194,7 +194,7 @@ def _sum(total: dict[str, Any] | None, usage: TokenUsage) -> dict[str, Any]:
     return sums
 
 
-def _execution(draft: Draft, call: ToolCall) -> None:
+def _execution(draft: RowDraft, call: ToolCall) -> None:
     own_id = call.call_id
     if draft.get("answered", own_id) not in _UNANSWERED:
         return
@@ -210,7 +210,7 @@ def _execution(draft: Draft, call: ToolCall) -> None:
     _open_call(draft, own_id, told)
 
 
-def _result(draft: Draft, result: ToolResult) -> None:
+def _result(draft: RowDraft, result: ToolResult) -> None:
     own_id = result.call_id
     draft.drop("calls", own_id)
     draft.drop("awaited", own_id)
@@ -218,7 +218,7 @@ def _result(draft: Draft, result: ToolResult) -> None:
         draft.keep("answered", own_id, result.status, CLOSED_LIMIT)
 
 
-def _retraction(draft: Draft, retraction: Retraction) -> None:
+def _retraction(draft: RowDraft, retraction: Retraction) -> None:
     for memory, closed in _MEMORIES:
         for own_id, entry in draft.state[memory].items():
             ranges = folding.retracted(retraction, draft.event)
@@ -300,7 +300,7 @@ def _changed(state: State, after: State) -> dict[str, Any]:
     return values
 
 
-def _turn_start(draft: Draft, _: TurnStart | None) -> None:
+def _turn_start(draft: RowDraft, _: TurnStart | None) -> None:
     turn = begun(draft, turn=draft.event.meta.turn, steps=0, tokens=None)
     draft.set(turn=turn)
     session = draft.state["session"]
@@ -308,7 +308,7 @@ def _turn_start(draft: Draft, _: TurnStart | None) -> None:
         draft.set(session={**session, "turns": session["turns"] + 1})
 
 
-def _turn_end(draft: Draft, end: TurnEnd | None) -> None:
+def _turn_end(draft: RowDraft, end: TurnEnd | None) -> None:
     if end is not None and end.reason == "replaced":
         turn = draft.event.meta.turn
         for own_id, call in draft.state["calls"].items():
@@ -319,37 +319,37 @@ def _turn_end(draft: Draft, end: TurnEnd | None) -> None:
         draft.set(turn=None)
 
 
-def _session_start(draft: Draft, _: SessionStart | None) -> None:
+def _session_start(draft: RowDraft, _: SessionStart | None) -> None:
     session_id = draft.event.meta.session_id
     draft.set(session=begun(draft, session_id=session_id, turns=0, tokens=None))
 
 
-def _ended(draft: Draft, end: ConversationEnd) -> None:
+def _ended(draft: RowDraft, end: ConversationEnd) -> None:
     draft.set(destroyed=end.reason == "destroyed")
 
 
-def _fork(draft: Draft, _: ConversationFork | None) -> None:
+def _fork(draft: RowDraft, _: ConversationFork | None) -> None:
     # The parent's session and tasks belong to the parent.
     draft.set(session=None, destroyed=False, tasks={})
 
 
-def _session_end(draft: Draft, _: SessionEnd | None) -> None:
+def _session_end(draft: RowDraft, _: SessionEnd | None) -> None:
     if belongs(draft.state["session"], draft.event, "session_id"):
         draft.set(session=None)
 
 
-def _step_start(draft: Draft, start: RunStepStart) -> None:
+def _step_start(draft: RowDraft, start: RunStepStart) -> None:
     draft.set(run_step=begun(draft, run_id=start.run_id, node_id=start.node_id))
 
 
-def _step_end(draft: Draft, end: RunStepEnd | RunEnd) -> None:
+def _step_end(draft: RowDraft, end: RunStepEnd | RunEnd) -> None:
     step = draft.state["run_step"]
     node = end.node_id if isinstance(end, RunStepEnd) else None
     if step is not None and step["run_id"] == end.run_id and node in (None, step["node_id"]):
         draft.set(run_step=None)
 
 
-def _erased(draft: Draft, _: None) -> None:
+def _erased(draft: RowDraft, _: None) -> None:
     match draft.event.type:
         case "turn_start":
             _turn_start(draft, None)

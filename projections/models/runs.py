@@ -31,7 +31,7 @@ from eventstore.events import (
 )
 from eventstore.ids import call_id
 from projections.engine import folding
-from projections.engine.folding import CLOSED_LIMIT, PREVIEW_CHARS, SEALS, Draft, Row
+from projections.engine.folding import CLOSED_LIMIT, PREVIEW_CHARS, SEALS, Row, RowDraft
 from projections.engine.projection import Change, Put, ReadTable, State
 from projections.engine.quoting import PLACE, QuotedText, place_of
 
@@ -213,7 +213,7 @@ class RunsProjection:
 _NO_NODES: dict[str, Any] = {"visits": {}, "active": {}}
 
 
-def _run_start(draft: Draft, start: RunStart) -> None:
+def _run_start(draft: RowDraft, start: RunStart) -> None:
     event = draft.event
     values: dict[str, Any] = {
         "workflow_id": start.workflow_id,
@@ -243,7 +243,7 @@ def _run_start(draft: Draft, start: RunStart) -> None:
     _activate(draft, start.run_id, {"visits": visits, "active": {}})
 
 
-def _run_end(draft: Draft, end: RunEnd) -> None:
+def _run_end(draft: RowDraft, end: RunEnd) -> None:
     event = draft.event
     closing = {"status": end.status, "ended_at": event.occurred_at, "end_version": event.version}
     values = closing | {"active_node": None, "error": end.error}
@@ -258,7 +258,7 @@ def _run_end(draft: Draft, end: RunEnd) -> None:
         draft.set(active_run_id=run_id, active_node=_active_node(draft, run_id))
 
 
-def _step_start(draft: Draft, start: RunStepStart) -> None:
+def _step_start(draft: RowDraft, start: RunStepStart) -> None:
     event, run_id = draft.event, start.run_id
     nodes = draft.drop("runs", run_id) or _NO_NODES
     known = nodes["visits"].get(start.node_id)
@@ -284,7 +284,7 @@ def _step_start(draft: Draft, start: RunStepStart) -> None:
     _activate(draft, run_id, {"visits": visited, "active": active})
 
 
-def _step_end(draft: Draft, end: RunStepEnd) -> None:
+def _step_end(draft: RowDraft, end: RunStepEnd) -> None:
     event, run_id = draft.event, end.run_id
     closing = {"status": end.status, "ended_at": event.occurred_at, "end_version": event.version}
     draft.put("run_nodes", (run_id, end.node_id), closing | {"error": end.error})
@@ -306,13 +306,13 @@ def _step_end(draft: Draft, end: RunStepEnd) -> None:
         draft.set(active_node=_active_node(draft, run_id))
 
 
-def _activate(draft: Draft, run_id: str, nodes: dict[str, Any]) -> None:
+def _activate(draft: RowDraft, run_id: str, nodes: dict[str, Any]) -> None:
     draft.drop("runs", run_id)
     draft.keep("runs", run_id, nodes)
     draft.set(active_run_id=run_id, active_node=_active_node(draft, run_id))
 
 
-def _active_node(draft: Draft, run_id: str | None) -> str | None:
+def _active_node(draft: RowDraft, run_id: str | None) -> str | None:
     """Return the node that an open run began last and has not ended, or None."""
     nodes = draft.get("runs", run_id) or _NO_NODES
     return next(reversed(nodes["active"]), None)
@@ -324,20 +324,20 @@ def _without(active: dict[str, bool], node_id: str) -> dict[str, bool]:
     return left
 
 
-def _requests(draft: Draft, message: AssistantMessage) -> None:
+def _requests(draft: RowDraft, message: AssistantMessage) -> None:
     for index, request in enumerate(message.tool_calls):
         own_id = call_id(draft.event.version, index)
         if draft.get("calls", own_id) is None and draft.get("answered", own_id) is None:
             _open_call(draft, own_id, request.name, "requested", None)
 
 
-def _execution(draft: Draft, call: ToolCall) -> None:
+def _execution(draft: RowDraft, call: ToolCall) -> None:
     if draft.get("answered", call.call_id) in (None, *SEALS):
         _open_call(draft, call.call_id, call.name, "running", call.idempotency_key)
 
 
 def _open_call(
-    draft: Draft, own_id: str, name: str, status: str, idempotency_key: str | None
+    draft: RowDraft, own_id: str, name: str, status: str, idempotency_key: str | None
 ) -> None:
     call = {
         "call_id": own_id,
@@ -349,13 +349,13 @@ def _open_call(
     draft.keep("calls", own_id, call)
 
 
-def _result(draft: Draft, result: ToolResult) -> None:
+def _result(draft: RowDraft, result: ToolResult) -> None:
     draft.drop("calls", result.call_id)
     if draft.get("answered", result.call_id) in (None, *SEALS):
         draft.keep("answered", result.call_id, result.status, CLOSED_LIMIT)
 
 
-def _erased(draft: Draft, _: None) -> None:
+def _erased(draft: RowDraft, _: None) -> None:
     if draft.event.type != "tool_result":
         return
     own_id = folding.call_of_erased_result(draft.state["calls"])

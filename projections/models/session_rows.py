@@ -28,7 +28,7 @@ from eventstore.events import (
     TurnStart,
 )
 from projections.engine import folding
-from projections.engine.folding import Draft, Row, spoken
+from projections.engine.folding import Row, RowDraft, spoken
 from projections.engine.projection import Change, ReadTable, State
 from projections.engine.quoting import PLACE, QuotedText, place_of
 
@@ -169,7 +169,7 @@ class SessionsProjection:
         return folding.run(_HANDLERS, state, event)
 
 
-def _session_start(draft: Draft, start: SessionStart) -> None:
+def _session_start(draft: RowDraft, start: SessionStart) -> None:
     event, model = draft.event, start.config.get("model")
     if (session := event.meta.session_id) is None:
         return
@@ -180,7 +180,7 @@ def _session_start(draft: Draft, start: SessionStart) -> None:
     draft.put("sessions", (session,), told | _began(event))
 
 
-def _session_end(draft: Draft, end: SessionEnd) -> None:
+def _session_end(draft: RowDraft, end: SessionEnd) -> None:
     event = draft.event
     if (session := event.meta.session_id) is None:
         return
@@ -194,7 +194,7 @@ def _session_end(draft: Draft, end: SessionEnd) -> None:
     draft.put("sessions", (session,), told | ended | _tokens(end.tokens))
 
 
-def _fork(draft: Draft, _: ConversationFork | None) -> None:
+def _fork(draft: RowDraft, _: ConversationFork | None) -> None:
     if draft.event.type != ConversationFork.type:
         return  # another event, which was erased
     ended = {"status": "closed", "ended_at": draft.event.occurred_at}
@@ -203,7 +203,7 @@ def _fork(draft: Draft, _: ConversationFork | None) -> None:
     draft.set(turns={})
 
 
-def _turn_start(draft: Draft, _: TurnStart) -> None:
+def _turn_start(draft: RowDraft, _: TurnStart) -> None:
     event = draft.event
     session, turn = event.meta.session_id, event.meta.turn
     if turn is None:
@@ -216,7 +216,7 @@ def _turn_start(draft: Draft, _: TurnStart) -> None:
         draft.put("sessions", (session,), {"turns": begun + 1})
 
 
-def _turn_end(draft: Draft, end: TurnEnd) -> None:
+def _turn_end(draft: RowDraft, end: TurnEnd) -> None:
     event = draft.event
     if event.meta.turn is None:
         return
@@ -232,7 +232,7 @@ def _turn_end(draft: Draft, end: TurnEnd) -> None:
     draft.put("turns", (event.meta.turn,), told | _tokens(end.tokens))
 
 
-def _asked(draft: Draft, request: LlmRequest) -> None:
+def _asked(draft: RowDraft, request: LlmRequest) -> None:
     event, key = draft.event, _step(draft.event)
     if key is None:
         return
@@ -243,7 +243,7 @@ def _asked(draft: Draft, request: LlmRequest) -> None:
     draft.put("steps", key, told)
 
 
-def _answered(draft: Draft, message: AssistantMessage) -> None:
+def _answered(draft: RowDraft, message: AssistantMessage) -> None:
     event, key = draft.event, _step(draft.event)
     text = spoken(message.parts, joint="")
     final = None if message.tool_calls else _final(message, text)
@@ -269,7 +269,7 @@ def _answered(draft: Draft, message: AssistantMessage) -> None:
     draft.put("steps", key, told | _place(event, text) | _tokens(message.usage))
 
 
-def _failed(draft: Draft, error: LlmError) -> None:
+def _failed(draft: RowDraft, error: LlmError) -> None:
     if (key := _step(draft.event)) is None:
         return
     told = {

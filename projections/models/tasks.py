@@ -14,7 +14,7 @@ from typing import Any
 
 from eventstore.events import ConversationFork, RecordedEvent, TaskEnd, TaskEnqueue, TaskStart
 from projections.engine import folding
-from projections.engine.folding import Draft, Row
+from projections.engine.folding import Row, RowDraft
 from projections.engine.projection import Change, Patch, ReadTable, State
 
 __all__ = ["TASKS", "TaskRow", "TasksProjection"]
@@ -80,7 +80,7 @@ class TasksProjection:
         return folding.run(_HANDLERS, state, event)
 
 
-def _enqueue(draft: Draft, task: TaskEnqueue) -> None:
+def _enqueue(draft: RowDraft, task: TaskEnqueue) -> None:
     values: dict[str, Any] = {
         "target_conversation_id": task.target_conversation_id or str(draft.event.conversation_id),
         "status": "pending",
@@ -93,12 +93,12 @@ def _enqueue(draft: Draft, task: TaskEnqueue) -> None:
     draft.put(_TABLE, (task.task_id,), values)
 
 
-def _start(draft: Draft, task: TaskStart) -> None:
+def _start(draft: RowDraft, task: TaskStart) -> None:
     values = {"status": "running", "started_at": draft.event.occurred_at}
     draft.put(_TABLE, (task.task_id,), values)
 
 
-def _end(draft: Draft, end: TaskEnd) -> None:
+def _end(draft: RowDraft, end: TaskEnd) -> None:
     values = {
         "status": end.status,
         "reason": end.reason,
@@ -108,7 +108,7 @@ def _end(draft: Draft, end: TaskEnd) -> None:
     draft.put(_TABLE, (end.task_id,), values)
 
 
-def _fork(draft: Draft, fork: ConversationFork) -> None:
+def _fork(draft: RowDraft, fork: ConversationFork) -> None:
     left = {"status": "aborted", "reason": "replaced", "ended_at": draft.event.occurred_at}
     for status in ("pending", "running"):
         draft.changes.append(

@@ -45,7 +45,7 @@ from eventstore.events import (
 )
 from eventstore.events.own import is_own
 from projections.engine import folding
-from projections.engine.folding import CLOSED_LIMIT, Draft
+from projections.engine.folding import CLOSED_LIMIT, RowDraft
 from projections.engine.projection import Change, Column, Patch, ReadTable, State
 from projections.engine.quoting import PLACE
 from projections.models import branches, timeline_items
@@ -99,25 +99,25 @@ class TimelineProjection:
         return folding.run(_HANDLERS, state, event)
 
 
-def _user(draft: Draft, message: UserMessage) -> None:
+def _user(draft: RowDraft, message: UserMessage) -> None:
     text = folding.text_of(message.parts) or folding.sections_text(message.sections)
     told: dict[str, Any] = {"text": text, "name": message.name, **shown_as(message.ui)}
     point(draft, "user", role="user", **told)
     branches.begin(draft)  # turns of imported transcripts have no start event
 
 
-def _assistant(draft: Draft, message: AssistantMessage) -> None:
+def _assistant(draft: RowDraft, message: AssistantMessage) -> None:
     timeline_items.HANDLERS[AssistantMessage](draft, message)
     fork = draft.state["fork"]
     if fork is not None and fork["kind"] == "answer":
         branches.begin(draft)  # nor do regenerated answers in transcripts
 
 
-def _conversation_start(draft: Draft, start: ConversationStart) -> None:
+def _conversation_start(draft: RowDraft, start: ConversationStart) -> None:
     point(draft, "conversation", title=start.title, text=start.base_instructions, collapsed=True)
 
 
-def _conversation_fork(draft: Draft, fork: ConversationFork) -> None:
+def _conversation_fork(draft: RowDraft, fork: ConversationFork) -> None:
     # The parent's sessions belong to another conversation.
     for kind, own_id in [key.split(":", 1) for key in draft.state["spans"]]:
         if kind == "session":
@@ -125,63 +125,63 @@ def _conversation_fork(draft: Draft, fork: ConversationFork) -> None:
     point(draft, "conversation", title=fork.title, collapsed=True)
 
 
-def _conversation_update(draft: Draft, update: ConversationUpdate) -> None:
+def _conversation_update(draft: RowDraft, update: ConversationUpdate) -> None:
     if update.title is None and update.archived is None:
         return  # Metadata is shown in lists only.
     told = {None: None, True: "archived", False: "unarchived"}[update.archived]
     point(draft, "conversation", title=update.title, text=told, collapsed=True)
 
 
-def _conversation_end(draft: Draft, end: ConversationEnd) -> None:
+def _conversation_end(draft: RowDraft, end: ConversationEnd) -> None:
     point(draft, "conversation", title=end.reason, text=end.message)
 
 
-def _session_start(draft: Draft, start: SessionStart) -> None:
+def _session_start(draft: RowDraft, start: SessionStart) -> None:
     open_span(draft, "session", draft.event.meta.session_id, title=start.mode, collapsed=True)
 
 
-def _session_end(draft: Draft, end: SessionEnd) -> None:
+def _session_end(draft: RowDraft, end: SessionEnd) -> None:
     session_id = draft.event.meta.session_id
     close_span(
         draft, "session", session_id, "complete", end.duration_ms, text=end.reason, collapsed=True
     )
 
 
-def _turn_start(draft: Draft, start: TurnStart) -> None:
+def _turn_start(draft: RowDraft, start: TurnStart) -> None:
     open_span(draft, "turn", draft.event.meta.turn, collapsed=True)
     branches.begin(draft)
 
 
-def _turn_end(draft: Draft, end: TurnEnd) -> None:
+def _turn_end(draft: RowDraft, end: TurnEnd) -> None:
     told: dict[str, Any] = {"title": end.reason, "text": end.error, "collapsed": True}
     close_span(draft, "turn", draft.event.meta.turn, end.status, end.duration_ms, **told)
 
 
-def _run_start(draft: Draft, start: RunStart) -> None:
+def _run_start(draft: RowDraft, start: RunStart) -> None:
     told = {"title": start.workflow_id, "text": start.directive, "run_id": start.run_id}
     open_span(draft, "run", start.run_id, **told)
 
 
-def _run_end(draft: Draft, end: RunEnd) -> None:
+def _run_end(draft: RowDraft, end: RunEnd) -> None:
     close_span(draft, "run", end.run_id, end.status, text=end.error, run_id=end.run_id)
 
 
-def _step_start(draft: Draft, start: RunStepStart) -> None:
+def _step_start(draft: RowDraft, start: RunStepStart) -> None:
     told = {"title": start.node_id, "text": start.brief, "run_id": start.run_id}
     open_span(draft, "step", f"{start.run_id}:{start.node_id}", **told)
 
 
-def _step_end(draft: Draft, end: RunStepEnd) -> None:
+def _step_end(draft: RowDraft, end: RunStepEnd) -> None:
     told: dict[str, Any] = {"title": end.node_id, "text": end.error, "run_id": end.run_id}
     close_span(draft, "step", f"{end.run_id}:{end.node_id}", end.status, **told)
 
 
-def _task_enqueue(draft: Draft, task: TaskEnqueue) -> None:
+def _task_enqueue(draft: RowDraft, task: TaskEnqueue) -> None:
     told = {"title": task.task_id, "text": folding.text_of(task.items), "status": "pending"}
     open_span(draft, "task", task.task_id, **told, collapsed=True)
 
 
-def _task_start(draft: Draft, task: TaskStart) -> None:
+def _task_start(draft: RowDraft, task: TaskStart) -> None:
     span = draft.get("spans", f"task:{task.task_id}")
     if span is None:
         open_span(draft, "task", task.task_id, title=task.task_id, collapsed=True)
@@ -190,49 +190,49 @@ def _task_start(draft: Draft, task: TaskStart) -> None:
     change(draft, span["at"], {"status": "running", "started_at": draft.event.occurred_at})
 
 
-def _task_end(draft: Draft, end: TaskEnd) -> None:
+def _task_end(draft: RowDraft, end: TaskEnd) -> None:
     close_span(draft, "task", end.task_id, end.status, title=end.task_id, collapsed=True)
 
 
-def _mode(draft: Draft, switch: ModeSwitch) -> None:
+def _mode(draft: RowDraft, switch: ModeSwitch) -> None:
     point(draft, "mode", title=switch.mode, text=switch.reason, mode=switch.mode)
 
 
-def _summary(draft: Draft, summary: Summary) -> None:
+def _summary(draft: RowDraft, summary: Summary) -> None:
     told: dict[str, Any] = {"title": summary.strategy, "text": summary.text, "collapsed": True}
     told |= shown_as(summary.ui)
     point(draft, "summary", role="system", llm_call_id=summary.llm_call_id, **told)
 
 
-def _system(draft: Draft, instruction: SystemInstruction) -> None:
+def _system(draft: RowDraft, instruction: SystemInstruction) -> None:
     told: dict[str, Any] = {"name": instruction.name, "text": instruction.text, "collapsed": True}
     point(draft, "system", role=instruction.role, **told | shown_as(instruction.ui))
 
 
-def _notebook(draft: Draft, notebook: Notebook) -> None:
+def _notebook(draft: RowDraft, notebook: Notebook) -> None:
     point(draft, "note", title=notebook.name, text=notebook.text, collapsed=True)
 
 
-def _erasure(draft: Draft, erasure: Erasure) -> None:
+def _erasure(draft: RowDraft, erasure: Erasure) -> None:
     point(draft, "erasure", title=f"{erasure.event_count} events erased", text=erasure.reason)
 
 
-def _erased(draft: Draft, _: None) -> None:
+def _erased(draft: RowDraft, _: None) -> None:
     if draft.event.type == "tool_result":
         close_erased_call(draft)
     if draft.event.type not in _SILENT_WHEN_ERASED:
         point(draft, "erased", title=draft.event.type, actor=None, extra=None, collapsed=True)
 
 
-def _unknown(draft: Draft, event: UnknownEvent) -> None:
+def _unknown(draft: RowDraft, event: UnknownEvent) -> None:
     point(draft, "unknown", title=event.type, text=event.reason, collapsed=True)
 
 
-def _own(draft: Draft, _: Any) -> None:
+def _own(draft: RowDraft, _: Any) -> None:
     point(draft, "own", title=draft.event.type, collapsed=True)
 
 
-def _retraction(draft: Draft, retraction: Retraction) -> None:
+def _retraction(draft: RowDraft, retraction: Retraction) -> None:
     changed = {"end_version": draft.event.version, "result_version": None}
     ranges, _ = folding.not_yet_within(
         folding.retracted(retraction, draft.event), draft.state["withdrawn"]
@@ -250,13 +250,13 @@ def _retraction(draft: Draft, retraction: Retraction) -> None:
     point(draft, "retraction", text=retraction.reason, collapsed=True)
 
 
-def _switch(draft: Draft, switched: BranchSwitch) -> None:
+def _switch(draft: RowDraft, switched: BranchSwitch) -> None:
     folding.switch(draft, switched, TABLE, "message_version", end_version=draft.event.version)
     branches.change(draft, switched)
     point(draft, "branch", title=switched.reason, collapsed=True)
 
 
-def _forget(draft: Draft, first: int, last: int) -> None:
+def _forget(draft: RowDraft, first: int, last: int) -> None:
     """Prevent later events from bringing a withdrawn item back."""
     for own_id, call in draft.state["calls"].items():
         if first <= call["message"] <= last:

@@ -29,7 +29,7 @@ from eventstore.events import (
 from eventstore.ids import call_id
 from eventstore.sql.types import escape
 from projections.engine import folding
-from projections.engine.folding import CLOSED_LIMIT, PREVIEW_CHARS, SEALS, Draft, Row, one_line
+from projections.engine.folding import CLOSED_LIMIT, PREVIEW_CHARS, SEALS, Row, RowDraft, one_line
 from projections.engine.quoting import EVENT, QuotedText, place_of
 
 __all__ = [
@@ -145,7 +145,9 @@ class TimelineItem(Row):
     inactive: bool | None = None
 
 
-def begin(draft: Draft, at: list[int], kind: str, status: str, values: Mapping[str, Any]) -> None:
+def begin(
+    draft: RowDraft, at: list[int], kind: str, status: str, values: Mapping[str, Any]
+) -> None:
     """Begin an item at a version and part, started at the event's time."""
     event = draft.event
     row = folding.where(event)
@@ -160,12 +162,12 @@ def begin(draft: Draft, at: list[int], kind: str, status: str, values: Mapping[s
     _put(draft, at, row)
 
 
-def change(draft: Draft, at: list[int], values: Mapping[str, Any]) -> None:
+def change(draft: RowDraft, at: list[int], values: Mapping[str, Any]) -> None:
     """Change an item; a new text also sets its preview and its place in the event."""
     _put(draft, at, dict(values))
 
 
-def _put(draft: Draft, at: list[int], values: dict[str, Any]) -> None:
+def _put(draft: RowDraft, at: list[int], values: dict[str, Any]) -> None:
     if "text" in values:
         values.update(text_columns(draft.event, values["text"]))
     values["end_version"] = draft.event.version
@@ -178,13 +180,13 @@ def shown_as(ui: Ui | None) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def point(draft: Draft, kind: str, status: str = "complete", **values: Any) -> None:
+def point(draft: RowDraft, kind: str, status: str = "complete", **values: Any) -> None:
     """Add an item for a single event, complete by itself."""
     ended = {"ended_at": draft.event.occurred_at}
     begin(draft, [draft.event.version, 0], kind, status, ended | values)
 
 
-def open_span(draft: Draft, kind: str, own_id: object, **values: Any) -> None:
+def open_span(draft: RowDraft, kind: str, own_id: object, **values: Any) -> None:
     """Begin an item that a later event ends; its kind and its own id identify it."""
     at = [draft.event.version, 0]
     draft.keep("spans", f"{kind}:{own_id}", {"at": at, "started": draft.now})
@@ -192,7 +194,12 @@ def open_span(draft: Draft, kind: str, own_id: object, **values: Any) -> None:
 
 
 def close_span(
-    draft: Draft, kind: str, own_id: object, status: str, duration: int | None = None, **told: Any
+    draft: RowDraft,
+    kind: str,
+    own_id: object,
+    status: str,
+    duration: int | None = None,
+    **told: Any,
 ) -> None:
     """End such an item; an end without a start creates its own item."""
     event = draft.event
@@ -207,12 +214,12 @@ def close_span(
         change(draft, span["at"], {"status": status, **values})
 
 
-def _request(draft: Draft, request: LlmRequest) -> None:
+def _request(draft: RowDraft, request: LlmRequest) -> None:
     draft.drop("ended", request.llm_call_id)
     draft.keep("llm", request.llm_call_id, {"started": draft.now, "texts": {}, "at": {}})
 
 
-def _chunk(draft: Draft, chunk: AssistantChunk) -> None:
+def _chunk(draft: RowDraft, chunk: AssistantChunk) -> None:
     own_id = chunk.llm_call_id
     if draft.get("ended", own_id) is not None:
         return
@@ -232,7 +239,7 @@ def _chunk(draft: Draft, chunk: AssistantChunk) -> None:
 
 
 def _show_answer(
-    draft: Draft, own_id: str | None, call: dict[str, Any], kind: str, values: dict[str, Any]
+    draft: RowDraft, own_id: str | None, call: dict[str, Any], kind: str, values: dict[str, Any]
 ) -> dict[str, Any]:
     """Begin or change the item of an answer's text or reasoning; return the call with its place."""
     at = call["at"].get(kind)
@@ -245,14 +252,14 @@ def _show_answer(
     return {**call, "at": {**call["at"], kind: at}}
 
 
-def _end_answer(draft: Draft, own_id: str | None) -> dict[str, Any]:
+def _end_answer(draft: RowDraft, own_id: str | None) -> dict[str, Any]:
     call = draft.drop("llm", own_id) or {"started": None, "texts": {}, "at": {}}
     if own_id is not None:
         draft.keep("ended", own_id, True, CLOSED_LIMIT)
     return dict(call)
 
 
-def _message(draft: Draft, message: AssistantMessage) -> None:
+def _message(draft: RowDraft, message: AssistantMessage) -> None:
     event, own_id = draft.event, message.llm_call_id
     call = _end_answer(draft, own_id)
     duration = message.duration_ms
@@ -282,7 +289,7 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
             change(draft, at, {"status": "interrupted", **ended})
 
 
-def _error(draft: Draft, error: LlmError) -> None:
+def _error(draft: RowDraft, error: LlmError) -> None:
     event, own_id = draft.event, error.llm_call_id
     call = _end_answer(draft, own_id)
     status: str = error.kind if error.kind in ("cancelled", "interrupted") else "failed"
@@ -314,7 +321,7 @@ def _tool(name: str | None, llm_call_id: str | None) -> dict[str, Any]:
 
 
 def _tool_request(
-    draft: Draft, index: int, at: list[int] | None, values: dict[str, Any], *, long_running: bool
+    draft: RowDraft, index: int, at: list[int] | None, values: dict[str, Any], *, long_running: bool
 ) -> None:
     version = draft.event.version
     own_id = call_id(version, index)
@@ -338,7 +345,7 @@ def _tool_request(
     draft.keep("calls", own_id, entry)
 
 
-def _execution(draft: Draft, call: ToolCall) -> None:
+def _execution(draft: RowDraft, call: ToolCall) -> None:
     event, own_id = draft.event, call.call_id
     if draft.get("answered", own_id) is not None:
         return
@@ -356,7 +363,7 @@ def _execution(draft: Draft, call: ToolCall) -> None:
     draft.keep("calls", own_id, {**known, "started": draft.now, "sealed": False})
 
 
-def _result(draft: Draft, result: ToolResult) -> None:
+def _result(draft: RowDraft, result: ToolResult) -> None:
     event, own_id = draft.event, result.call_id
     if draft.get("answered", own_id) is not None:
         return
@@ -389,7 +396,7 @@ def _result(draft: Draft, result: ToolResult) -> None:
         draft.keep("answered", own_id, known, CLOSED_LIMIT)
 
 
-def close_erased_call(draft: Draft) -> None:
+def close_erased_call(draft: RowDraft) -> None:
     """Give the call of an erased result, as far as it can be known, an unknown outcome."""
     own_id = folding.call_of_erased_result(draft.state["calls"])
     if own_id is not None:

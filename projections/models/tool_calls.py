@@ -31,7 +31,7 @@ from eventstore.events import (
 from eventstore.events.values import ToolCallRequest
 from eventstore.ids import call_id
 from projections.engine import folding
-from projections.engine.folding import CLOSED_LIMIT, SEALS, Draft, Row
+from projections.engine.folding import CLOSED_LIMIT, SEALS, Row, RowDraft
 from projections.engine.projection import Change, Patch, ReadTable, State
 
 __all__ = ["TOOL_CALLS", "ToolCallRow", "ToolCallsProjection"]
@@ -123,12 +123,14 @@ class ToolCallsProjection:
         return folding.run(_HANDLERS, state, event)
 
 
-def _requests(draft: Draft, message: AssistantMessage) -> None:
+def _requests(draft: RowDraft, message: AssistantMessage) -> None:
     for index, request in enumerate(message.tool_calls):
         _request(draft, message, index, request)
 
 
-def _request(draft: Draft, message: AssistantMessage, index: int, request: ToolCallRequest) -> None:
+def _request(
+    draft: RowDraft, message: AssistantMessage, index: int, request: ToolCallRequest
+) -> None:
     version = draft.event.version
     own_id = call_id(version, index)
     values = _first_seen(draft.event) | {
@@ -147,7 +149,7 @@ def _request(draft: Draft, message: AssistantMessage, index: int, request: ToolC
     draft.put(_TABLE, (own_id,), values)
 
 
-def _execution(draft: Draft, call: ToolCall) -> None:
+def _execution(draft: RowDraft, call: ToolCall) -> None:
     event = draft.event
     values: dict[str, Any] = {"started_at": event.occurred_at, "started_version": event.version}
     values["name"] = call.name  # The tool's own name, which may differ from the one on the wire.
@@ -168,7 +170,7 @@ def _execution(draft: Draft, call: ToolCall) -> None:
     draft.put(_TABLE, (call.call_id,), values)
 
 
-def _result(draft: Draft, result: ToolResult) -> None:
+def _result(draft: RowDraft, result: ToolResult) -> None:
     event, own_id = draft.event, result.call_id
     if draft.get("answered", own_id) is not None:
         return
@@ -196,7 +198,7 @@ def _result(draft: Draft, result: ToolResult) -> None:
     draft.put(_TABLE, (own_id,), values)
 
 
-def _erased(draft: Draft, _: None) -> None:
+def _erased(draft: RowDraft, _: None) -> None:
     if draft.event.type != "tool_result":
         return
     own_id = folding.call_of_erased_result(draft.state["open"])
@@ -252,7 +254,7 @@ def _first_seen(event: RecordedEvent) -> dict[str, Any]:
     }
 
 
-def _retraction(draft: Draft, retraction: Retraction) -> None:
+def _retraction(draft: RowDraft, retraction: Retraction) -> None:
     new = folding.withdraw(draft, retraction, _TABLE, "requested_version", {"withdrawn": True})
     ranges = folding.retracted(retraction, draft.event)
     never_ran: dict[str, Any] = {"status": "not_started"}
@@ -271,7 +273,7 @@ def _retraction(draft: Draft, retraction: Retraction) -> None:
                 draft.keep("open", own_id, {})
 
 
-def _switch(draft: Draft, switched: BranchSwitch) -> None:
+def _switch(draft: RowDraft, switched: BranchSwitch) -> None:
     folding.switch(draft, switched, _TABLE, "requested_version")
 
 

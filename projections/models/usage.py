@@ -30,10 +30,10 @@ from eventstore.events import (
 )
 from eventstore.events.billing import copy_key_of
 from projections.engine import folding
-from projections.engine.folding import CLOSED_LIMIT, Draft, Row
+from projections.engine.folding import CLOSED_LIMIT, Row, RowDraft
 from projections.engine.projection import Change, ReadTable, State
 from projections.models.prices import cost_usd
-from projections.tokens.text import EstimatedColumn, Written
+from projections.tokens.text import EstimatedColumn, WrittenTexts
 
 __all__ = ["USAGE", "UsageProjection", "UsageRow"]
 
@@ -163,7 +163,7 @@ class UsageProjection:
         return after, [] if event.inherited else changes
 
 
-def _request(draft: Draft, request: LlmRequest) -> None:
+def _request(draft: RowDraft, request: LlmRequest) -> None:
     if draft.get("ended", request.llm_call_id) == "ok":
         return
     ended = draft.drop("ended", request.llm_call_id)
@@ -187,7 +187,7 @@ def _request(draft: Draft, request: LlmRequest) -> None:
     draft.put(_TABLE, (request.llm_call_id,), values)
 
 
-def _is_over(draft: Draft, own_id: str) -> bool:
+def _is_over(draft: RowDraft, own_id: str) -> bool:
     """Whether a call has its answer, or is a parent's call that a fork inherits."""
     ended, call = draft.get("ended", own_id), draft.get("open", own_id)
     if draft.event.inherited:
@@ -195,7 +195,7 @@ def _is_over(draft: Draft, own_id: str) -> bool:
     return ended in ("ok", _INHERITED) or (call is not None and _INHERITED in call)
 
 
-def _chunk(draft: Draft, chunk: AssistantChunk) -> None:
+def _chunk(draft: RowDraft, chunk: AssistantChunk) -> None:
     if draft.get("ended", chunk.llm_call_id) is not None or _is_over(draft, chunk.llm_call_id):
         return
     call = draft.get("open", chunk.llm_call_id)
@@ -208,7 +208,7 @@ def _chunk(draft: Draft, chunk: AssistantChunk) -> None:
         draft.put(_TABLE, (chunk.llm_call_id,), {"first_token_ms": first})
 
 
-def _begin(draft: Draft, own_id: str, called: dict[str, str | None]) -> dict[str, Any]:
+def _begin(draft: RowDraft, own_id: str, called: dict[str, str | None]) -> dict[str, Any]:
     event = draft.event
     # Without a request the start is unknown, and the first piece gives no latency.
     started = draft.now if called else None
@@ -217,7 +217,7 @@ def _begin(draft: Draft, own_id: str, called: dict[str, str | None]) -> dict[str
     return {**folding.where(event), **called, **_first_seen(event), "status": "started"}
 
 
-def _message(draft: Draft, message: AssistantMessage) -> None:
+def _message(draft: RowDraft, message: AssistantMessage) -> None:
     own_id = message.llm_call_id or f"v{draft.event.version}"
     if _is_over(draft, own_id) or folding.replaces(draft.state, draft.event):
         return
@@ -226,7 +226,7 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
     values = _end(draft, own_id, call, called) | {"status": "ok", "error_kind": None}
     values |= _tokens(message.usage, called, draft.event.occurred_at, message.raw)
     if message.usage is None:
-        values["estimated_completion_tokens"] = Written(_said(message), called.get("model"))
+        values["estimated_completion_tokens"] = WrittenTexts(_said(message), called.get("model"))
     _set_times(values, draft, call, message.duration_ms)
     if message.first_token_ms is not None:
         values["first_token_ms"] = message.first_token_ms
@@ -234,7 +234,7 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
     draft.put(_TABLE, (own_id,), values)
 
 
-def _error(draft: Draft, error: LlmError) -> None:
+def _error(draft: RowDraft, error: LlmError) -> None:
     own_id = error.llm_call_id or f"v{draft.event.version}"
     if draft.get("ended", own_id) is not None or _is_over(draft, own_id):
         return
@@ -246,13 +246,13 @@ def _error(draft: Draft, error: LlmError) -> None:
     partial = (error.partial_reasoning, error.partial_text)
     pieces = [*partial, *(call.arguments_text for call in error.partial_tool_calls)]
     if error.usage is None and any(pieces):
-        values["estimated_completion_tokens"] = Written(pieces, called.get("model"))
+        values["estimated_completion_tokens"] = WrittenTexts(pieces, called.get("model"))
     _set_times(values, draft, call, error.duration_ms)
     draft.keep("ended", own_id, _INHERITED if draft.event.inherited else "error", CLOSED_LIMIT)
     draft.put(_TABLE, (own_id,), values)
 
 
-def _kept(draft: Draft, kept: KeptUsage) -> None:
+def _kept(draft: RowDraft, kept: KeptUsage) -> None:
     """Write the rows of calls that an erasure has kept, replacing what their events left."""
     for call in kept.calls:
         own_id, started = call.llm_call_id, call.status == "started"
@@ -280,7 +280,7 @@ def _model(call: BilledCall) -> dict[str, str | None]:
 
 
 def _end(
-    draft: Draft, own_id: str, call: dict[str, Any] | None, called: dict[str, str | None]
+    draft: RowDraft, own_id: str, call: dict[str, Any] | None, called: dict[str, str | None]
 ) -> dict[str, Any]:
     draft.drop("open", own_id)
     event = draft.event
@@ -310,7 +310,7 @@ def _first_seen(event: RecordedEvent) -> dict[str, Any]:
 
 
 def _set_times(
-    values: dict[str, Any], draft: Draft, call: dict[str, Any] | None, told: int | None
+    values: dict[str, Any], draft: RowDraft, call: dict[str, Any] | None, told: int | None
 ) -> None:
     started = call["started"] if call else None
     latency = folding.elapsed_ms(started, draft.event.occurred_at) if told is None else told

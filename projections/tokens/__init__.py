@@ -5,7 +5,7 @@ model gets an estimate with a stated margin. Counting never reads the network or
 registry; only `projections.tokens.counts` and `calibration` read the database.
 """
 
-from projections.tokens.requests import count_message, count_messages, count_tools
+from projections.tokens.request_counts import count_message, count_messages, count_tools
 from projections.tokens.text import Count, Tokenizer, count_text, require_tokenizer, tokenizer_for
 
 __all__ = [

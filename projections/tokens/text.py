@@ -281,12 +281,12 @@ def _has_surrogates(text: str) -> bool:
     return False
 
 
-__all__ = ["EstimatedColumn", "Written", "estimated_tokens"]
+__all__ = ["EstimatedColumn", "WrittenTexts", "estimated_tokens"]
 
 _MODEL = "o200k_base"  # The encoding used if the model's own is unknown.
 
 
-class Written(NamedTuple):
+class WrittenTexts(NamedTuple):
     """Texts whose tokens are to be counted, and the model that wrote them."""
 
     pieces: Sequence[str]
@@ -306,7 +306,7 @@ class EstimatedColumn:
     def fill(self, values: dict[str, Any], counter: _Texts) -> None:
         """Count the texts that a fold has put into the column."""
         written = values.get(self.name)
-        if isinstance(written, Written):
+        if isinstance(written, WrittenTexts):
             tokenizer = _tokenizer(written.model)
             counts = (counter.count_text(each, tokenizer) for each in written.pieces if each)
             values[self.name] = sum(count.tokens for count in counts)

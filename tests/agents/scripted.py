@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from agent_eventstore import ModelRequest
-from agent_eventstore.demo.model import Reply, ScriptedModel, Wanted
+from agent_eventstore.demo.scripted_model import Reply, ScriptedModel, Wanted
 
 __all__ = ["Scripted", "Wanted", "read", "reply"]
 

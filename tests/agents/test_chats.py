@@ -9,7 +9,7 @@ import pytest
 
 from agent_eventstore import ChatSession, EventStore, ModelRequest, Participant, Views
 from agent_eventstore.errors import WrongThread
-from agent_eventstore.formats.openai_messages import export_openai
+from agent_eventstore.transcripts.openai_messages import export_openai
 from eventstore.events import (
     AssistantMessage,
     ConversationStart,

@@ -19,7 +19,7 @@ from agent_eventstore import (
     record,
     run_agent,
 )
-from agent_eventstore.demo.model import Reply
+from agent_eventstore.demo.scripted_model import Reply
 from agent_eventstore.errors import InvalidSettings, PromptTooLong, UnknownStrategy
 from eventstore.events import LlmError, LlmRequest, SessionStart, ToolResult, TurnEnd, UserMessage
 from tests.agents.scripted import Scripted, Wanted, read, reply

@@ -35,7 +35,7 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 sys.stdin, sys.stderr = open(0), open(2, "w")
 
 from agent_eventstore.cli import main
-from agent_eventstore.demo.model import ScriptedModel, text_of
+from agent_eventstore.demo.scripted_model import ScriptedModel, text_of
 
 stream = ScriptedModel.stream
 
@@ -211,6 +211,14 @@ def test_a_talk_streams_at_a_terminal(programs: Programs, tmp_path: Path) -> Non
             screen.until(PROMPT)
             screen.type("/exit\r")
             assert 0 == screen.process.wait(PATIENCE_S)
+
+
+def test_a_tokenizer_that_nobody_knows_is_wrong_usage(sqlite_url: str) -> None:
+    """It is refused with the option's name, before anything is recorded."""
+    done = run("chat", "--once", "hi", "--demo", "--tokenizer-model", "\x1b[31m", url=sqlite_url)
+    assert (2, True) == (done.status, "'--tokenizer-model'" in done.err)
+    assert "neither an encoding nor a known model" in done.err
+    assert "\x1b" not in done.err
 
 
 def test_a_conversation_goes_on(sqlite_url: str, here: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from agent_eventstore import Conversation
 from eventstore import EventStore
-from projections.context.formats import FORMATS
+from projections.providers.request_formats import FORMATS
 from tests.cli.program import Run, run
 from tests.cli.samples import WEATHER, conversation_with
 

@@ -12,8 +12,8 @@ import pytest
 
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.demo import script
-from agent_eventstore.demo.agent import Agent
-from agent_eventstore.demo.model import Reply, ScriptedModel, Wanted, Workspace
+from agent_eventstore.demo.agent import DemoAgent
+from agent_eventstore.demo.scripted_model import Reply, ScriptedModel, Wanted, Workspace
 from eventstore import EventStore, events
 from eventstore.events import RecordedEvent
 from eventstore.events.codec import dumps
@@ -33,7 +33,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EventStore,
     model = ScriptedModel(script.REPLIES, delay_s=0.0)
     with EventStore.open(f"sqlite:///{directory / 'store.db'}") as store:
         with begun(store) as conversation:
-            agent = Agent(conversation, model, Workspace(directory, script.PROJECT))
+            agent = DemoAgent(conversation, model, Workspace(directory, script.PROJECT))
             for text in script.USER:
                 agent.turn(text)
         yield store, conversation.id
@@ -95,7 +95,7 @@ def test_agent_gives_up_after_its_steps(tmp_path: Path, sqlite_url: str) -> None
     endless = [Reply("Again.", (Wanted("list_files"),))] * 20
     with EventStore.open(sqlite_url) as store, begun(store) as conversation:
         model = ScriptedModel(endless, delay_s=0.0)
-        Agent(conversation, model, Workspace(tmp_path, {})).turn("Go on.")
+        DemoAgent(conversation, model, Workspace(tmp_path, {})).turn("Go on.")
         [last] = store.read(conversation.id, backward=True, limit=1)
     assert isinstance(last.data, events.TurnEnd)
     assert "max_steps" == last.data.status
@@ -105,7 +105,7 @@ def test_agent_gives_up_after_its_attempts(tmp_path: Path, sqlite_url: str) -> N
     """A model that never answers ends the turn with an error, which goes on to the caller."""
     broken = [Reply("Well,", breaks_off="connection reset by peer")] * 3
     with EventStore.open(sqlite_url) as store, begun(store) as conversation:
-        agent = Agent(conversation, ScriptedModel(broken, delay_s=0.0), Workspace(tmp_path, {}))
+        agent = DemoAgent(conversation, ScriptedModel(broken, delay_s=0.0), Workspace(tmp_path, {}))
         with pytest.raises(ConnectionError, match="3 attempts"):
             agent.turn("Are you there?")
         [last] = store.read(conversation.id, backward=True, limit=1)
@@ -130,7 +130,9 @@ def test_request_has_the_digest_of_what_was_sent(tmp_path: Path, sqlite_url: str
 
     with EventStore.open(sqlite_url) as store, begun(store) as conversation:
         model = Listening(script.REPLIES, delay_s=0.0)
-        Agent(conversation, model, Workspace(tmp_path, script.PROJECT)).turn("Do the tests pass?")
+        DemoAgent(conversation, model, Workspace(tmp_path, script.PROJECT)).turn(
+            "Do the tests pass?"
+        )
         requests = [event.data for event in store.read(conversation.id)]
     digests = [each.digest for each in requests if isinstance(each, events.LlmRequest)]
     assert sent == digests

@@ -16,7 +16,7 @@ from sqlalchemy import make_url, text
 
 from agent_eventstore.cli.program import FOUND, WRONG_USE
 from eventstore import EventStore, events, new_id
-from eventstore.checks import log, postgresql, sqlite
+from eventstore.checks import event_log, postgresql_checks, sqlite_checks
 from projections import checks as projection_checks
 from projections.engine.generations import start_building
 from projections.models.timeline import TIMELINE
@@ -47,7 +47,7 @@ def finding(url: str, name: str, *options: str) -> tuple[str, str]:
 @pytest.fixture(autouse=True)
 def sound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the SQLite that is there for one without its known bug, as it may be an older one."""
-    monkeypatch.setattr(sqlite, "SOUND", (3,))
+    monkeypatch.setattr(sqlite_checks, "SOUND", (3,))
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +207,7 @@ class TestLog:
         self, postgres_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Whose transaction it is, is told."""
-        monkeypatch.setattr(log, "_HELD_S", 0.0)
+        monkeypatch.setattr(event_log, "_HELD_S", 0.0)
         url = make_url(postgres_url).update_query_dict({"application_name": "the-culprit"})
         with EventStore.open(url) as store, store.writing() as connection:
             connection.execute(text("SELECT pg_current_xact_id()"))
@@ -298,7 +298,7 @@ class TestSqlite:
 
     def test_a_release_with_a_known_bug(self, own: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is a warning, with the release to use."""
-        monkeypatch.setattr(sqlite, "SOUND", (99,))
+        monkeypatch.setattr(sqlite_checks, "SOUND", (99,))
         status, found = finding(own, "version")
         assert (WARNING, True) == (status, "may damage a file" in found)
 
@@ -310,7 +310,7 @@ class TestSqlite:
 
     def test_a_log_that_is_not_emptied(self, own: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """A write-ahead log that has grown is a warning."""
-        monkeypatch.setattr(sqlite, "_LARGE_LOG_BYTES", 0)
+        monkeypatch.setattr(sqlite_checks, "_LARGE_LOG_BYTES", 0)
         with PlainClient(own) as reader, EventStore.open(own) as store:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM events")
@@ -319,7 +319,7 @@ class TestSqlite:
 
     def test_free_pages(self, own: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """A file that is mostly free pages is a warning."""
-        monkeypatch.setattr(sqlite, "_MANY_FREE_BYTES", 0)
+        monkeypatch.setattr(sqlite_checks, "_MANY_FREE_BYTES", 0)
         assert OK == finding(own, "size")[0]
         with PlainClient(own) as client:
             client.execute("CREATE TABLE large AS SELECT randomblob(4000000) AS bytes")
@@ -350,7 +350,7 @@ def test_releases_of_sqlite(
 ) -> None:
     """Those with the WAL-reset bug, which may damage a file, are told from those without."""
     monkeypatch.undo()
-    assert sound == sqlite.is_sound(release)
+    assert sound == sqlite_checks.is_sound(release)
 
 
 class TestPostgresql:
@@ -386,7 +386,7 @@ class TestPostgresql:
         self, server_url: str, monkeypatch: pytest.MonkeyPatch, age: int, status: str
     ) -> None:
         """The nearer the end of the transaction ids, the worse."""
-        monkeypatch.setattr(postgresql, "_AGE", text(f"SELECT {age}, 200000000"))
+        monkeypatch.setattr(postgresql_checks, "_AGE", text(f"SELECT {age}, 200000000"))
         assert status == finding(server_url, "wraparound")[0]
 
     def test_a_restore_that_nobody_noticed(self, server_url: str) -> None:

@@ -29,7 +29,7 @@ URLS = [
     "postgresql+asyncpg://127.0.0.1:1/d", "mysql://h/d",
 ]  # fmt: skip
 STATUSES = (0, 1, 2)
-ENDLESS = frozenset({"demo", "torture"})
+ENDLESS = frozenset({"demo"})
 """Commands that do their work with any value that they take: tried with those they refuse."""
 
 

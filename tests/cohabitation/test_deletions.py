@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import make_url
 
 from agent_eventstore import Conversation, DirectoryKeys, EventStore, Views
-from eventstore.checks.log import orphans
+from eventstore.checks.event_log import orphans
 from eventstore.errors import ConversationDamaged, DeletionIncomplete, InvalidEvent, OwnerMismatch
 from eventstore.events import ConversationStart, NewEvent, UserMessage
 from eventstore.ids import keyed_id, new_id
@@ -221,8 +221,8 @@ def test_deletions_of_adapters(world: World) -> None:
     """What frameworks delete is gone as well: a thread, and a session's items."""
     from langgraph.checkpoint.base import empty_checkpoint
 
-    from agent_eventstore.integrations.langgraph import EventStoreSaver
-    from agent_eventstore.integrations.openai_agents import EventStoreSession
+    from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
+    from agent_eventstore.integrations.openai_agents.session import EventStoreSession
 
     whole(world)
     saver = EventStoreSaver(world.ada)
@@ -252,7 +252,7 @@ def saved(world: World) -> tuple[Any, Any]:
     """Return LangGraph's saver with a checkpoint of a run, and the configuration of its thread."""
     from langgraph.checkpoint.base import empty_checkpoint
 
-    from agent_eventstore.integrations.langgraph import EventStoreSaver
+    from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
 
     saver = EventStoreSaver(world.ada)
     config: Any = {"configurable": {"thread_id": "thread", "checkpoint_ns": ""}}
@@ -277,7 +277,7 @@ def run_deleted(world: World) -> Callable[[], object]:
 
 def session_deleted(world: World) -> Callable[[], object]:
     """Delete a session of Google ADK with a state of its own."""
-    from agent_eventstore.integrations.google_adk import EventStoreSessionService
+    from agent_eventstore.integrations.google_adk.service import EventStoreSessionService
 
     service = EventStoreSessionService(world.store.for_owner(tenant_id="acme"))
     named: Any = {"app_name": "app", "user_id": "ada", "session_id": "s"}
@@ -287,7 +287,7 @@ def session_deleted(world: World) -> Callable[[], object]:
 
 def item_popped(world: World) -> Callable[[], object]:
     """Pop the newest item of an OpenAI session that erases."""
-    from agent_eventstore.integrations.openai_agents import EventStoreSession
+    from agent_eventstore.integrations.openai_agents.session import EventStoreSession
 
     session = EventStoreSession("session", world.ada, erase=True)
     asyncio.run(session.add_items([{"role": "user", "content": f"{CANARY} item"}]))

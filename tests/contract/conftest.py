@@ -1,6 +1,6 @@
 """Stores for the contract suite: SQLite and PostgreSQL, each through both kinds of store.
 
-Each behaviour also holds for a store that seals what it writes (see `eventstore.sealing`).
+Each behaviour also holds for a store that seals what it writes (see `eventstore.security.sealing`).
 
 Most behaviours concern one conversation; their tests share a database and make conversations of
 their own (`store`). What concerns the whole store, or does harm, gets a database for itself

@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 
 from eventstore import EventStore, new_id
-from eventstore.checkpoints import new_key
 from eventstore.errors import CheckpointRefused, ConversationNotFound, KeyRefused
+from eventstore.security.checkpoints import new_key
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient
 

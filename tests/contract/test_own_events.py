@@ -14,7 +14,7 @@ from eventstore import events as e
 from eventstore.errors import InvalidEvent
 from eventstore.events import own
 from eventstore.events.base import Value
-from eventstore.known_secrets import redact_secrets
+from eventstore.security.redaction import redact_secrets
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient
 

@@ -8,12 +8,7 @@ from uuid import UUID
 import pytest
 
 from eventstore import EventStore, new_id
-from eventstore.errors import (
-    ConversationForked,
-    ConversationNotFound,
-    InvalidEvent,
-    OwnerMismatch,
-)
+from eventstore.errors import ConversationForked, ConversationNotFound, InvalidEvent, OwnerMismatch
 from eventstore.events import ToolResult
 from eventstore.owners import Owned
 from tests.contract.facade import say, texts

@@ -19,9 +19,8 @@ from eventstore import ANY, NO_STREAM, AsyncEventStore, EventStore, NewEvent, ne
 from eventstore.errors import EventStoreError
 from eventstore.events import Meta, RecordedEvent, UnknownEvent, UserMessage
 from eventstore.events.base import utc_now
-from eventstore.sql.append import append
-from eventstore.sql.appending import Group
-from eventstore.sql.requests import Append, Appended
+from eventstore.sql.append import AppendGroup, append
+from eventstore.sql.append_requests import Append, Appended
 from eventstore.sql.steps import Heads
 from tests.contract.facade import say, texts
 
@@ -176,7 +175,7 @@ def test_what_follows_from_remembered_heads_takes_the_short_way(own: EventStore)
     requests = [requested(own, stream, "a", "b") for stream in (one, two, one, two)]
 
     with own.writing() as connection:
-        outcomes = Group(requests, heads, utc_now()).write(connection)
+        outcomes = AppendGroup(requests, heads, utc_now()).write(connection)
 
     assert [3, 3, 5, 5] == [outcome.version for outcome in outcomes if outcome]
     assert [5, 5] == [heads[one.int].version, heads[two.int].version]
@@ -194,7 +193,7 @@ def test_a_stream_that_has_moved_is_left_as_it_is(own: EventStore, others: int) 
 
     with own.writing() as connection:
         requests = [requested(own, stream, "a") for stream in (moved, *still)]
-        outcomes = Group(requests, heads, utc_now()).write(connection)
+        outcomes = AppendGroup(requests, heads, utc_now()).write(connection)
 
     assert [True] + [False] * others == [outcome is None for outcome in outcomes]
     assert moved.int not in heads
@@ -211,7 +210,7 @@ def test_a_writer_that_was_fenced_elsewhere_is_refused(own: EventStore, others: 
 
     with own.writing() as connection:
         requests = [requested(own, stream, "a", writer_epoch=0) for stream in (fenced, *still)]
-        outcomes = Group(requests, heads, utc_now()).write(connection)
+        outcomes = AppendGroup(requests, heads, utc_now()).write(connection)
 
     assert [True] + [False] * others == [outcome is None for outcome in outcomes]
     assert ["first"] == texts(own.read(fenced))

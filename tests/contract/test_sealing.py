@@ -11,7 +11,7 @@ import pytest
 from eventstore import DirectoryKeys, EventStore, Meta, NewEvent, new_id
 from eventstore.errors import EventDamaged, KeyUnavailable
 from eventstore.events import AssistantMessage, ToolResult
-from eventstore.sealing import SEALED
+from eventstore.security.sealing import SEALED
 from tests.contract.facade import result_of, say, texts
 from tests.contract.plain import PlainClient
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from eventstore import EventStore, new_id
-from eventstore import erasure as erasing
+from eventstore.erasure import erase as erasing
 from eventstore.errors import InvalidEvent, OwnerMismatch
 from eventstore.events import ToolResult
 from tests.contract.facade import say, texts
@@ -62,7 +62,7 @@ def test_a_run_that_was_killed_goes_on(fresh: EventStore, monkeypatch: pytest.Mo
         return erasing.erase_in(*args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr("eventstore.eraser.erase_in", dying)
+        patched.setattr("eventstore.store.erase_in", dying)
         with pytest.raises(_Killed):
             fresh.erase_user("ada", reason="Art. 17")
 

@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 
 from eventstore import EventStore, Meta, NewEvent, new_id
-from eventstore.checks.log import chain
+from eventstore.checks.event_log import chain
 from eventstore.errors import ConversationNotFound, InvalidEvent
 from eventstore.events import Erasure, ToolResult, UnknownEvent
-from eventstore.sql.requests import ANY, Append, Appended, prepare
+from eventstore.sql.append_requests import ANY, Append, Appended, prepare
 from projections import Views
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient

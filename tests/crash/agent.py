@@ -15,7 +15,7 @@ from agent_eventstore.conversation import Conversation
 from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import Executable
 from agent_eventstore.requests import Request
-from agent_eventstore.runs import Run
+from agent_eventstore.run_blocks import Run
 from agent_eventstore.turn import Turn
 from eventstore import EventStore
 from eventstore.events import RunNode

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from agent_eventstore import unwritten as waiting
+from agent_eventstore import journal as waiting
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.llm_call import LlmCall

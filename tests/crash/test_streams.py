@@ -11,11 +11,11 @@ import pytest
 
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.llm_call import LlmCall
-from agent_eventstore.providers import parser_for
 from agent_eventstore.recovery import Recovery, recover
 from eventstore import EventStore
 from eventstore.events import AssistantChunk, AssistantMessage
 from projections import Views
+from projections.providers import parser_for
 from tests.checkers import check_openai_messages
 
 FOLDER = Path(__file__).parents[3] / "shared" / "data" / "streams"

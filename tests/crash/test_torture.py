@@ -12,23 +12,28 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from agent_eventstore.cli import torture as command
-from agent_eventstore.torture import SCENARIOS, Findings, Report, lacks
-from agent_eventstore.torture.checking import audit_deliveries, audit_stream, check
-from agent_eventstore.torture.plan import Ack, Batch, Delivered, Notes, Plan, Tally
-from agent_eventstore.torture.run import planned
+from agent_eventstore.cli import cli
 from eventstore import EventStore, new_id
 from eventstore.events import UserMessage
 from tests.cli.program import run
 from tests.crash.tortured import TORTURE
 from tests.pgbouncer import PgBouncer, needs_pgbouncer
 from tests.warm import Programs
+from torture import SCENARIOS, Findings, Report, command, lacks
+from torture.checking import audit_deliveries, audit_stream, check
+from torture.plan import Ack, Batch, Delivered, Notes, Plan, Tally
+from torture.run import planned
 
 STREAM = UUID(int=1)
 BATCH = Batch("writer-0.0", STREAM, 3)
 ACK = Ack(BATCH, 1)
 STORED = [(1, "writer-0.0.0.3"), (2, "writer-0.0.1.3"), (3, "writer-0.0.2.3")]
 HANDED: list[Delivered] = [(STREAM, 1), (STREAM, 2), (STREAM, 3)]
+
+
+@pytest.fixture(autouse=True)
+def _torture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cli.commands, "torture", command.torture)
 
 
 def reported(programs: Programs, store: EventStore, *what: str) -> list[dict[str, Any]]:

@@ -13,10 +13,10 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from agent_eventstore.torture import SCENARIOS, Torture, run
-from agent_eventstore.torture.run import planned, torment
 from eventstore import EventStore
 from tests.fork_servers import fork_now
+from torture import SCENARIOS, Torture, run
+from torture.run import planned, torment
 
 TORTURE = Torture(writers=2, events=300, every_s=0.3)
 

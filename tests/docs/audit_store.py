@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats import load, read_transcripts
-from agent_eventstore.formats.transcript import Transcript, canonical
+from agent_eventstore.transcripts import load, read_transcripts
+from agent_eventstore.transcripts.transcript import Transcript, canonical
 from eventstore import EventStore, Meta, NewEvent, events
 from eventstore.events import (
     Artifact,

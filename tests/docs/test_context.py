@@ -8,8 +8,8 @@ import pytest
 
 from projections.context import ContextSettings
 from projections.context.compression import strategies
-from projections.context.formats import FORMATS
 from projections.context.planning import HORIZON
+from projections.providers.request_formats import FORMATS
 from tests.docs.conftest import Ask
 from tests.docs.document import ROOT
 from tests.docs.transcripts import Command, Program, commands, output_of, printed_by, programs

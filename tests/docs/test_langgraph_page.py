@@ -18,7 +18,9 @@ PAGE = ROOT / "docs" / "integrations.md"
 )
 def test_program(programs: Programs, tmp_path: Path, module: str, shown: str) -> None:
     """By itself, in a directory of its own."""
-    [program] = [each for each in blocks(PAGE, "python") if f"agent_eventstore.{module} " in each]
+    [program] = [
+        each for each in blocks(PAGE, "python") if f"agent_eventstore.{module} import" in each
+    ][:1]
     done = programs.run("-c", program, directory=tmp_path)
     done.check_returncode()
 

@@ -12,7 +12,7 @@ OPENING, OBSERVING = blocks(ROOT / "docs" / "operations.md", "python")
 
 def test_gauges_are_read_within_the_block(programs: Programs, tmp_path: Path) -> None:
     """The page named a module that does not have the function, and left out the projections."""
-    told = "from eventstore.gauges import observed; print(len(observed()) > 0)"
+    told = "from eventstore.telemetry.gauges import observed; print(len(observed()) > 0)"
     program = OPENING + OBSERVING.replace("...", told)
     done = programs.run("-c", program, directory=tmp_path)
 

@@ -17,8 +17,8 @@ import pytest
 from eventstore import ANY, AsyncEventStore, EventStore, NewEvent, new_id
 from eventstore import events as e
 from eventstore.errors import EventStoreError
+from eventstore.sql.append_requests import Append
 from eventstore.sql.backend import cursor
-from eventstore.sql.requests import Append
 from tests.connected import disconnect
 from tests.contract.facade import say
 from tests.exhaustive import partly

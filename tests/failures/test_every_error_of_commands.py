@@ -42,7 +42,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "usage": (),
     "verify": (),
 }
-ELSEWHERE = {"chat", "db grant", "db secure", "db unsecure", "demo", "keys rewrap", "torture"}
+ELSEWHERE = {"chat", "db grant", "db secure", "db unsecure", "demo", "keys rewrap"}
 """These have no database, or one of their own; rights are PostgreSQL's alone (`test_rights`); a
 chat is recorded as any conversation (`test_chat`)."""
 

@@ -12,7 +12,7 @@ from sqlalchemy import event
 
 from eventstore import ANY, AsyncEventStore, EventStore, new_id
 from eventstore.errors import DatabaseBusy
-from eventstore.sql.requests import Append
+from eventstore.sql.append_requests import Append
 from tests.contract.facade import say, texts
 
 N = 10

@@ -50,8 +50,8 @@ def has_canary(url: str) -> bool:
 @pytest.fixture
 def store(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[EventStore]:
     """Give a store that erases and purges two forks at once."""
-    monkeypatch.setattr("eventstore.erasure.FORKS_AT_ONCE", 2)
-    monkeypatch.setattr("eventstore.purging.FORKS_AT_ONCE", 2)
+    monkeypatch.setattr("eventstore.erasure.erase.FORKS_AT_ONCE", 2)
+    monkeypatch.setattr("eventstore.erasure.purge.FORKS_AT_ONCE", 2)
     with EventStore.open(database_url) as opened:
         yield opened
 
@@ -237,7 +237,7 @@ def test_projected_rows_are_deleted_for_many_forks_at_once(
     store: EventStore, monkeypatch: pytest.MonkeyPatch, deleting: str
 ) -> None:
     """Each fork's rows were deleted by themselves, from thirty tables."""
-    monkeypatch.setattr("eventstore.purging.FORKS_AT_ONCE", 50)
+    monkeypatch.setattr("eventstore.erasure.purge.FORKS_AT_ONCE", 50)
     counts = []
     for forks in (3, 12):
         cid, _ = forked(store, forks, copies=False)

@@ -13,10 +13,10 @@ from sqlalchemy.exc import StatementError
 
 from eventstore import EventStore
 from eventstore.errors import StoreUnavailable
-from eventstore.log import masked
 from eventstore.sql.engines import open_engine
 from eventstore.sql.transactions import Transactions
-from eventstore.telemetry import database
+from eventstore.telemetry.log import masked
+from eventstore.telemetry.operations import database
 from tests.cli.program import run
 
 FIRST, LAST = "hunter2", "tr0ub4dor"

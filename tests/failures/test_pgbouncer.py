@@ -18,7 +18,7 @@ from sqlalchemy import URL, text
 from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore.errors import CannotConnect, NotWritable
-from eventstore.sql.failures import driver_error
+from eventstore.sql.driver_errors import driver_error
 from projections import Views, worker
 from projections.upkeep import rebuild
 from tests.contract.facade import say

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from sqlalchemy import make_url, text
 
-from agent_eventstore import unwritten
+from agent_eventstore import journal
 from agent_eventstore.conversation import Conversation
 from eventstore import EventStore, new_id
 from eventstore.errors import CannotConnect, NotADatabase
@@ -170,7 +170,7 @@ def test_recorder(
     store: EventStore, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What had happened when the server was killed is written, once, when it is back."""
-    monkeypatch.setattr(unwritten, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(journal, "PATIENCE_S", 0.0)
     conversation = Conversation.start(store)
 
     def answer() -> None:

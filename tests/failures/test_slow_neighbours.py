@@ -160,7 +160,7 @@ def test_an_append_waits_as_long_as_it_is_told(postgres_url: str) -> None:
 
 def test_facts_beside_a_lock(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What has happened is kept, said when the conversation is closed, and written in the end."""
-    monkeypatch.setattr("agent_eventstore.unwritten.PATIENCE_S", 0.2)
+    monkeypatch.setattr("agent_eventstore.journal.PATIENCE_S", 0.2)
     with EventStore.open(f"{postgres_url}&lock_timeout=100ms") as store:
         conversation = Conversation.start(store)
         turn = conversation.turn("hello").__enter__()

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from agent_eventstore import Conversation, formats
+from agent_eventstore import Conversation, transcripts
 from eventstore import ANY, NO_STREAM, Meta, NewEvent, new_id
 from eventstore.events import Payload
 from eventstore.events.codec import decode
@@ -163,10 +163,10 @@ def export(world: World, mutator: Mutator) -> None:
     """Write a conversation in another format."""
     write: Callable[..., Any] = mutator.one_of(
         (
-            formats.export_openai,
-            formats.export_messages_json,
-            lambda store, cid: list(formats.export_messages_jsonl(store, cid)),
-            lambda store, cid: list(formats.export_session_jsonl(store, cid)),
+            transcripts.export_openai,
+            transcripts.export_messages_json,
+            lambda store, cid: list(transcripts.export_messages_jsonl(store, cid)),
+            lambda store, cid: list(transcripts.export_session_jsonl(store, cid)),
         )
     )
     write(world.store, _cid(world, mutator))

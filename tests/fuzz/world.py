@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from agent_eventstore.formats import load, read_transcripts
+from agent_eventstore.transcripts import load, read_transcripts
 from eventstore import EventStore
 from projections import Views
 from tests.properties.test_fuzz_importers import DOCUMENTS

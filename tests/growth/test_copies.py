@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from eventstore import events as e
+from eventstore.erasure.plan import copies_of, quotations_of
 from eventstore.events import Meta, VersionRange
-from eventstore.quoting import copies_of, quotations_of
 from tests.growth.steps import assert_linear
 from tests.unit.projections.history import Entry, history
 

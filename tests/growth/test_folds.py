@@ -14,7 +14,7 @@ import pytest
 from eventstore import events as e
 from eventstore.events import Meta
 from projections.catalogue import PROJECTIONS
-from projections.context import covering
+from projections.context import fold
 from projections.engine.folds import RowBuffer
 from projections.models import directory
 from tests.growth.steps import assert_linear
@@ -134,7 +134,7 @@ KINDS: dict[str, Entries] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fold_costs_what_the_log_is_long(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A retraction of n ranges took the square of n; so did a run of n nodes."""
-    monkeypatch.setattr(covering, "MOST_SUMMARIES", 8)
+    monkeypatch.setattr(fold, "MOST_SUMMARIES", 8)
     monkeypatch.setattr(directory, "_RECENT", 2)
     for projection in PROJECTIONS:
 

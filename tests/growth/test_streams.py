@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from agent_eventstore.batching import Batcher
-from agent_eventstore.providers import ByHand, parser_for
-from agent_eventstore.providers.anthropic import AnthropicParser
-from agent_eventstore.providers.base import Growing
-from agent_eventstore.providers.bedrock import BedrockParser
-from agent_eventstore.providers.gemini import GeminiParser
-from agent_eventstore.providers.ollama import OllamaParser
-from agent_eventstore.providers.openai_chat import OpenAIChatParser
-from agent_eventstore.providers.openai_responses import OpenAIResponsesParser
+from projections.providers import ByHand, parser_for
+from projections.providers.anthropic.stream import AnthropicParser
+from projections.providers.bedrock.stream import BedrockParser
+from projections.providers.gemini.stream import GeminiParser
+from projections.providers.ollama import OllamaParser
+from projections.providers.openai_chat.stream import OpenAIChatParser
+from projections.providers.openai_responses.stream import OpenAIResponsesParser
+from projections.providers.stream_base import Growing
 from tests.growth.steps import assert_linear, steps_of
 
 Frames = Callable[[int], Iterator[Any]]

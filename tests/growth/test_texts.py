@@ -19,7 +19,7 @@ from eventstore.blobs import preview_of
 from eventstore.events import ToolResult
 from eventstore.events.codec import decode, encode
 from eventstore.sql.types import escape, is_plain, json_in, json_out, unescape
-from projections.context import content, prompts
+from projections.context import payload_messages, prompts
 from projections.context.compression.facts import facts_of_messages, facts_of_text, json_of
 from projections.context.compression.scoring import _SCANNED, _said
 from projections.context.compression.search import terms
@@ -82,8 +82,10 @@ READERS: dict[str, Callable[[str], Any]] = {
         prompts.status(each, None, text) for each in prompts._STATUS if each != "success"
     ],
     "tokens": _tokenizer.count,
-    "message": lambda text: content.tool(ToolResult(call_id="1.0", status="failed", content=text)),
-    "name on the wire": content.wire_name,
+    "message": lambda text: payload_messages.tool(
+        ToolResult(call_id="1.0", status="failed", content=text)
+    ),
+    "name on the wire": payload_messages.wire_name,
     "one line": one_line,
     "preview": preview_of,
     "escaped": lambda text: unescape(escape(text)),

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.formats import Transcript, read_transcripts
-from agent_eventstore.formats.agent_session import OpenAnswer
+from agent_eventstore.transcripts import Transcript, read_transcripts
+from agent_eventstore.transcripts.agent_session_log import OpenAnswer
 from tests.growth.steps import assert_linear
 from tests.unit.importers.test_pi import line, said
 

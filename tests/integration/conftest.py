@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from openai import OpenAI
 
-from agent_eventstore.clients import asked, record
+from agent_eventstore.clients import client_requests, record
 from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from tests.conftest import Beginning
@@ -84,7 +84,7 @@ def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EventStor
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each test be told of calls that are not recorded, wherever they are made."""
-    monkeypatch.setattr(asked, "_told", set())
+    monkeypatch.setattr(client_requests, "_told", set())
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ from agent_eventstore.conversation import Conversation
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from agent_eventstore.machines import RequestedCall
 from agent_eventstore.turn import Turn
-from agent_eventstore.turn_aio import AsyncToolCall, AsyncTurn
+from agent_eventstore.turn_aio import AsyncToolBlock, AsyncTurn
 from eventstore import AsyncEventStore, EventStore, RecordedEvent
 from tests.crash.stand_in import Wanted, answer
 
 Access = Literal["sync", "async"]
-_TWINS = (AsyncConversation, AsyncTurn, AsyncLlmCall, AsyncToolCall)
+_TWINS = (AsyncConversation, AsyncTurn, AsyncLlmCall, AsyncToolBlock)
 
 
 class Blocking:

@@ -20,7 +20,8 @@ from pydantic_ai.ui.vercel_ai.request_types import UIMessage
 from pydantic_ai.ui.vercel_ai.response_types import BaseChunk, DoneChunk
 
 from agent_eventstore import AsyncViews, Conversation, Turn
-from agent_eventstore.integrations.ai_sdk import astream_turn, export_ui_messages, stream_turn
+from agent_eventstore.integrations.ai_sdk.message_stream import astream_turn, stream_turn
+from agent_eventstore.transcripts.ui_messages import export_ui_messages
 from eventstore import AsyncEventStore, EventStore, NewEvent
 from eventstore.events import Meta, TurnEnd, TurnStart, UserMessage
 from eventstore.ids import new_id

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from agent_eventstore.formats import ImportReport, detect, load, read_transcripts
+from agent_eventstore.transcripts import ImportReport, detect, load, read_transcripts
 from eventstore import EventStore
 from eventstore import events as e
 from projections import Views

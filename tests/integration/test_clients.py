@@ -12,7 +12,7 @@ import httpx2
 import openai
 import pytest
 
-from agent_eventstore.clients.asked import UnrecordedCall
+from agent_eventstore.clients.client_requests import UnrecordedCall
 from agent_eventstore.requests import digest_of
 from eventstore import EventStore
 from eventstore import events as e

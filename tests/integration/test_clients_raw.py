@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from openai import OpenAI
 
 from agent_eventstore.clients import record
-from agent_eventstore.clients.asked import Body
+from agent_eventstore.clients.client_requests import Body
 from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore import events as e

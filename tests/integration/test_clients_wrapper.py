@@ -16,7 +16,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from agent_eventstore import AsyncConversation, AsyncEventStore
 from agent_eventstore.clients import record, recorded
-from agent_eventstore.clients.asked import seller_at
+from agent_eventstore.clients.client_requests import seller_at
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.formats import Transcript, load, read_transcripts
+from agent_eventstore.transcripts import Transcript, load, read_transcripts
 from eventstore import EventStore
 from projections import Views
 from projections.models.totals import UsageTotal

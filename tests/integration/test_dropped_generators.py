@@ -21,7 +21,7 @@ from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.conversation import Conversation
 from eventstore import AsyncEventStore, EventStore
 from eventstore import events as e
-from eventstore.sql.appending import Group
+from eventstore.sql.append import AppendGroup
 from tests.crash.stand_in import answer
 from tests.products.provider import Provider
 
@@ -57,10 +57,10 @@ def test_closed_within_an_append(
     left = Conversation.start(common)
     other = left if same else Conversation.start(common)
     drop_a_turn(left)
-    saved, later, write = threading.Event(), batching.later, Group.write
+    saved, later, write = threading.Event(), batching.run_in_background, AppendGroup.write
     collections: list[Callable[[], int]] = [gc.collect]
 
-    def collecting(group: Group, connection: Any, **options: Any) -> Any:
+    def collecting(group: AppendGroup, connection: Any, **options: Any) -> Any:
         while collections:
             collections.pop()()
         return write(group, connection, **options)
@@ -72,8 +72,8 @@ def test_closed_within_an_append(
 
         later(do)
 
-    monkeypatch.setattr(Group, "write", collecting)
-    monkeypatch.setattr(journal, "later", noted)
+    monkeypatch.setattr(AppendGroup, "write", collecting)
+    monkeypatch.setattr(journal, "run_in_background", noted)
     other.switch_mode("agent")
     if same or common.engine.dialect.name == "sqlite":
         assert saved.wait(30)

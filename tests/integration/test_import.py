@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats import (
+from agent_eventstore.transcripts import (
     ImportReport,
     Transcript,
     export_openai,

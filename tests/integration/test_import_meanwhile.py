@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats import ImportReport, Transcript, load, read_transcripts
-from agent_eventstore.formats.left_out import LeftOut
-from agent_eventstore.formats.loader import MOST_FAILURES, MOST_IDS
-from agent_eventstore.formats.transcript import Stream
+from agent_eventstore.transcripts import ImportReport, Transcript, load, read_transcripts
+from agent_eventstore.transcripts.left_out import LeftOut
+from agent_eventstore.transcripts.loader import MOST_FAILURES, MOST_IDS
+from agent_eventstore.transcripts.transcript import Stream
 from eventstore import EventStore, NewEvent
 from tests.integration import codex_sessions
 

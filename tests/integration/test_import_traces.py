@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.formats import (
+from agent_eventstore.transcripts import (
     ImportReport,
     Transcript,
     export_openai,

@@ -8,12 +8,7 @@ import pytest
 
 from agent_eventstore import recover
 from eventstore import EventStore, new_id
-from eventstore.errors import (
-    ConversationExists,
-    ConversationNotFound,
-    InvalidEvent,
-    OwnerMismatch,
-)
+from eventstore.errors import ConversationExists, ConversationNotFound, InvalidEvent, OwnerMismatch
 from projections import Views
 from tests.integration.recording import Recorder, ask
 

@@ -15,11 +15,12 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
 from agent_eventstore import AsyncConversation, AsyncEventStore, Conversation
-from agent_eventstore.formats import export_otlp
-from agent_eventstore.machines import TurnScript, calls
-from eventstore import EventStore, telemetry
+from agent_eventstore.machines import TurnScript, call_script
+from agent_eventstore.transcripts import export_otlp
+from eventstore import EventStore
 from eventstore.errors import WriterFenced
 from eventstore.events import Meta, TurnStart
+from eventstore.telemetry import operations
 from tests.integration.recording import Recorder, ask_for_tool
 
 KNOWN = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
@@ -49,9 +50,9 @@ def store(alone: EventStore) -> EventStore:
 def tracers() -> Iterator[TracerProvider]:
     """Give a provider that spans are sent to."""
     provider = TracerProvider()
-    telemetry.use(tracer_provider=provider)
+    operations.use(tracer_provider=provider)
     yield provider
-    telemetry.switch_off()
+    operations.switch_off()
 
 
 @pytest.fixture
@@ -233,18 +234,18 @@ def test_nothing_is_told_of_a_call_where_nobody_traces(
     def refuse(*_: object) -> None:
         raise AssertionError("nobody wants to know")
 
-    monkeypatch.setattr(calls, "of_call", refuse)
+    monkeypatch.setattr(call_script, "of_call", refuse)
     _converse(store)
 
 
 def test_nobody_traces(store: EventStore) -> None:
     """Without a provider, and of what is not sampled, events have no ids."""
     conversations = [_converse(store)]
-    telemetry.use(tracer_provider=TracerProvider(sampler=ALWAYS_OFF))
+    operations.use(tracer_provider=TracerProvider(sampler=ALWAYS_OFF))
     try:
         conversations.append(_converse(store))
     finally:
-        telemetry.switch_off()
+        operations.switch_off()
     for conversation in conversations:
         assert {(None, None)} == {
             (event.meta.trace_id, event.meta.span_id) for event in store.read(conversation.id)

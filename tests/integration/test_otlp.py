@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
 from agent_eventstore import Conversation
-from agent_eventstore.formats import export_otlp, load, read_transcripts
+from agent_eventstore.transcripts import export_otlp, load, read_transcripts
 from eventstore import EventStore
 from tests.integration.claude_sessions import example
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats import (
+from agent_eventstore.transcripts import (
     ImportReport,
     Transcript,
     export_messages_json,
@@ -22,7 +22,7 @@ from agent_eventstore.formats import (
     load,
     read_transcripts,
 )
-from agent_eventstore.formats.left_out import LeftOut
+from agent_eventstore.transcripts.left_out import LeftOut
 from eventstore import EventStore, Meta, NewEvent
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from agent_eventstore import EventStore, Views
-from agent_eventstore.formats import load, read_transcripts
 from agent_eventstore.integrations.langchain import EventStoreChatMessageHistory
-from agent_eventstore.providers import read_response
+from agent_eventstore.transcripts import load, read_transcripts
 from eventstore.events import AssistantMessage, ToolResult, UserMessage
+from projections.providers import read_response
 from tests.checkers import CHECKERS
 from tests.unit.context.log import Log
 from tests.unit.importers import test_openhands_sdk as sdk

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from agent_eventstore import AsyncConversation, Conversation
-from agent_eventstore.formats import ImportReport, load, read_transcripts
+from agent_eventstore.transcripts import ImportReport, load, read_transcripts
 from eventstore import AsyncEventStore, EventStore, NewEvent, new_id, redact_secrets
 from eventstore import events as e
 from eventstore.errors import InvalidEvent, RedactionFailed
 from eventstore.events.codec import encode
-from eventstore.redaction import UNREDACTED
+from eventstore.security.redaction import UNREDACTED
 from eventstore.sql.schema import metadata_for
 
 KEY = "sk-proj-" + "aB3" * 14

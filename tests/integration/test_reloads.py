@@ -353,7 +353,7 @@ class Outage:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody retry for long."""
-    monkeypatch.setattr("agent_eventstore.unwritten.PATIENCE_S", 0.2)
+    monkeypatch.setattr("agent_eventstore.journal.PATIENCE_S", 0.2)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -11,7 +11,7 @@ import pytest
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.errors import BlockNotOpen
-from agent_eventstore.runs import AsyncStep, Step
+from agent_eventstore.run_blocks import AsyncStep, Step
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore import events as e
 from tests.exhaustive import partly

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from langgraph.store.base import SearchOp
 
-from agent_eventstore.formats.project import export_project
-from agent_eventstore.integrations.langgraph import EventStoreSaver
-from agent_eventstore.integrations.langgraph_store import EventStoreStore
+from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
+from agent_eventstore.integrations.langgraph.store import EventStoreStore
 from agent_eventstore.participants import Participant
+from agent_eventstore.transcripts.project import export_project
 from eventstore import EventStore, new_id
 from eventstore.events import UserMessage
 from projections.upkeep import compare, rebuild

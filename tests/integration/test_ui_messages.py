@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from agent_eventstore import Conversation
-from agent_eventstore.formats import detect, export_ui_messages, load, read_transcripts
+from agent_eventstore.transcripts import detect, export_ui_messages, load, read_transcripts
 from eventstore import EventStore
 from eventstore import events as e
 from projections import Views

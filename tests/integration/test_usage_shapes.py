@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pydantic_ai.usage import RequestUsage
 
-from agent_eventstore.providers.anthropic import AnthropicParser
-from agent_eventstore.providers.openai_chat import OpenAIChatParser
-from agent_eventstore.providers.parser import ByHand
-from agent_eventstore.providers.usage import any_usage
 from eventstore.events import TokenUsage
 from eventstore.events.billing import billing_of
+from projections.providers.anthropic.stream import AnthropicParser
+from projections.providers.openai_chat.stream import OpenAIChatParser
+from projections.providers.parser import ByHand
+from projections.providers.usage import any_usage
 
 SHAPES: dict[str, tuple[Any, tuple[int | None, ...]]] = {
     # What a product passes; then prompt, completion, cached, written, reasoning.

@@ -16,11 +16,11 @@ from pydantic_ai.conversation import Conversation
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from agent_eventstore import AsyncConversation, AsyncEventStore, AsyncViews
-from agent_eventstore.integrations.google_adk import EventStoreSessionService
-from agent_eventstore.integrations.langgraph import EventStoreSaver
-from agent_eventstore.integrations.langgraph_store import EventStoreStore
-from agent_eventstore.integrations.openai_agents import EventStoreSession
-from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
+from agent_eventstore.integrations.google_adk.service import EventStoreSessionService
+from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
+from agent_eventstore.integrations.langgraph.store import EventStoreStore
+from agent_eventstore.integrations.openai_agents.session import EventStoreSession
+from agent_eventstore.integrations.pydantic_ai.conversations import EventStoreConversations
 from tests.crash.stand_in import answer
 
 PATIENCE_S = 60.0

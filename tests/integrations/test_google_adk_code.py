@@ -8,7 +8,7 @@ from google.adk.events import Event
 from google.genai import types
 
 from agent_eventstore import EventStore, Views
-from agent_eventstore.integrations.google_adk import EventStoreSessionService
+from agent_eventstore.integrations.google_adk.service import EventStoreSessionService
 
 
 def test_code_and_its_output_are_in_words_in_later_requests(store: EventStore) -> None:

@@ -11,7 +11,7 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 
 from agent_eventstore import EventStore
-from agent_eventstore.integrations.google_adk import EventStoreSessionService
+from agent_eventstore.integrations.google_adk.service import EventStoreSessionService
 from tests.integrations.test_google_adk_sessions import ADA, changing, read
 
 pytestmark = pytest.mark.anyio

@@ -10,9 +10,8 @@ from google.genai import types
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.google_adk_events import event_in
-from agent_eventstore.integrations.google_adk_payloads import events_of
+from agent_eventstore.integrations.conversation_events import Places
+from agent_eventstore.integrations.google_adk.events import event_in, events_of
 from eventstore.events import LlmError, ToolResult
 from eventstore.events.codec import encode, loads_json
 from eventstore.sql.read import EventText

@@ -8,8 +8,7 @@ from uuid import UUID
 import pytest
 
 from agent_eventstore import EventStore
-from agent_eventstore.integrations.google_adk import EventStoreSessionService
-from agent_eventstore.integrations.google_adk_state import key_of
+from agent_eventstore.integrations.google_adk.service import EventStoreSessionService, key_of
 from tests.integrations.test_google_adk_sessions import ADA, read, said
 
 pytestmark = pytest.mark.anyio

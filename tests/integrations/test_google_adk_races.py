@@ -9,8 +9,8 @@ import pytest
 from google.adk.errors.already_exists_error import AlreadyExistsError
 
 from agent_eventstore import EventStore
-from agent_eventstore.integrations import google_adk_state
-from agent_eventstore.integrations.google_adk import EventStoreSessionService
+from agent_eventstore.integrations.google_adk import service
+from agent_eventstore.integrations.google_adk.service import EventStoreSessionService
 from tests.integrations.test_google_adk_sessions import ADA, changing, read, said
 
 pytestmark = pytest.mark.anyio
@@ -28,15 +28,15 @@ async def test_two_sessions_that_begin_with_state_of_their_app(
 ) -> None:
     """Both begin, and each one's change of the app's state stays."""
     one, other = two
-    backward = google_adk_state._backward
+    backward = service._backward
 
     def overtaken(*place: Any) -> Any:
-        monkeypatch.setattr(google_adk_state, "_backward", backward)
+        monkeypatch.setattr(service, "_backward", backward)
         events = [*backward(*place)]
         other._create(("app", "ada", "t"), {"app:b": 2})
         return events
 
-    monkeypatch.setattr(google_adk_state, "_backward", overtaken)
+    monkeypatch.setattr(service, "_backward", overtaken)
     await one.create_session(**ADA, session_id="s", state={"app:a": 1})
 
     assert {"app:a": 1, "app:b": 2} == (await read(one)).state == (await read(other, "t")).state

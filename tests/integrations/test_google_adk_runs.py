@@ -18,8 +18,8 @@ from google.adk.tools import FunctionTool, LongRunningFunctionTool
 from google.genai import types
 
 from agent_eventstore import EventStore, Views
-from agent_eventstore.integrations.google_adk import EventStoreSessionService
-from agent_eventstore.integrations.google_adk_streams import RecordedStreams
+from agent_eventstore.integrations.google_adk.recorded_streams import RecordedStreams
+from agent_eventstore.integrations.google_adk.service import EventStoreSessionService
 from eventstore.events import AssistantMessage
 from tests.integrations.conftest import arrived, chunks_of
 

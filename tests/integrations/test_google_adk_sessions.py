@@ -17,8 +17,8 @@ from google.genai import types
 
 from agent_eventstore import EventStore, Views
 from agent_eventstore.integrations import conversation_memory
-from agent_eventstore.integrations.google_adk import EventStoreSessionService
-from agent_eventstore.integrations.google_adk_events import GoogleADKState
+from agent_eventstore.integrations.google_adk.events import GoogleADKState
+from agent_eventstore.integrations.google_adk.service import EventStoreSessionService
 
 pytestmark = pytest.mark.anyio
 

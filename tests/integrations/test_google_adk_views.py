@@ -16,7 +16,7 @@ from google.genai import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_eventstore.integrations.google_adk import EventStoreSessionService
+from agent_eventstore.integrations.google_adk.service import EventStoreSessionService
 from eventstore import EventStore
 from projections import Views
 from projections.upkeep import compare

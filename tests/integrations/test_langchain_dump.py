@@ -18,8 +18,8 @@ from langchain_core.messages import (
     messages_to_dict,
 )
 
-from agent_eventstore.formats import detect
-from agent_eventstore.formats.left_out import LeftOut
+from agent_eventstore.transcripts import detect
+from agent_eventstore.transcripts.left_out import LeftOut
 from eventstore import events as e
 from tests.unit.importers.reading import found, only, payloads
 

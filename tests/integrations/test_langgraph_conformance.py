@@ -10,7 +10,7 @@ from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import Capability
 
 from agent_eventstore import EventStore
-from agent_eventstore.integrations.langgraph import EventStoreSaver
+from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
 
 
 @pytest.mark.parametrize("capability", [each.value for each in Capability])

@@ -9,8 +9,8 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from agent_eventstore import EventStore
-from agent_eventstore.integrations import langgraph_keeping, langgraph_threads
-from agent_eventstore.integrations.langgraph import EventStoreSaver
+from agent_eventstore.integrations.langgraph import saver as saver_module
+from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
 from eventstore.errors import InvalidEvent
 from tests.integrations.test_langgraph_saver import SAID, found, named, put
 
@@ -18,7 +18,7 @@ from tests.integrations.test_langgraph_saver import SAID, found, named, put
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each copy take several appends."""
-    monkeypatch.setattr(langgraph_keeping, "_BATCH", 2)
+    monkeypatch.setattr(saver_module, "_BATCH", 2)
 
 
 @pytest.fixture
@@ -51,14 +51,14 @@ def test_a_copy_next_to_another_writer(store: EventStore, monkeypatch: pytest.Mo
     put(saver, named("t"), {"messages": SAID, "n": 1})
     first = put(other, named("u"), {"messages": SAID[:1]})
     later: list[Any] = []
-    copied = langgraph_keeping.copied
+    copied = saver_module.copied
 
     def overtaken(*given: Any) -> Any:
         if not later:
             later.append(put(other, first, {"messages": SAID[:2]}))
         return copied(*given)
 
-    monkeypatch.setattr(langgraph_threads, "copied", overtaken)
+    monkeypatch.setattr(saver_module, "copied", overtaken)
     saver.copy_thread("t", "u")
 
     copy = found(saver, named("t"))

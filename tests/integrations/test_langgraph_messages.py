@@ -21,7 +21,7 @@ from langchain_core.messages import (
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 
-from agent_eventstore.integrations.langgraph import EventStoreSaver
+from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
 from eventstore import EventStore
 from projections import Views
 from projections.upkeep import compare

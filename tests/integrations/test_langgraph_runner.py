@@ -14,7 +14,7 @@ from langgraph.types import Send
 from typing_extensions import TypedDict
 
 from agent_eventstore import AsyncEventStore, EventStore, events
-from agent_eventstore.integrations.langgraph import EventStoreSaver
+from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
 from tests.warm import Programs
 
 ROOT = Path(__file__).parents[2]

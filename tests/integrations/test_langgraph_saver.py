@@ -17,8 +17,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from agent_eventstore import AsyncEventStore, EventStore, Views, events
 from agent_eventstore.integrations import conversation_memory
-from agent_eventstore.integrations.langgraph import EventStoreSaver
-from agent_eventstore.integrations.langgraph_events import LanggraphValues
+from agent_eventstore.integrations.langgraph.events import LanggraphValues
+from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
 from eventstore import DirectoryKeys
 from tests.integrations.ciphers import Sealing
 

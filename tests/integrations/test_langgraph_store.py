@@ -18,9 +18,9 @@ from langgraph.store.base import (
 
 from agent_eventstore import AsyncEventStore, EventStore
 from agent_eventstore.integrations import conversation_memory
-from agent_eventstore.integrations.conversation_finding import keys_with
-from agent_eventstore.integrations.langgraph_events import LanggraphItem
-from agent_eventstore.integrations.langgraph_store import EventStoreStore
+from agent_eventstore.integrations.conversation_events import keys_with
+from agent_eventstore.integrations.langgraph.events import LanggraphItem
+from agent_eventstore.integrations.langgraph.store import EventStoreStore
 from eventstore.errors import StatementRefused
 
 ADA, BOB = ("users", "ada"), ("users", "bob")

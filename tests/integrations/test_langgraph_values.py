@@ -31,9 +31,9 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Interrupt, Send
 
 from agent_eventstore import EventStore
-from agent_eventstore.integrations.langgraph import EventStoreSaver
-from agent_eventstore.integrations.langgraph_codec import Codec, packed_of
-from agent_eventstore.integrations.langgraph_events import kept_at_end, kept_in, raw_of
+from agent_eventstore.integrations.langgraph.checkpoint_codec import Codec, packed_of
+from agent_eventstore.integrations.langgraph.events import kept_at_end, kept_in, raw_of
+from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
 from eventstore.events import OtherPart, TextPart, UserMessage
 from eventstore.events.codec import encode, loads_json
 from tests.integrations.ciphers import Sealing

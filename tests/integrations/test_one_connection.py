@@ -11,8 +11,8 @@ from langchain_core.messages import HumanMessage
 from sqlalchemy import create_engine
 
 from agent_eventstore import EventStore
-from agent_eventstore.integrations.google_adk import EventStoreSessionService
-from agent_eventstore.integrations.langgraph import EventStoreSaver
+from agent_eventstore.integrations.google_adk.service import EventStoreSessionService
+from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
 from tests.integrations.test_google_adk_sessions import ADA
 from tests.integrations.test_langgraph_saver import named, put
 

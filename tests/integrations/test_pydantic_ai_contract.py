@@ -17,7 +17,7 @@ from pydantic_ai.conversation_store import (
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from agent_eventstore import EventStore, Views
-from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
+from agent_eventstore.integrations.pydantic_ai.conversations import EventStoreConversations
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from pydantic_ai.conversation import Conversation
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from agent_eventstore import EventStore
-from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
+from agent_eventstore.integrations.pydantic_ai.conversations import EventStoreConversations
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from tests.docs.document import ROOT, blocks
 from tests.exhaustive import partly
 from tests.warm import Programs
 
-USED = ["pydantic_ai", "agent_eventstore.integrations.pydantic_saving"]
+USED = ["pydantic_ai", "agent_eventstore.integrations.pydantic_ai.saving"]
 
 
 @pytest.mark.parametrize("places", partly([("stream",), ()]))

@@ -11,9 +11,8 @@ from pydantic_ai import messages as said
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 from pydantic_ai.usage import RequestUsage
 
-from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.pydantic_events import events_of
-from agent_eventstore.integrations.pydantic_kept import message_in
+from agent_eventstore.integrations.conversation_events import Places
+from agent_eventstore.integrations.pydantic_ai.events import events_of, message_in
 from eventstore.events.codec import encode
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)

@@ -14,8 +14,8 @@ from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from agent_eventstore import EventStore, Views
-from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
-from agent_eventstore.integrations.pydantic_saving import SavedRun, StreamedRun
+from agent_eventstore.integrations.pydantic_ai.conversations import EventStoreConversations
+from agent_eventstore.integrations.pydantic_ai.saving import SavedRun, StreamedRun
 from tests.integrations.conftest import arrived, chunks_of
 
 pytestmark = pytest.mark.anyio

@@ -30,7 +30,7 @@ from pydantic_ai.usage import UsageLimits
 from agent_eventstore import Conversation as Recorded
 from agent_eventstore import EventStore, Views
 from agent_eventstore.integrations import conversation_memory
-from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
+from agent_eventstore.integrations.pydantic_ai.conversations import EventStoreConversations
 
 pytestmark = pytest.mark.anyio
 TestModel.__test__ = False

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_eventstore.clients import asked
+from agent_eventstore.clients import client_requests
 from eventstore import EventStore
 from projections import Views
 from tests.integration.replay_server import ReplayServer
@@ -31,4 +31,4 @@ def server() -> Iterator[ReplayServer]:
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each test be told of calls that are not recorded, wherever they are made."""
-    monkeypatch.setattr(asked, "_told", set())
+    monkeypatch.setattr(client_requests, "_told", set())

@@ -15,12 +15,12 @@ from typing import Self
 
 import pytest
 
-from agent_eventstore.torture.reloads import Post, _check
-from agent_eventstore.torture.reloads_server import PIECES
 from eventstore import EventStore, new_id
 from tests.exhaustive import partly
 from tests.postgres import PostgresServer
 from tests.warm import Programs, programs
+from torture.reloads import Post, _check
+from torture.reloads_server import PIECES
 
 KINDS = ["async", "sync", "tools", "sse"]
 PLACES = [3, PIECES, 0, *range(1, 3), *range(4, PIECES), PIECES + 1, -1]
@@ -72,7 +72,7 @@ class Worker:
         number = self.socket.fileno()
         self.process = self._servers.start(
             "-m",
-            "agent_eventstore.torture.reloads_server",
+            "torture.reloads_server",
             self._url,
             str(number),
             stdout=DEVNULL,

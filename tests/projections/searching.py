@@ -8,7 +8,7 @@ from uuid import UUID
 from eventstore import EventStore
 from eventstore import events as e
 from projections.context import CONTEXT, ContextSettings
-from projections.context.search import SqlSearch
+from projections.context.recall_search import SqlSearch
 from projections.context.search_tables import search_in_memory
 from projections.context.source import SqlRowSource
 from projections.context_reading import bring_up

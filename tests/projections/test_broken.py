@@ -13,7 +13,7 @@ from eventstore.errors import BlobDamaged
 from projections import PROJECTIONS, ProjectionSet, Views, worker
 from projections.engine import lag
 from projections.engine.follower import catch_up_behind
-from projections.engine.set_aside import Failure
+from projections.engine.set_aside import FoldFailure
 from projections.errors import ProjectionFailed
 from projections.upkeep import rebuild
 from tests.cli.program import run
@@ -52,7 +52,7 @@ def damage_blob(store: EventStore) -> UUID:
     return cid
 
 
-def noted(store: EventStore) -> list[Failure]:
+def noted(store: EventStore) -> list[FoldFailure]:
     """Return what `status` lists."""
     return set_aside(store, OURS)
 
@@ -93,7 +93,7 @@ def test_fold_that_is_replaced(store: EventStore, version: int) -> None:
     assert 2 == len(set_aside(store, poisoned))
 
 
-def set_aside(store: EventStore, projections: ProjectionSet) -> list[Failure]:
+def set_aside(store: EventStore, projections: ProjectionSet) -> list[FoldFailure]:
     """Return what `status` lists for code that has these projections."""
     return [failure for each in lag.status(store, projections) for failure in each.set_aside]
 

@@ -14,8 +14,8 @@ from eventstore.errors import ConversationNotFound
 from projections import Views
 from projections.context import ContextSettings, ContextView, build
 from projections.context.compression import KeyMessages, LlmSummary, strategies
-from projections.context.formats import FORMATS
 from projections.errors import RequestNotReproducible, UnknownStrategy
+from projections.providers.request_formats import FORMATS
 from tests.listed_rows import ListRowSource
 from tests.projections.support import converse, turn
 from tests.run_story import story

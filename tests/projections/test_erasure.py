@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 from sqlalchemy import inspect, make_url
 
-from eventstore import EventStore, erasure
+from eventstore import EventStore
 from eventstore import events as e
+from eventstore.erasure import erase
 from eventstore.sql.migrate import VERSION_TABLE
 from eventstore.sql.schema import derived_tables, metadata_for
 from projections import Views
@@ -146,7 +147,7 @@ def test_a_catch_up_waits_for_an_erasure(postgres_url: str, cid: UUID) -> None:
         Views(store)
         marked(store, cid)
         with store.writing() as connection:
-            erasure.erase(connection, cid, erasure.Erasing("asked for", store.clock()))
+            erase.erase(connection, cid, erase.Erasing("asked for", store.clock()))
             thread, problems = in_thread(lambda: catch_up_behind(store, PROJECTIONS))
             wait_until_blocked(store, thread)
         thread.join(30)

@@ -10,7 +10,7 @@ from sqlalchemy import make_url
 from eventstore import EventStore
 from eventstore import events as e
 from eventstore.errors import DatabaseBusy, NotWritable
-from eventstore.sql import traces
+from eventstore.sql import residues
 from projections import Views
 from projections.context.compression.search import Embedding
 from projections.context_reading import bring_up
@@ -63,7 +63,7 @@ def test_statistics_that_were_collected_are_cleared(
     postgres_url: str, cid: UUID, monkeypatch: pytest.MonkeyPatch, can_clear: bool
 ) -> None:
     """Also where somebody had turned them on, on servers of either kind."""
-    monkeypatch.setattr(traces, "_CLEARS", 18 if can_clear else 99)
+    monkeypatch.setattr(residues, "_CLEARS", 18 if can_clear else 99)
     with EventStore.open(postgres_url) as store, PlainClient(postgres_url) as client:
         spread(store, cid)
         [(table,)] = client.execute(

@@ -14,7 +14,7 @@ from eventstore.sql.backend import backend_of
 from projections import Views, upkeep
 from projections.catalogue import PROJECTIONS
 from projections.engine import catch_up as engine
-from projections.engine import generations, rows, tables
+from projections.engine import generations, tables
 from projections.engine import rebuild as rebuilding
 from projections.engine.catch_up import catch_up
 from projections.engine.generations import Generation
@@ -117,7 +117,7 @@ def test_a_column_that_is_not_there_is_refused(store: EventStore) -> None:
     with store.reading() as connection:
         backend = backend_of(connection)
     with pytest.raises(KeyError, match="nonsense"):
-        rows.bind_new(table, backend, {str(new_id()): {(1, 0): {"nonsense": 1}}})
+        tables.bind_new(table, backend, {str(new_id()): {(1, 0): {"nonsense": 1}}})
 
 
 def test_rebuilds_of_several_machines_share_the_work(

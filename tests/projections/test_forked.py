@@ -17,13 +17,13 @@ from contextlib import ExitStack
 from multiprocessing import get_context
 from eventstore import EventStore
 from eventstore.sql.pools import may_fork
-from projections.engine import rebuild, rebuild_pages
+from projections.engine import rebuild
 from projections.upkeep import rebuild as go
 
 url, case = sys.argv[1:]
 rebuild._PAGE_EVENTS = 14
 ways = []
-rebuild_pages.get_context = lambda way: ways.append(way) or get_context(way)
+rebuild.get_context = lambda way: ways.append(way) or get_context(way)
 with ExitStack() as stack:
     store = stack.enter_context(EventStore.open(url))
     if case == "a connection":

@@ -17,8 +17,8 @@ from agent_eventstore.cli.program import FOUND
 from eventstore import EventStore
 from eventstore import events as e
 from projections import Views, upkeep, worker
-from projections.engine import rows as row_statements
-from projections.engine.set_aside import Failure
+from projections.engine import tables as row_statements
+from projections.engine.set_aside import FoldFailure
 from projections.errors import ProjectionFailed
 from projections.upkeep import rebuild
 from tests.cli.program import run
@@ -75,7 +75,7 @@ NAMES: dict[str, Plant] = {
 PLANTED = NUMBERS | NAMES
 
 
-def _noted(store: EventStore) -> list[Failure]:
+def _noted(store: EventStore) -> list[FoldFailure]:
     return [failure for each in upkeep.status(store) for failure in each.set_aside]
 
 

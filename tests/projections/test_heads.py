@@ -40,7 +40,7 @@ def test_standing_tells_what_is_current(views: Views) -> None:
     with views.store.writing() as connection:
         catch_up(connection, [usage], cid)
         found = heads.standing(connection, [TIMELINE, USAGE], cid)
-    assert [heads.Standing(timeline, False), heads.Standing(usage, True)] == found
+    assert [heads.HeadStatus(timeline, False), heads.HeadStatus(usage, True)] == found
 
 
 def test_standing_of_an_append_after_the_head(views: Views) -> None:
@@ -65,7 +65,7 @@ def test_standing_of_a_version_without_a_generation(views: Views) -> None:
     cid = begun(views.store)
     with views.store.reading() as connection:
         found = heads.standing(connection, [Notes()], cid)
-    assert [heads.Standing(None, False)] == found
+    assert [heads.HeadStatus(None, False)] == found
 
 
 def test_standing_follows_a_cut_over(views: Views) -> None:
@@ -91,16 +91,16 @@ def test_locked_heads_begin_at_nothing(views: Views) -> None:
     cid, [timeline, usage] = begun(views.store), live(views.store)
     with views.store.writing() as connection:
         found = heads.lock(connection, [usage, timeline], cid)
-    assert [heads.Head(usage, 0, {}), heads.Head(timeline, 0, {})] == found
+    assert [heads.FoldHead(usage, 0, {}), heads.FoldHead(timeline, 0, {})] == found
 
 
 def test_saved_heads_are_read_back(views: Views) -> None:
     """A head is saved over what was there, with its state as it was."""
     cid, [timeline, usage] = begun(views.store), live(views.store)
-    saved = heads.Head(timeline, 7, {"open": ["a\x00\ud800", None]})
+    saved = heads.FoldHead(timeline, 7, {"open": ["a\x00\ud800", None]})
     with views.store.writing() as connection:
         heads.lock(connection, [timeline, usage], cid)
-        for each in (heads.Head(timeline, 3, {}), saved):
+        for each in (heads.FoldHead(timeline, 3, {}), saved):
             heads.save(backend_of(connection), cid, [each]).run(connection)
         found = heads.read(connection, [timeline], cid)
     assert {("timeline", timeline.number): saved} == found

@@ -21,12 +21,11 @@ from eventstore.events.values import VersionRange
 from projections import AsyncViews, Views
 from projections.context import CONTEXT, detail, row_cache
 from projections.context.compression import Item, KeyMessages, LlmSummary, Reduction
-from projections.context.formats import FORMATS
-from projections.context.plan_cache import Recent
-from projections.context.row_cache import KeptRows, Memory, RecentRows
+from projections.context.row_cache import KeptRows, Recent, RecentRows, RowMemory
 from projections.context.rows import ContextRow
 from projections.context.source import SqlRowSource
 from projections.errors import BudgetInfeasible
+from projections.providers.request_formats import FORMATS
 from projections.tokens import Count, Tokenizer
 from projections.upkeep import rebuild
 from tests.few import few
@@ -48,7 +47,7 @@ def told(views: Views, cid: UUID, **limits: Any) -> Any:
 
 def told_anew(views: Views, cid: UUID, **limits: Any) -> Any:
     """Return what is said where nothing is remembered."""
-    views._memory = Memory(1 << 26)
+    views._memory = RowMemory(1 << 26)
     return told(views, cid, **limits)
 
 

@@ -13,20 +13,21 @@ from uuid import UUID
 
 import pytest
 
-from eventstore import EventStore, erasure, new_id, quoting, surveying
+from eventstore import EventStore, new_id
 from eventstore import events as e
-from eventstore.erasure import erasure_lock
+from eventstore.erasure import erase, plan
+from eventstore.erasure.erase import erasure_lock
 from projections import Views, upkeep, worker
 from projections import context_reading as reading
 from projections.catalogue import PROJECTIONS
 from projections.context import search_index
 from projections.context_reading import bring_up
-from projections.engine import catch_up, heads, rows
+from projections.engine import catch_up, heads, tables
 from projections.engine.catch_up import CatchUp
 from projections.engine.folds import Fold
 from projections.engine.follower import catch_up_behind
 from projections.engine.generations import find_all_live, install
-from projections.engine.rows import _Prepared
+from projections.engine.tables import _Prepared
 from projections.models.timeline import TIMELINE
 from projections.tokens import counts
 from tests.projections.support import converse, expected, live_of, stored
@@ -83,7 +84,7 @@ def test_locks_are_free_while_a_text_is_looked_at(
         (counts, "count_message"),
         (reading, "build"),
         (_Prepared, "bind"),
-        (rows, "bind_new"),
+        (tables, "bind_new"),
         (search_index, "indexed_terms"),
         (search_index, "fingerprint"),
     ):
@@ -221,7 +222,7 @@ def test_an_erasure_looks_through_texts_without_a_lock(
     """Ten megabytes of a conversation kept all writers of SQLite waiting for seconds."""
     cid, looks = new_id(), []
     store.append(cid, [e.UserMessage.text(SECRET), e.AssistantMessage.of(f"You said: {SECRET}")])
-    real = quoting.copies_of
+    real = plan.copies_of
 
     def looked(*args: Any) -> Any:
         looks.append(1)
@@ -230,7 +231,7 @@ def test_an_erasure_looks_through_texts_without_a_lock(
             erasure_lock(connection, cid)
         return real(*args)
 
-    monkeypatch.setattr(surveying, "copies_of", looked)
+    monkeypatch.setattr(erase, "copies_of", looked)
     receipt = store.erase(cid, reason="asked for", versions=(each for each in [1]))
     assert ((1,), 1) == (receipt.versions, len(looks))
     assert [2] == [each.first for told in receipt.quoted_by for each in told.versions]
@@ -243,18 +244,18 @@ def test_what_is_said_while_an_erasure_looks_is_looked_at(
     """It is looked again; in the end under the lock, so that the others cannot win for ever."""
     cid, looks = new_id(), []
     store.append(cid, [e.UserMessage.text(SECRET)])
-    real = quoting.copies_of
+    real = plan.copies_of
 
     def looked(*args: Any) -> Any:
         looks.append(1)
         found = real(*args)
-        if len(looks) <= min(times, erasure._ATTEMPTS):
+        if len(looks) <= min(times, erase._ATTEMPTS):
             other.append(cid, [e.AssistantMessage.of(f"You said: {SECRET}")])
         return found
 
-    monkeypatch.setattr(surveying, "copies_of", looked)
+    monkeypatch.setattr(erase, "copies_of", looked)
     receipt = store.erase(cid, reason="asked for", versions=[1])
-    came = min(times, erasure._ATTEMPTS)
+    came = min(times, erase._ATTEMPTS)
     assert came + 1 == len(looks)
     quoted = [(each.first, each.last) for told in receipt.quoted_by for each in told.versions]
     assert [(2, came + 1)] == quoted
@@ -266,6 +267,6 @@ def test_a_text_that_repeats_itself_is_looked_for_in_linear_time() -> None:
     said = e.UserMessage.text("a" * 300_000 + "b")
     held = e.AssistantMessage.of("a" * 600_000)
     events = history(said, held)
-    assert {} == quoting.quotations_of(events, {1})
+    assert {} == plan.quotations_of(events, {1})
     pieces = [e.AssistantChunk(llm_call_id="a", index=each, text="x") for each in range(3_000)]
-    assert {} == quoting.copies_of(history(*pieces), set(range(1, 3_001)))
+    assert {} == plan.copies_of(history(*pieces), set(range(1, 3_001)))

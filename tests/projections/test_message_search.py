@@ -9,10 +9,11 @@ from sqlalchemy import text as sql
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from projections import Views, finding
+from projections import Views
 from projections.engine import generations
-from projections.models.message_search import SEARCH
-from projections.models.words import snippet_of, terms_of, words_of
+from projections.search import finding
+from projections.search.message_search import SEARCH
+from projections.search.words import snippet_of, terms_of, words_of
 from projections.upkeep import compare, rebuild
 from tests.projections.support import everything, live_of
 

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Table
 
 from eventstore import EventStore, new_id
 from eventstore.sql.backend import backend_of
-from projections.engine import rows as row_statements
 from projections.engine import tables
+from projections.engine import tables as row_statements
 from projections.engine.projection import Column, ReadTable
 from tests.projections.toys import Notes
 

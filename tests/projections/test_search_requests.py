@@ -19,8 +19,8 @@ from projections.context.compression import (
     Strategy,
     VectorSearch,
 )
-from projections.context.past import groups_of
-from projections.context.search import SearchableRows, SearchBehind, StoredVectors
+from projections.context.groups import groups_of
+from projections.context.recall_search import SearchableRows, SearchBehind, StoredVectors
 from projections.context.search_tables import item_to_search
 from projections.context.source import SqlRowSource
 from projections.context_reading import bring_up

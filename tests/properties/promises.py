@@ -17,15 +17,15 @@ import pytest
 
 from eventstore.sql.read import END
 from projections.context import ContextRow, ContextSettings, ContextView, build
+from projections.context.builder import LAST_FORMS, LEAST_ENDS
 from projections.context.compression import strategies, strategy_of
-from projections.context.content import is_blank
-from projections.context.formats import FORMATS
-from projections.context.grouping import LAST_FORMS, LEAST_ENDS
 from projections.context.levels import ends_of, lower
+from projections.context.payload_messages import is_blank
 from projections.context.prompts import BROKEN_OFF, DIGEST_HEADER, RECALLED
 from projections.context.table_rows import tabled_rows
 from projections.context.view import LedgerEntry
 from projections.errors import BudgetInfeasible
+from projections.providers.request_formats import FORMATS
 from projections.tokens import count_messages, tokenizer_for
 from tests.checkers import CHECKERS
 from tests.listed_rows import ListRowSource

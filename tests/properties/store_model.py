@@ -24,7 +24,7 @@ from eventstore.errors import (
 from eventstore.events import BlobRef, Erasure, KeptUsage, ToolResult
 from eventstore.events.codec import encode
 from eventstore.events.records import EventData
-from eventstore.sql.requests import Expected
+from eventstore.sql.append_requests import Expected
 
 __all__ = ["THRESHOLD", "Attempt", "Model", "Stream"]
 

@@ -14,12 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats import FORMATS, Transcript, detect, load, read_transcripts
+from agent_eventstore.transcripts import FORMATS, Transcript, detect, load, read_transcripts
 from eventstore import EventStore, NewEvent
 from eventstore.blobs import THRESHOLD_BYTES
 from eventstore.errors import InvalidEvent
 from eventstore.events.codec import decode, encode
-from eventstore.sql.requests import prepare
+from eventstore.sql.append_requests import prepare
 from tests.few import few
 from tests.integration.claude_sessions import example as claude_example
 from tests.integration.codex_sessions import rollout

@@ -14,12 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_eventstore import Conversation
-from agent_eventstore.providers import classify, parser_for, read_response
-from agent_eventstore.providers.base import plain
 from eventstore import EventStore
 from eventstore.events import AssistantChunk, AssistantMessage, LlmError
 from eventstore.events.bounds import fitted
 from eventstore.events.codec import decode, encode
+from projections.providers import classify, parser_for, read_response
+from projections.providers.stream_base import plain
 from tests.few import few
 from tests.properties.hostile import jsons
 from tests.unit.streams.recorded import NAMES, chunks_of
@@ -289,7 +289,7 @@ def test_plain_json_is_what_the_store_takes(value: Any) -> None:
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-@pytest.mark.filterwarnings("ignore::agent_eventstore.machines.calls.UnknownChunk")
+@pytest.mark.filterwarnings("ignore::agent_eventstore.machines.call_script.UnknownChunk")
 @few(15)
 @given(streams=st.lists(_streams, min_size=1, max_size=3))
 def test_recording_a_hostile_stream_never_breaks_the_product(streams: list[list[Any]]) -> None:
@@ -297,7 +297,7 @@ def test_recording_a_hostile_stream_never_breaks_the_product(streams: list[list[
     _record(streams)
 
 
-@pytest.mark.filterwarnings("ignore::agent_eventstore.machines.calls.UnknownChunk")
+@pytest.mark.filterwarnings("ignore::agent_eventstore.machines.call_script.UnknownChunk")
 def test_recording_strange_objects_never_breaks_the_product() -> None:
     """Also what is too large, too deep, in a circle, or unwilling to be looked at."""
     _record([[strange] for strange in _LARGE])

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_eventstore.formats import read_transcripts
-from agent_eventstore.formats.openai_wire import message_of, payload_of, restored
-from agent_eventstore.formats.session_import_lines import kept
-from agent_eventstore.formats.transcript import Calls, Transcript, canonical
+from agent_eventstore.transcripts import read_transcripts
+from agent_eventstore.transcripts.openai_wire import message_of, payload_of, restored
+from agent_eventstore.transcripts.session_import import kept
+from agent_eventstore.transcripts.transcript import Calls, Transcript, canonical
 from eventstore.events import AssistantMessage
 from eventstore.events.codec import decode, encode
 from eventstore.events.records import EventData

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore.bill import bills, kept
+from eventstore.erasure.bill import bills, kept
 from eventstore.events import KeptUsage, LlmError, LlmRequest, Meta, RecordedEvent, TokenUsage
 from eventstore.events.codec import decode, encode
 from projections.models.usage import USAGE

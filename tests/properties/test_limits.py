@@ -27,9 +27,9 @@ from eventstore.events import (
 )
 from projections.context import ContextRow, ContextSettings, ContextView
 from projections.context.compression import strategies
-from projections.context.content import is_blank
+from projections.context.groups import groups_of
 from projections.context.levels import lower
-from projections.context.past import groups_of
+from projections.context.payload_messages import is_blank
 from projections.errors import BudgetInfeasible
 from tests.unit.context.log import Log
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from eventstore.events import AssistantMessage, Erasure, NewEvent, ToolResult, UserMessage
 from projections.context import build
-from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent, touch
-from projections.context.plans import Plan, Step
+from projections.context.plans import Plan, PlanStep
+from projections.context.row_cache import Folded, KeptPlan, PlanMemo, Recent, touch
 from projections.errors import BudgetInfeasible
 from tests.exhaustive import partly
 from tests.listed_rows import ListRowSource
@@ -141,7 +141,7 @@ def test_a_late_result_far_back_is_noticed() -> None:
 
 def test_a_plan_outlasts_more_changes_than_are_noted() -> None:
     """Results that complete newer messages do not make a process forget the step before them."""
-    step = Step((10, 0), None, Plan((), all_read=True), (9, 0))
+    step = PlanStep((10, 0), None, Plan((), all_read=True), (9, 0))
     plans: Recent[KeptPlan] = Recent()
     PlanMemo(plans, "c", Folded(12, [])).put("key", step)
     touched: list[list[int]] = [[5, 4]]

@@ -11,7 +11,7 @@ from eventstore import EventStore, new_id
 from eventstore.events import Payload
 from projections import Views
 from projections.context import CONTEXT
-from projections.context.search import SqlSearch
+from projections.context.recall_search import SqlSearch
 from projections.context.search_tables import search_in_memory
 from projections.context.source import SqlRowSource
 from projections.context_reading import bring_up

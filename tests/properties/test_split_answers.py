@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_eventstore.providers import StreamParser, parser_for
-from agent_eventstore.providers.pieces import RULES
+from projections.providers import StreamParser, parser_for
+from projections.providers.pieces import RULES
 from tests.properties.splitting import SPLITTERS, Answer, Quirks, answer_from
 from tests.unit.streams.recorded import fed, text_of
 

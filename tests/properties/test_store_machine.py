@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from eventstore import ANY, NO_STREAM, EventStore, NewEvent, new_id
 from eventstore import events as e
 from eventstore.errors import BlobNotFound, ConversationNotFound, EventStoreError, InvalidEvent
-from eventstore.sql.requests import Append, Appended, Expected
+from eventstore.sql.append_requests import Append, Appended, Expected
 from tests.properties.machines import explore
 from tests.properties.store_attempts import CHANGES, OWNERS, PLACES, WISHES, Change, Wish
 from tests.properties.store_model import THRESHOLD, Attempt, Model

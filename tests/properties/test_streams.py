@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent_eventstore.providers import Delta, StreamParser, parser_for, read_response
 from eventstore.events import AssistantChunk, AssistantMessage
 from eventstore.events.codec import decode, encode
+from projections.providers import Delta, StreamParser, parser_for, read_response
 from tests.properties.hostile import places_in
 from tests.unit.streams.recorded import NAMES, as_sdk_object, chunks_of, fed, fed_deltas
 from tests.unit.streams.test_other_providers import STREAMS

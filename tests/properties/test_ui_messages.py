@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_eventstore.formats import export_ui_messages, load, read_transcripts
+from agent_eventstore.transcripts import export_ui_messages, load, read_transcripts
 from eventstore import EventStore
 from tests.few import few
 

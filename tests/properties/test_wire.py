@@ -34,7 +34,7 @@ from eventstore.events import (
     VersionRange,
 )
 from projections.context import ContextRow
-from projections.context.formats import FORMATS
+from projections.providers.request_formats import FORMATS
 from tests.checkers import CHECKERS
 from tests.listed_rows import ListRowSource
 from tests.properties.promises import STRATEGIES, Request, ask, refused, tokens_of

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_eventstore.formats import Transcript, read_transcripts
+from agent_eventstore.transcripts import Transcript, read_transcripts
 from eventstore.events import NewEvent
-from projections.context.formats import FORMATS
+from projections.providers.request_formats import FORMATS
 from tests.checkers import CHECKERS
 from tests.few import few
 from tests.integration.test_ui_messages import CHAT

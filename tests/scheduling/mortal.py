@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from agent_eventstore import ModelRequest, Scheduler, TaskPlan
 from agent_eventstore.agents.agent_session import CONTINUE
-from agent_eventstore.scheduling.queue import TaskResult
+from agent_eventstore.agents.queue import TaskResult
 from tests.crash.world import Kill, MortalStore, World
 from tests.mortals import serve
 

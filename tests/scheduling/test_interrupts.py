@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from agent_eventstore import EventStore, ModelRequest, Scheduler, TaskPlan
-from agent_eventstore.demo.model import Reply
+from agent_eventstore.demo.scripted_model import Reply
 from eventstore.events import TaskEnd, TaskStart, ToolCall, ToolResult, TurnEnd
 from tests.agents.scripted import Scripted, Wanted, reply
 

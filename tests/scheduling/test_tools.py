@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from agent_eventstore import Conversation, EventStore, Scheduler, TaskPlan
-from agent_eventstore.demo.model import Reply
+from agent_eventstore.demo.scripted_model import Reply
 from agent_eventstore.errors import ConversationEnded
 from eventstore.events import (
     ConversationEnd,

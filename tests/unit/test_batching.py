@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_eventstore.batching import Batcher
-from agent_eventstore.providers import Delta
 from eventstore.events import AssistantChunk, ToolCallDelta
+from projections.providers import Delta
 
 
 def begun() -> Batcher:

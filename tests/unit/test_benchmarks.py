@@ -130,7 +130,7 @@ class TestRuns:
 
     def test_contexts_are_read_at_each_length(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Within both budgets, warm and for the first time, of transcripts and of other kinds."""
-        monkeypatch.setattr("agent_eventstore.torture.server._programs", _missing)
+        monkeypatch.setattr("torture.server._programs", _missing)
         with Bench(TINY) as bench:
             done = [*BENCHMARKS["context"](bench)]
         warm = ["at 4 messages", "at 8 messages"]
@@ -172,7 +172,7 @@ class TestRuns:
 
     def test_without_postgresql_the_run_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """SQLite is measured alone."""
-        monkeypatch.setattr("agent_eventstore.torture.server._programs", _missing)
+        monkeypatch.setattr("torture.server._programs", _missing)
         with Bench(TINY) as bench:
             assert ("SQLite",) == bench.databases
             assert bench.left_out[0].startswith("PostgreSQL is left out")

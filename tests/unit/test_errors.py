@@ -9,12 +9,7 @@ from uuid import UUID
 import pytest
 
 from agent_eventstore import errors
-from eventstore.errors import (
-    CannotConnect,
-    EventStoreError,
-    StatementRefused,
-    WrongExpectedVersion,
-)
+from eventstore.errors import CannotConnect, EventStoreError, StatementRefused, WrongExpectedVersion
 from projections.errors import ProjectionFailed
 
 CID = UUID(int=1)

@@ -97,13 +97,41 @@ def test_context_may_import_compression(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "imported", "contract"),
     [
-        ("projections.engine", "projections.catalogue", "The engine imports no model"),
-        ("projections.engine", "projections.models.usage", "The engine imports no model"),
-        ("projections.engine", "projections.context.fold", "The engine imports no model"),
-        ("projections.tokens", "projections.engine.heads", "The engine imports no model"),
-        ("projections.models", "projections.context.rows", "The engine imports no model"),
-        ("projections.context", "projections.models.runs", "The engine imports no model"),
-        ("projections.context", "projections.views", "The engine imports no model"),
+        (
+            "projections.engine",
+            "projections.catalogue",
+            "The engine imports no model, and no model imports the context",
+        ),
+        (
+            "projections.engine",
+            "projections.models.usage",
+            "The engine imports no model, and no model imports the context",
+        ),
+        (
+            "projections.engine",
+            "projections.context.fold",
+            "The engine imports no model, and no model imports the context",
+        ),
+        (
+            "projections.tokens",
+            "projections.engine.heads",
+            "The engine imports no model, and no model imports the context",
+        ),
+        (
+            "projections.models",
+            "projections.context.rows",
+            "No model imports the context, and the context no model",
+        ),
+        (
+            "projections.context",
+            "projections.models.runs",
+            "No model imports the context, and the context no model",
+        ),
+        (
+            "projections.context",
+            "projections.views",
+            "The engine imports no model, and no model imports the context",
+        ),
     ],
 )
 def test_the_read_side_has_floors_too(
@@ -115,7 +143,7 @@ def test_the_read_side_has_floors_too(
     run = lint(copy)
 
     assert 1 == run.returncode
-    assert f"{contract}, and no model imports the context BROKEN" in run.stdout
+    assert f"{contract} BROKEN" in run.stdout.replace("\n", " ")
     assert f"{module}.spoilt -> {imported}" in run.stdout
 
 

@@ -10,8 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eventstore import events as e
-from eventstore import known_secrets, redact_secrets
-from eventstore.redaction import redacted
+from eventstore import redact_secrets
+from eventstore.security import redaction
+from eventstore.security.redaction import redacted
 
 KEY = "sk-proj-" + "aB3" * 14
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\n-----END RSA PRIVATE KEY-----"
@@ -145,7 +146,7 @@ def test_what_has_no_secret_is_the_same_object() -> None:
     }
 
 
-SIGNS = [sign for form in known_secrets._FORMS for each in form.signs.values() for sign in each]
+SIGNS = [sign for form in redaction._FORMS for each in form.signs.values() for sign in each]
 PARTS = (
     "-----BEGIN RSA |PRIVATE KEY-----|-----END |live_|ada:hunter2@|user:|0123456789abcdef|?key="
     '|&sig=|a|basic |provided: |refresh_token|": "|\\\\\'|:\n |= | |_|-|.|@'
@@ -161,7 +162,7 @@ PIECES = [*SIGNS, *PARTS, "x" * 80, KEY, JWT, *(text for text, _ in TEXTS.values
 def test_the_same_is_found_as_by_looking_everywhere(pieces: list[tuple[str, Any]]) -> None:
     """Looking near to signs alone misses nothing, whatever they stand between."""
     text = expected = "".join(cased(piece) for piece, cased in pieces)
-    for form in known_secrets._FORMS:
+    for form in redaction._FORMS:
         if any(sign in text.lower() for each in form.signs.values() for sign in each):
             expected = form.pattern.sub(form.instead, expected)
     assert expected == redact_secrets(("user_message", "text"), text)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from eventstore.log import get_logger
+from eventstore.telemetry.log import get_logger
 
 
 def test_fields_arrive_as_attributes_of_the_record(caplog: pytest.LogCaptureFixture) -> None:

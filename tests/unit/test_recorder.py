@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from agent_eventstore.artifacts import ToolOutputs, call_of_alias
-from agent_eventstore.batching import Stalls
+from agent_eventstore.batching import StreamFlusher
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.errors import UnknownAlias
 from agent_eventstore.journal import Journal
@@ -86,7 +86,7 @@ def test_append_is_repeated_once(store: Forgetful, before: int, after: int) -> N
 
 def test_facts_wait_for_the_server(store: Forgetful, monkeypatch: pytest.MonkeyPatch) -> None:
     """What could not be written is kept, and comes first, in order and once."""
-    monkeypatch.setattr("agent_eventstore.unwritten.PATIENCE_S", 0.0)
+    monkeypatch.setattr("agent_eventstore.journal.PATIENCE_S", 0.0)
     journal, told = Journal(store, new_id()), list[int]()
     for text in ("one", "two"):
         store.before, store.after = (2, 0) if text == "one" else (0, 1)
@@ -102,7 +102,7 @@ def test_facts_wait_for_the_server(store: Forgetful, monkeypatch: pytest.MonkeyP
 
 def test_what_did_not_begin_is_not_kept(store: Forgetful, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that failed before its block ran is the caller's to repeat."""
-    monkeypatch.setattr("agent_eventstore.unwritten.PATIENCE_S", 0.0)
+    monkeypatch.setattr("agent_eventstore.journal.PATIENCE_S", 0.0)
     journal = Journal(store, new_id())
     store.before = 2
     with pytest.raises(CannotConnect):
@@ -129,7 +129,7 @@ def test_what_follows_an_invalid_fact_is_written(
     store: Forgetful, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that waited for the server and cannot be stored is told, and holds up nothing."""
-    monkeypatch.setattr("agent_eventstore.unwritten.PATIENCE_S", 0.0)
+    monkeypatch.setattr("agent_eventstore.journal.PATIENCE_S", 0.0)
     journal, event = Journal(store, new_id()), said("twice")[0]
     store.before = 2
     with pytest.raises(CannotConnect):
@@ -177,7 +177,7 @@ def test_one_thread_watches_all_streams() -> None:
         return [thread.name for thread in threading.enumerate()].count("eventstore-stalls")
 
     flushed = [threading.Event() for _ in range(50)]
-    watched = [Stalls(at_once(event)) for event in flushed]
+    watched = [StreamFlusher(at_once(event)) for event in flushed]
     before, due_at = threads(), time.monotonic() + 0.2
     for stalls in watched:
         with stalls.lock:
@@ -190,7 +190,7 @@ def test_one_thread_watches_all_streams() -> None:
 def test_stream_that_is_busy_holds_up_no_other() -> None:
     """The thread does not wait for a stream that is being written by its own caller."""
     busy, free = threading.Event(), threading.Event()
-    first, second = Stalls(at_once(busy)), Stalls(at_once(free))
+    first, second = StreamFlusher(at_once(busy)), StreamFlusher(at_once(free))
     with first.lock:
         first.watch(time.monotonic())
         with second.lock:
@@ -203,7 +203,7 @@ def test_stream_that_is_busy_holds_up_no_other() -> None:
 def test_stopped_stream_is_not_flushed() -> None:
     """After the call has ended nothing is written for it."""
     late, other = threading.Event(), threading.Event()
-    stopped, following = Stalls(at_once(late)), Stalls(at_once(other))
+    stopped, following = StreamFlusher(at_once(late)), StreamFlusher(at_once(other))
     with stopped.lock:
         stopped.watch(time.monotonic() + 0.02)
         stopped.stop()
@@ -222,7 +222,7 @@ def test_error_in_the_background_reaches_the_caller() -> None:
         failed.set()
         raise InvalidEvent("cannot be stored")
 
-    stalls = Stalls(flush)
+    stalls = StreamFlusher(flush)
     with stalls.lock:
         stalls.watch(time.monotonic())
     assert failed.wait(PATIENCE_S)
@@ -237,14 +237,14 @@ def test_error_in_the_background_reaches_the_caller() -> None:
 def test_forked_child_has_a_clock_of_its_own() -> None:
     """A product that forks its workers gets stalled batches written in each of them."""
     running = threading.Event()
-    stalls = Stalls(at_once(running))
+    stalls = StreamFlusher(at_once(running))
     with stalls.lock:
         stalls.watch(time.monotonic())
     assert running.wait(PATIENCE_S)
     child = os.fork()
     if child == 0:
         flushed = threading.Event()
-        own = Stalls(at_once(flushed))
+        own = StreamFlusher(at_once(flushed))
         with own.lock:
             own.watch(time.monotonic())
         os._exit(0 if flushed.wait(PATIENCE_S) else 1)

@@ -10,14 +10,14 @@ import pytest
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
-from agent_eventstore.turn import ToolCall, Turn
-from agent_eventstore.turn_aio import AsyncToolCall, AsyncTurn
+from agent_eventstore.turn import ToolBlock, Turn
+from agent_eventstore.turn_aio import AsyncToolBlock, AsyncTurn
 
 TWINS: list[tuple[type[Any], type[Any]]] = [
     (Conversation, AsyncConversation),
     (Turn, AsyncTurn),
     (LlmCall, AsyncLlmCall),
-    (ToolCall, AsyncToolCall),
+    (ToolBlock, AsyncToolBlock),
 ]
 
 

@@ -14,8 +14,8 @@ from projections.models.open_items import (
     OpenRunStep,
     OpenSession,
     OpenToolCall,
-    OpenTurn,
     OpenWork,
+    UnfinishedTurn,
 )
 from tests.unit.context.log import Log
 from tests.unit.projections.history import CONVERSATION, START
@@ -72,11 +72,11 @@ def tool_call(call_id: str, started_after: int | None = None) -> OpenToolCall:
     )
 
 
-def turn() -> OpenTurn:
+def turn() -> UnfinishedTurn:
     """Return an open turn that began a second after the start."""
     meta = e.Meta(session_id="s", turn=2)
     began = START + timedelta(seconds=1)
-    return OpenTurn(version=1, began_at=began, meta=meta, turn=2, steps=2, tokens=USAGE)
+    return UnfinishedTurn(version=1, began_at=began, meta=meta, turn=2, steps=2, tokens=USAGE)
 
 
 def session() -> OpenSession:

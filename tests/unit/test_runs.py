@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.machines.runs import RunScript
+from agent_eventstore.machines.run_script import RunScript
 from agent_eventstore.resuming import LeftCall, next_node
 from eventstore import Meta, NewEvent
 from eventstore import events as e

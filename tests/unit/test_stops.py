@@ -16,7 +16,7 @@ from agent_eventstore.stops import (
     stopped,
     stopped_or_gone,
 )
-from agent_eventstore.stops import without_directories as shown
+from projections.providers.failures import without_directories as shown
 
 
 class ClientDisconnect(Exception):

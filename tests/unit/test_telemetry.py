@@ -19,8 +19,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from sqlalchemy import make_url
 
-from eventstore import NO_STREAM, AsyncEventStore, EventStore, events, new_id, telemetry
+from eventstore import NO_STREAM, AsyncEventStore, EventStore, events, new_id
 from eventstore.errors import WrongExpectedVersion
+from eventstore.telemetry import operations
 from projections import PROJECTIONS, Views, worker
 from projections.engine.lag import measure
 from projections.upkeep import rebuild
@@ -68,9 +69,9 @@ class Collector:
 def sent() -> Iterator[Collector]:
     """Collect what is sent while the test runs."""
     collector = Collector()
-    telemetry.use(tracer_provider=collector.tracers, meter_provider=collector.meters)
+    operations.use(tracer_provider=collector.tracers, meter_provider=collector.meters)
     yield collector
-    telemetry.switch_off()
+    operations.switch_off()
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_an_append_is_a_span(sent: Collector, store: EventStore) -> None:
     store.append(cid, [HELLO, HELLO])
     [span] = sent.spans("append events")
     assert {
-        **telemetry.database(store.engine.url),
+        **operations.database(store.engine.url),
         "db.operation.name": "append",
         "db.collection.name": "events",
         "eventstore.conversation_id": str(cid),
@@ -233,13 +234,14 @@ def test_the_user_and_the_password_are_no_attributes() -> None:
         "db.namespace": "agents",
         "server.address": "example.org",
         "server.port": 5433,
-    } == telemetry.database(url)
+    } == operations.database(url)
 
 
 PLAIN = """
 import sys
 {before}
-from eventstore import EventStore, events, new_id, telemetry
+from eventstore import EventStore, events, new_id
+from eventstore.telemetry import operations as telemetry
 import projections.worker
 with EventStore.open("sqlite://") as store:
     store.append(new_id(), [events.UserMessage.text("hello")])
@@ -292,7 +294,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from agent_eventstore import Conversation, EventStore, Views
-from eventstore import telemetry
+from eventstore.telemetry import operations as telemetry
 
 store, sent = EventStore.open("sqlite://"), InMemorySpanExporter()
 conversation = Conversation.start(store)
@@ -324,10 +326,10 @@ def test_a_provider_that_comes_after_the_store(
 
 def test_using_it_without_the_package_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking for it where it is not installed is an error."""
-    for name in ("opentelemetry", "eventstore.otel"):
+    for name in ("opentelemetry", "eventstore.telemetry.otel"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError):
-        telemetry.use()
+        operations.use()
 
 
 class TestLogEvents:
@@ -347,7 +349,7 @@ class TestLogEvents:
     ) -> None:
         """An append that takes too long shows at a level where others do not."""
         caplog.set_level(logging.INFO, "eventstore")
-        monkeypatch.setattr(telemetry, "SLOW_S", 0.0)
+        monkeypatch.setattr(operations, "SLOW_S", 0.0)
         with EventStore.open("sqlite://") as store:
             store.append(new_id(), [HELLO])
         assert ["INFO"] == [
@@ -357,7 +359,10 @@ class TestLogEvents:
     def test_an_error_is_told_by_its_class(self, caplog: pytest.LogCaptureFixture) -> None:
         """What it says may quote a payload."""
         caplog.set_level(logging.DEBUG, "eventstore")
-        with pytest.raises(ValueError, match="a secret"), telemetry.operation("eventstore", "work"):
+        with (
+            pytest.raises(ValueError, match="a secret"),
+            operations.operation("eventstore", "work"),
+        ):
             raise ValueError("a secret")
         [line] = caplog.messages
         assert line.startswith("event='work' error='ValueError' duration_ms=")

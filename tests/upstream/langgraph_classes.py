@@ -11,8 +11,8 @@ import langgraph.checkpoint.sqlite.aio
 import langgraph.store.memory
 from stores import temporary_store  # type: ignore[import-not-found]
 
-from agent_eventstore.integrations.langgraph import EventStoreSaver
-from agent_eventstore.integrations.langgraph_store import EventStoreStore
+from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
+from agent_eventstore.integrations.langgraph.store import EventStoreStore
 
 
 class Saver:

@@ -12,8 +12,8 @@ import agents.memory
 import agents.memory.sqlite_session
 from stores import store_at  # type: ignore[import-not-found]
 
-from agent_eventstore.integrations.openai_agents import EventStoreSession
-from agent_eventstore.integrations.openai_branches import BranchingSession
+from agent_eventstore.integrations.openai_agents.branching_session import BranchingSession
+from agent_eventstore.integrations.openai_agents.session import EventStoreSession
 
 
 class Session(EventStoreSession):

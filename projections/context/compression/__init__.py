@@ -25,7 +25,7 @@ from projections.context.compression.level_of_detail import LevelOfDetail, Slidi
 from projections.context.compression.llm_summary import (
     LlmSummary,
     SummaryRequest,
-    Written,
+    WrittenSummary,
     summary_due,
 )
 from projections.context.compression.monitor import ContextUsage, Thresholds, usage_of
@@ -66,7 +66,7 @@ __all__ = [
     "SummaryRequest",
     "Thresholds",
     "VectorSearch",
-    "Written",
+    "WrittenSummary",
     "compress",
     "items_of",
     "reduce",

@@ -23,7 +23,14 @@ from projections.context.compression.strategy import (
     strategy_of,
 )
 
-__all__ = ["SUMMARY_PROMPT", "LlmSummary", "Summarize", "SummaryRequest", "Written", "summary_due"]
+__all__ = [
+    "SUMMARY_PROMPT",
+    "LlmSummary",
+    "Summarize",
+    "SummaryRequest",
+    "WrittenSummary",
+    "summary_due",
+]
 
 Summarize = Callable[[Sequence[Message]], str]
 """Sends messages to a model of the product's choice, and returns the text of the answer."""
@@ -61,7 +68,7 @@ class SummaryRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenSummary:
     """The outcome of a summary request: a text, or the reason in words why there is none."""
 
     text: str = ""
@@ -117,18 +124,18 @@ class LlmSummary:
             return None
         return summary_due(items, levels, least_tokens=self.least_tokens)
 
-    def write(self, request: SummaryRequest) -> Written:
+    def write(self, request: SummaryRequest) -> WrittenSummary:
         """Call the model; an exception or an empty answer is returned as a failure in words."""
         if self.summarize is None:
-            return Written(failure="no callable to summarise with")
+            return WrittenSummary(failure="no callable to summarise with")
         try:
             answer = self.summarize(request.messages)
         except Exception as error:
-            return Written(failure=f"{type(error).__name__}: {error}")
+            return WrittenSummary(failure=f"{type(error).__name__}: {error}")
         if not isinstance(answer, str) or not answer.strip():
-            return Written(failure="the model answered without a text")
+            return WrittenSummary(failure="the model answered without a text")
         text = answer.strip()
-        return Written(text if len(text) <= LONGEST else shorten_text(text))
+        return WrittenSummary(text if len(text) <= LONGEST else shorten_text(text))
 
 
 def summary_due(

@@ -2,7 +2,7 @@
 
 A strategy that retrieves receives items whose ``relevance`` is set. The relevance comes from a
 `Search`: in memory over the items of one conversation, as here, or in the database over the whole
-conversation (`projections.context.search`).
+conversation (`projections.context.recall_search`).
 
 `MemorySearch` is exact BM25 (k1 = 1.2, b = 0.75). Words are lower-cased and English ones stemmed;
 identifiers and paths are indexed whole and by their words; scripts without spaces between words are

@@ -24,8 +24,8 @@ from projections.context.compression.facts import (
 )
 from projections.context.compression.lasting import is_lasting
 from projections.context.compression.sentences import BULLET, sentences_of
-from projections.context.compression.tables import dumped as _dumps
-from projections.context.compression.tables import tabled
+from projections.context.compression.table_text import dumped as _dumps
+from projections.context.compression.table_text import tabled
 
 __all__ = [
     "LONGEST",

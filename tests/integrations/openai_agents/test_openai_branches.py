@@ -15,7 +15,7 @@ from agents.extensions.memory import AdvancedSQLiteSession
 from agents.testing import ScriptedModel, assistant_message, function_call
 from agents.usage import Usage
 
-from agent_eventstore.integrations.openai_branches import BranchingSession
+from agent_eventstore.integrations.openai_agents.branching_session import BranchingSession
 from eventstore import EventStore
 from eventstore.errors import StatementRefused
 from tests.integrations.openai_agents.openai_samples import fresh_id, turns

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_eventstore.integrations import conversation_memory, openai_cache, openai_history
-from agent_eventstore.integrations.openai_agents import EventStoreSession
-from agent_eventstore.integrations.openai_branches import BranchingSession
+from agent_eventstore.integrations import conversation_memory
+from agent_eventstore.integrations.openai_agents import history
+from agent_eventstore.integrations.openai_agents.branching_session import BranchingSession
+from agent_eventstore.integrations.openai_agents.session import EventStoreSession
 from eventstore import DirectoryKeys, EventStore
 from eventstore.errors import KeyUnavailable
 from eventstore.events import (
@@ -159,7 +160,7 @@ class TestReaders:
         run(other.add_items(long))
 
         assert long * 2 == run(other.get_items())
-        assert not openai_cache._cache_of(session.store)._known
+        assert not history._cache_of(session.store)._known
 
 
 @pytest.mark.parametrize("character", ["x", "鳥", "🐦"])
@@ -172,7 +173,7 @@ def test_the_bound_is_in_bytes(
     run(session.add_items([said(character * 1_000)]))
     run(session.get_items())
 
-    kept = openai_cache._cache_of(store).get(session.id) is not None
+    kept = history._cache_of(store).get(session.id) is not None
     assert kept == (character == "x")
 
 
@@ -239,7 +240,7 @@ def test_two_processes(sqlite_store: EventStore, steps: list[tuple[bool, Any]]) 
 
 def _one_by_one(session: EventStoreSession) -> Any:
     """Return the live items as they are read where each is withdrawn by itself."""
-    return openai_history.live_items(session.store, session.id)
+    return history.live_items(session.store, session.id)
 
 
 def test_sealed(store: EventStore, tmp_path: Path) -> None:

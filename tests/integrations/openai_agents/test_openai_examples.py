@@ -13,7 +13,7 @@ from tests.docs.document import ROOT
 from tests.exhaustive import partly
 from tests.warm import Programs
 
-USED = ["agents", "agents.testing", "agent_eventstore.integrations.openai_recording"]
+USED = ["agents", "agents.testing", "agent_eventstore.integrations.openai_agents.recording"]
 
 
 @pytest.mark.parametrize("places", partly([("stream",), ()]))

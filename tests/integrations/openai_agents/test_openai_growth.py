@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from agent_eventstore.integrations.openai_agents import EventStoreSession
-from agent_eventstore.integrations.openai_branches import BranchingSession
-from agent_eventstore.integrations.openai_history import live_items
+from agent_eventstore.integrations.openai_agents.branching_session import BranchingSession
+from agent_eventstore.integrations.openai_agents.history import live_items
+from agent_eventstore.integrations.openai_agents.session import EventStoreSession
 from eventstore import EventStore
 from eventstore.events import ToolResult
 from tests.growth.steps import assert_linear, steps_of

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types.responses.response_input_item_param import ResponseInputItemParam
 
-from agent_eventstore.integrations.openai_agents import EventStoreSession
-from agent_eventstore.integrations.openai_items import items_in
-from agent_eventstore.integrations.openai_writing import ItemWriter
+from agent_eventstore.integrations.openai_agents.items import ItemWriter, items_in
+from agent_eventstore.integrations.openai_agents.session import EventStoreSession
 from eventstore import EventStore
 from eventstore.events import NewEvent
 from eventstore.events.codec import encode

@@ -10,8 +10,8 @@ from agents import Agent, Runner, function_tool, set_tracing_disabled
 from agents.extensions.memory import AdvancedSQLiteSession
 from agents.testing import ScriptedModel, assistant_message, function_call
 
-from agent_eventstore.integrations.openai_branches import BranchingSession
-from agent_eventstore.integrations.openai_recording import RecordedModel, RecordedRun
+from agent_eventstore.integrations.openai_agents.branching_session import BranchingSession
+from agent_eventstore.integrations.openai_agents.recording import RecordedModel, RecordedRun
 from eventstore import EventStore
 from eventstore.events import AssistantMessage
 from projections import Views

@@ -21,8 +21,8 @@ from agents.memory import session as sdk
 from agents.testing import ScriptedModel, assistant_message, function_call
 from agents.usage import Usage
 
-from agent_eventstore.integrations.openai_agents import EventStoreSession
-from agent_eventstore.integrations.openai_recording import RecordedModel, RecordedRun
+from agent_eventstore.integrations.openai_agents.recording import RecordedModel, RecordedRun
+from agent_eventstore.integrations.openai_agents.session import EventStoreSession
 from eventstore import EventStore
 from projections import Views
 from tests.integrations.openai_agents.openai_samples import TURN, fresh_id, said, turns

@@ -10,7 +10,7 @@ import pytest
 from agents import SessionSettings
 from agents.memory import Session
 
-from agent_eventstore.integrations.openai_agents import EventStoreSession
+from agent_eventstore.integrations.openai_agents.session import EventStoreSession
 from eventstore import EventStore, events
 from eventstore.errors import InvalidEvent, OwnerMismatch, StatementRefused, WrongExpectedVersion
 from tests.integrations.openai_agents.openai_samples import TURN, fresh_id, said, turns

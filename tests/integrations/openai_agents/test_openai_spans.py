@@ -23,9 +23,12 @@ from agents import (
 )
 from agents.testing import ScriptedModel, assistant_message, function_call
 
-from agent_eventstore.integrations.openai_agents import EventStoreSession
-from agent_eventstore.integrations.openai_recording import RecordedModel, RecordedRun
-from agent_eventstore.integrations.openai_spans import RecordedSpans
+from agent_eventstore.integrations.openai_agents.recording import (
+    RecordedModel,
+    RecordedRun,
+    RecordedSpans,
+)
+from agent_eventstore.integrations.openai_agents.session import EventStoreSession
 from eventstore import EventStore
 from tests.integrations.openai_agents.openai_samples import fresh_id
 

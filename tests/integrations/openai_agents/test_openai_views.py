@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_eventstore.integrations.openai_agents import EventStoreSession
+from agent_eventstore.integrations.openai_agents.session import EventStoreSession
 from eventstore import EventStore
 from projections import Views
 from projections.upkeep import compare

@@ -18,7 +18,7 @@ from projections.context.compression.shortening import (
     shorten_json,
     shorten_text,
 )
-from projections.context.compression.tables import dumped, table_text
+from projections.context.compression.table_text import dumped, table_text
 from tests.unit.compression.example import AIRLINE_FLIGHTS, RETAIL_ORDER, said
 
 

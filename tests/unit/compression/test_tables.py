@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections.context.compression.tables import table_text
+from projections.context.compression.table_text import table_text
 from tests.unit.compression.example import AIRLINE_FLIGHTS, RETAIL_ORDER
 
 _SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)

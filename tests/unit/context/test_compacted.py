@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eventstore.events import AssistantMessage, Invocation, Payload, UserMessage
-from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent
+from projections.context.row_cache import Folded, KeptPlan, PlanMemo, Recent
 from projections.context.settings import ContextSettings
 from projections.errors import BudgetInfeasible
 from tests.pairing import unpaired_blocks, unpaired_items

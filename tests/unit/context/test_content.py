@@ -24,12 +24,12 @@ from eventstore.events import (
     ToolResult,
     UserMessage,
 )
-from projections.context import content
+from projections.context import payload_messages
 
 
 def test_a_single_text_is_a_plain_string() -> None:
     """The commonest message has the simplest form."""
-    assert content.user(UserMessage.text("hi")) == {"role": "user", "content": "hi"}
+    assert payload_messages.user(UserMessage.text("hi")) == {"role": "user", "content": "hi"}
 
 
 @pytest.mark.parametrize(
@@ -67,36 +67,36 @@ def test_a_single_text_is_a_plain_string() -> None:
 )
 def test_user_parts_take_the_providers_form(part: ContentPart, expected: dict[str, Any]) -> None:
     """What the format knows is sent as such; anything else is told in text."""
-    message = content.user(UserMessage(parts=(part, TextPart(text="and"))))
+    message = payload_messages.user(UserMessage(parts=(part, TextPart(text="and"))))
     assert message["content"] == [expected, {"type": "text", "text": "and"}]
 
 
 def test_a_user_message_without_parts_shows_its_live_sections() -> None:
     """Sections stand in where there are no parts."""
     sections = Sections(live=(Section(key="Goal", text="win"), Section(text="soon")))
-    message = content.user(UserMessage(parts=(), sections=sections))
+    message = payload_messages.user(UserMessage(parts=(), sections=sections))
     assert message["content"] == "# Goal\nwin\n\nsoon"
 
 
 def test_names_are_made_acceptable() -> None:
     """A name with other characters would have the request refused."""
-    assert content.user(UserMessage.text("hi", name="Ann Lee"))["name"] == "Ann_Lee"
+    assert payload_messages.user(UserMessage.text("hi", name="Ann Lee"))["name"] == "Ann_Lee"
 
 
 def test_half_a_surrogate_pair_is_replaced() -> None:
     """No HTTP client can send a lone surrogate."""
-    assert content.user(UserMessage.text("a\ud800b"))["content"] == "a\ufffdb"
+    assert payload_messages.user(UserMessage.text("a\ud800b"))["content"] == "a\ufffdb"
 
 
 def test_an_empty_answer_is_an_empty_text() -> None:
     """Null content is only valid beside tool calls."""
-    assert content.assistant(AssistantMessage()) == {"role": "assistant", "content": ""}
+    assert payload_messages.assistant(AssistantMessage()) == {"role": "assistant", "content": ""}
 
 
 def test_calls_without_words_have_null_content() -> None:
     """What the provider sent as null goes back as null, arguments to the byte."""
     call = ToolCallRequest(name="look up", arguments_text='{ "a":1}', provider_id="x")
-    assert content.assistant(AssistantMessage(tool_calls=(call,))) == {
+    assert payload_messages.assistant(AssistantMessage(tool_calls=(call,))) == {
         "role": "assistant",
         "content": None,
         "tool_calls": [
@@ -112,7 +112,7 @@ def test_calls_without_words_have_null_content() -> None:
 def test_a_nameless_call_without_arguments_is_still_a_call() -> None:
     """Empty names and arguments get the smallest valid form."""
     call = ToolCallRequest(name="", arguments_text="")
-    message = content.assistant(AssistantMessage(tool_calls=(call,)))
+    message = payload_messages.assistant(AssistantMessage(tool_calls=(call,)))
     assert message["tool_calls"][0]["function"] == {"name": "unnamed_tool", "arguments": "{}"}
 
 
@@ -120,13 +120,13 @@ def test_reasoning_stays_home_and_refusals_keep_their_field() -> None:
     """The chat format has no place for reasoning, and one of its own for refusals."""
     parts = (ReasoningPart(text="hm"), RefusalPart(text="no"))
     expected = {"role": "assistant", "content": "", "refusal": "no"}
-    assert content.assistant(AssistantMessage(parts=parts)) == expected
+    assert payload_messages.assistant(AssistantMessage(parts=parts)) == expected
 
 
 def test_images_of_tools_are_mentioned_without_their_data() -> None:
     """Only text may stand in a tool message."""
     parts = (TextPart(text="see"), ImagePart(url="data:image/png;base64,AAAA"))
-    message = content.tool(ToolResult(call_id="1.0", content=parts))
+    message = payload_messages.tool(ToolResult(call_id="1.0", content=parts))
     assert message["content"] == "see\n[image]"
 
 
@@ -144,7 +144,7 @@ def test_images_of_tools_are_mentioned_without_their_data() -> None:
 )
 def test_a_status_is_said_in_words(result: dict[str, Any], expected: str) -> None:
     """The model learns what became of a call, once."""
-    assert content.tool(ToolResult(call_id="1.0", **result))["content"] == expected
+    assert payload_messages.tool(ToolResult(call_id="1.0", **result))["content"] == expected
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_status_is_said_in_words(result: dict[str, Any], expected: str) -> Non
 )
 def test_a_status_without_content_says_what_to_make_of_it(status: Any, word: str) -> None:
     """A call that did not run, or may have, is told truthfully."""
-    assert word in content.tool(ToolResult(call_id="1.0", status=status))["content"]
+    assert word in payload_messages.tool(ToolResult(call_id="1.0", status=status))["content"]
 
 
 def test_a_long_result_is_a_preview_with_the_path_of_the_whole() -> None:
@@ -169,7 +169,7 @@ def test_a_long_result_is_a_preview_with_the_path_of_the_whole() -> None:
         preview="line 1",
         alias="@state/logs/1.0.json",
     )
-    assert content.tool(result, "build")["content"] == (
+    assert payload_messages.tool(result, "build")["content"] == (
         "TOOL_RESULT_PREVIEW of 9000 bytes\n- tool: build\n- status: success\n"
         "line 1\nFull output: @state/logs/1.0.json"
     )
@@ -184,7 +184,7 @@ def test_a_failed_call_keeps_its_partial_text_before_the_error() -> None:
         partial_text="The ans",
         partial_tool_calls=(PartialToolCall(index=0, name="search"),),
     )
-    assert content.error(error)["content"] == (
+    assert payload_messages.error(error)["content"] == (
         "The ans\n\nLLM_ERROR\n- kind: network\n- attempt: 2\n- message: reset\n"
         "- tool calls left unfinished, never executed: search"
     )

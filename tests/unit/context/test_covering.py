@@ -8,7 +8,7 @@ import pytest
 
 from eventstore import events as e
 from eventstore.events import Meta, RecordedEvent
-from projections.context import CONTEXT, covering
+from projections.context import CONTEXT, fold
 from projections.engine.folds import RowBuffer
 from tests.unit.projections.history import Entry, history
 
@@ -95,8 +95,8 @@ def test_what_is_shown_is_what_the_rule_says(start: int) -> None:
 
 def test_little_memory_shows_nothing_that_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is forgotten of summaries costs time, and is told by the rows themselves."""
-    monkeypatch.setattr(covering, "MOST_SUMMARIES", 2)
-    monkeypatch.setattr(covering, "MOST_RANGES", 1)
+    monkeypatch.setattr(fold, "MOST_SUMMARIES", 2)
+    monkeypatch.setattr(fold, "MOST_RANGES", 1)
     for seed in range(100):
         state, buffer = CONTEXT.initial(), RowBuffer(CONTEXT, fresh=True)
         for event in history(*_drawn(seed, 25)):

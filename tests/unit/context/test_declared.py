@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eventstore.events import ToolPolicy
-from projections.context.system_part import declared_name, permitted
+from projections.context.prompts import declared_name, permitted
 
 CHAT: dict[str, Any] = {"type": "function", "function": {"name": "search", "parameters": {}}}
 RESPONSES: dict[str, Any] = {"type": "function", "name": "search", "parameters": {}}

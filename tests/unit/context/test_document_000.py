@@ -24,8 +24,7 @@ from eventstore.events import (
 )
 from projections.context import ContextSettings, ContextView
 from projections.context.compression import compress
-from projections.context.prompt_texts import PromptTexts
-from projections.context.system_part import Injection, compose
+from projections.context.prompts import Injection, PromptTexts, compose
 from tests.unit.context.log import Log
 
 BUDGETS = (3_000, 6_000, 12_000)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from agent_eventstore import Conversation, Views
-from agent_eventstore.formats import load, read_transcripts
-from agent_eventstore.providers import parser_for, read_response
+from agent_eventstore.transcripts import load, read_transcripts
 from eventstore import EventStore
 from eventstore.events import AssistantMessage, ToolResult, UserMessage
+from projections.providers import parser_for, read_response
 from tests.unit.context.log import Log
 from tests.unit.context.wires import written
 from tests.unit.streams.test_other_providers import GEMINI

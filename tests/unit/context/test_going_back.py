@@ -8,11 +8,10 @@ import pytest
 from openai.types.responses import ResponseInputItemParam
 from typing_extensions import get_type_hints
 
-from agent_eventstore.providers import read_response
 from eventstore.events import AssistantMessage, Payload, ToolResult, UserMessage
-from projections.context.formats import FORMATS, Wire
-from projections.context.formats.item_pairs import OUTPUTS
-from projections.context.formats.item_shapes import SHAPES
+from projections.providers import read_response
+from projections.providers.openai_responses.items import OUTPUTS, SHAPES
+from projections.providers.request_formats import FORMATS, Wire
 from tests.damaging import damaged
 from tests.exhaustive import partly
 from tests.pairing import leaked, unpaired_blocks, unpaired_items

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from eventstore.events import AssistantMessage, UserMessage
 from projections.context import ContextRow
+from projections.context.groups import Past
 from projections.context.limits import within
-from projections.context.past import Past
 from projections.context.plans import Budget, Group
 from tests.unit.context.log import Log
 

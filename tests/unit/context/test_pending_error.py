@@ -18,7 +18,7 @@ from eventstore.events import (
 )
 from projections.context import ContextSettings, ContextView
 from projections.context.compression import strategies
-from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent
+from projections.context.row_cache import Folded, KeptPlan, PlanMemo, Recent
 from projections.errors import BudgetInfeasible
 from tests.unit.context.log import Log
 

@@ -21,8 +21,8 @@ from eventstore.events import (
     ToolResult,
     UserMessage,
 )
-from projections.context import content
-from projections.context.formats.provider_limits import LIMITS
+from projections.context import payload_messages
+from projections.providers.provider_limits import LIMITS
 from tests.checkers import CHECKERS
 from tests.unit.context.log import Log
 from tests.unit.context.wires import CLAUDE, call, responded, written
@@ -98,7 +98,7 @@ def test_arguments_that_are_no_object_are_sent_in_words(name: str, came: str) ->
     call = ToolCallRequest(name="f", arguments_text=came, provider_id="c1")
     sent = written(name, ASK, AssistantMessage(tool_calls=(call,)), ASK).messages
     found = json.dumps(sent[1], ensure_ascii=False)
-    within = json.dumps({content.INVALID: came}, ensure_ascii=False)
+    within = json.dumps({payload_messages.INVALID: came}, ensure_ascii=False)
     assert within in found or json.dumps(within, ensure_ascii=False)[1:-1] in found
 
 
@@ -235,7 +235,7 @@ def test_different_tools_have_different_names(name: str, first: str, second: str
         for tool in (first, second)
     )
     written(name, ASK, AssistantMessage(tool_calls=calls), ASK)
-    assert content.wire_name(first) != content.wire_name(second)
+    assert payload_messages.wire_name(first) != payload_messages.wire_name(second)
 
 
 def shown(within: str, part: Any) -> list[Any]:

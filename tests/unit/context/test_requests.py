@@ -11,8 +11,8 @@ import pytest
 from eventstore import EventStore, new_id
 from eventstore.events import LlmRequest, UserMessage
 from projections.context import ContextSettings
-from projections.context.requests import RecordedRequest, recorded_request
-from projections.context.system_part import Injection
+from projections.context.prompts import Injection
+from projections.context.sent_requests import RecordedRequest, recorded_request
 from projections.errors import RequestNotReproducible
 from tests.unit.context.log import Log
 

@@ -17,8 +17,8 @@ from eventstore.events import (
     UserMessage,
     VersionRange,
 )
-from projections.context.formats.block_shapes import SHAPES
-from projections.context.formats.shapes import ObjectShape, Shape
+from projections.providers.anthropic.block_shapes import SHAPES
+from projections.providers.shapes import ObjectShape, Shape
 from tests.damaging import damaged
 from tests.pairing import unpaired_blocks
 from tests.sdk_types import refused_by_sdk

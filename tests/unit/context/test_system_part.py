@@ -13,14 +13,15 @@ from pydantic import ValidationError
 
 from eventstore.events.values import Mode
 from projections.context import prompts
-from projections.context.prompt_texts import (
+from projections.context.prompts import (
     BASE_RULES_CHAT,
     BASE_RULES_RUN,
     TOOL_POLICY,
+    Injection,
     PromptTexts,
+    compose,
     persona_name,
 )
-from projections.context.system_part import Injection, compose
 from projections.errors import InvalidPrompt
 
 TOOLS = [{"type": "function", "function": {"name": "search"}}]

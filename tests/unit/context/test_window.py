@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from projections.context import ContextSettings
-from projections.context.options import Asked
-from projections.context.settings import settings_of
-from projections.context.window import budget_of, window_of
+from projections.context.settings import ContextRequest, budget_of, settings_of, window_of
 from projections.tokens import tokenizer_for
 from projections.tokens.text import listed_models
 
@@ -91,14 +89,14 @@ def test_a_name_that_is_no_string_is_refused(name: str, value: Any) -> None:
     """It failed in the depths, or was taken where a limit was given."""
     for limit in (None, 5_000):
         with pytest.raises(TypeError, match=f"^{name} must be a string, not"):
-            budget_of(ContextSettings(), Asked(max_tokens=limit, **{name: value}))
+            budget_of(ContextSettings(), ContextRequest(max_tokens=limit, **{name: value}))
 
 
 def test_no_name_of_a_model_is_refused() -> None:
     """None is a provider that nobody named, and a model for which nothing can be counted."""
-    assert 128_000 - 16_000 == budget_of(ContextSettings(), Asked(provider=None)).tokens
+    assert 128_000 - 16_000 == budget_of(ContextSettings(), ContextRequest(provider=None)).tokens
     with pytest.raises(TypeError, match=r"^model must be a string, not None"):
-        budget_of(ContextSettings(), Asked(model=None))  # type: ignore[arg-type]
+        budget_of(ContextSettings(), ContextRequest(model=None))  # type: ignore[arg-type]
 
 
 def test_settings_are_not_a_mapping() -> None:
@@ -112,14 +110,14 @@ def test_settings_are_not_a_mapping() -> None:
 def test_an_eighth_of_a_window_is_kept_for_the_response() -> None:
     """Unless somebody says how much; and never more than most models can answer."""
     settings = ContextSettings()
-    assert 112_000 == budget_of(settings, Asked()).tokens
-    assert 127_000 == budget_of(settings, Asked(reserve_for_response=1_000)).tokens
-    assert 4_000 == budget_of(settings, Asked(max_tokens=4_000)).tokens
+    assert 112_000 == budget_of(settings, ContextRequest()).tokens
+    assert 127_000 == budget_of(settings, ContextRequest(reserve_for_response=1_000)).tokens
+    assert 4_000 == budget_of(settings, ContextRequest(max_tokens=4_000)).tokens
 
 
 def test_none_in_the_settings_is_no_limit() -> None:
     """And nothing needs to be said of it."""
-    allowed = budget_of(ContextSettings(max_tokens=None), Asked())
+    allowed = budget_of(ContextSettings(max_tokens=None), ContextRequest())
     assert (None, "") == (allowed.tokens, allowed.note)
 
 
@@ -127,7 +125,7 @@ def test_an_unknown_model_has_no_budget_and_it_is_said(caplog: pytest.LogCapture
     """Once in the log of a process, and in the notes of every view."""
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            allowed = budget_of(ContextSettings(), Asked(model="house-model-7"))
+            allowed = budget_of(ContextSettings(), ContextRequest(model="house-model-7"))
     assert allowed.tokens is None
     assert "model house-model-7 is not known, nothing is trimmed" in allowed.note
     assert 1 == len(caplog.records)
@@ -139,4 +137,4 @@ def test_a_number_of_another_type_is_refused_by_its_name(name: str, number: Any)
     """Some were taken as they came, and others failed in the depths."""
     options: dict[str, Any] = {"max_tokens": 100, name: number}
     with pytest.raises(TypeError, match=f"^{name} must be an integer, not"):
-        budget_of(ContextSettings(), Asked(**options))
+        budget_of(ContextSettings(), ContextRequest(**options))

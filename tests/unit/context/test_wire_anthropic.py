@@ -23,7 +23,7 @@ from eventstore.events import (
     UserMessage,
     VersionRange,
 )
-from projections.context.formats import base
+from projections.providers import request_base
 from tests.unit.context.wires import CLAUDE, GPT, call, responded, thinking, written
 
 HI = UserMessage.text("hi")
@@ -174,22 +174,22 @@ def test_a_repeated_id_is_rewritten_in_native_blocks_too() -> None:
 
 def test_an_empty_conversation_says_so() -> None:
     """There must be a message, and it must be true."""
-    assert turns() == [("user", [said(base.NOTHING_YET)])]
+    assert turns() == [("user", [said(request_base.NOTHING_YET)])]
 
 
 def test_the_user_comes_first_and_last() -> None:
     """A conversation that the assistant began, and that it ended."""
     assert turns(AssistantMessage.of("Hello ")) == [
-        ("user", [said(base.NO_USER)]),
+        ("user", [said(request_base.NO_USER)]),
         ("assistant", [said("Hello ")]),
-        ("user", [said(base.CLOSING)]),
+        ("user", [said(request_base.CLOSING)]),
     ]
 
 
 def test_what_is_added_is_told() -> None:
     """So that it can be counted."""
     wire = written("anthropic_messages", AssistantMessage.of("Hello"))
-    assert wire.added == (base.NO_USER, base.CLOSING)
+    assert wire.added == (request_base.NO_USER, request_base.CLOSING)
 
 
 def test_a_summary_is_a_note_of_the_user_turn() -> None:
@@ -221,7 +221,7 @@ def test_an_empty_answer_makes_no_turn() -> None:
 
 def test_an_empty_user_message_is_told() -> None:
     """Something was sent, and nothing was in it."""
-    assert turns(UserMessage.text(" \n")) == [("user", [said(base.EMPTY_USER)])]
+    assert turns(UserMessage.text(" \n")) == [("user", [said(request_base.EMPTY_USER)])]
 
 
 def test_a_users_name_stands_before_the_text() -> None:

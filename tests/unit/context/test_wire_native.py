@@ -16,7 +16,7 @@ from eventstore.events import (
     UserMessage,
     VersionRange,
 )
-from projections.context.formats import FORMATS, format_named
+from projections.providers.request_formats import FORMATS, format_named
 from tests.checkers import CHECKERS
 from tests.unit.context.log import Log
 from tests.unit.context.wires import CLAUDE, DEEPSEEK, GPT, call, responded, thinking, written

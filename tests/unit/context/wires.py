@@ -13,7 +13,7 @@ from eventstore.events import (
     TextPart,
     ToolCallRequest,
 )
-from projections.context.formats import FORMATS, Wire
+from projections.providers.request_formats import FORMATS, Wire
 from tests.checkers import CHECKERS
 from tests.listed_rows import ListRowSource
 from tests.unit.context.log import Log

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.integrations.langgraph_events import (
+from agent_eventstore.integrations.langgraph.events import (
     GrownList,
     LanggraphCheckpoint,
     LanggraphValues,
@@ -14,7 +14,7 @@ from agent_eventstore.integrations.langgraph_events import (
     PackedValue,
     TaskWrite,
 )
-from agent_eventstore.integrations.pydantic_messages import PydanticAIRecord
+from agent_eventstore.integrations.pydantic_ai.messages import PydanticAIRecord
 from eventstore.events import Payload
 from eventstore.events.codec import decode, encode
 from eventstore.events.own import READ_BACK

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats import Transcript, read_transcripts
+from agent_eventstore.transcripts import Transcript, read_transcripts
 from eventstore.events.records import EventData
 
 TAU_BENCH = (

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from agent_eventstore.formats.agent_session import MOST_RANGES, SessionLog
+from agent_eventstore.transcripts.agent_session_log import MOST_RANGES, AgentSessionLog
 from eventstore.events import Summary, TextPart, UserMessage
 
 
-def _ask(log: SessionLog) -> int:
+def _ask(log: AgentSessionLog) -> int:
     return log.prompt(UserMessage(parts=(TextPart(text="hello"),)))
 
 
-def _covered(log: SessionLog) -> list[tuple[int, int]]:
+def _covered(log: AgentSessionLog) -> list[tuple[int, int]]:
     data = list(log.take())[-1].data
     assert isinstance(data, Summary)
     return [(each.first, each.last) for each in data.versions]
@@ -18,7 +18,7 @@ def _covered(log: SessionLog) -> list[tuple[int, int]]:
 
 def test_a_summary_stands_for_what_is_active_and_not_kept() -> None:
     """What was left, what is kept and what comes after its place is not covered."""
-    log = SessionLog({})
+    log = AgentSessionLog({})
     prompts = [_ask(log) for _ in range(6)]
     assert [1, 2, 3, 4, 5, 6] == prompts
     log.withdraw(4, None)  # leaves 5 and 6; 7 tells it
@@ -31,7 +31,7 @@ def test_a_summary_stands_for_what_is_active_and_not_kept() -> None:
 
 def test_a_summary_names_few_ranges() -> None:
     """Ten thousand summaries, with a branch left between each two, took a gigabyte."""
-    log = SessionLog({})
+    log = AgentSessionLog({})
     for _ in range(MOST_RANGES + 50):
         _ask(log)
         log.withdraw(_ask(log) - 1, None)

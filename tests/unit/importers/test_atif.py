@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_eventstore import Views
-from agent_eventstore.formats import detect, load
+from agent_eventstore.transcripts import detect, load
 from eventstore import EventStore
 from eventstore import events as e
 from tests.checkers import check_openai_messages

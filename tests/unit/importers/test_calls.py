@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.formats.transcript import Calls
+from agent_eventstore.transcripts.transcript import Calls
 from eventstore.events import ToolCallRequest, ToolResult
 from tests.unit.importers.reading import only, payloads
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agent_eventstore.formats import export_messages_jsonl, load
+from agent_eventstore.transcripts import export_messages_jsonl, load
 from eventstore import EventStore
 from eventstore.events import AssistantMessage, Mention, ToolResult, UnknownEvent, UserMessage
 from tests.unit.importers.conftest import Write

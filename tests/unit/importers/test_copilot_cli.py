@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_eventstore.formats import Transcript, detect
+from agent_eventstore.transcripts import Transcript, detect
 from eventstore import NewEvent
 from eventstore import events as e
 from tests.unit.importers.conftest import Write

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats import detect, read_transcripts
+from agent_eventstore.transcripts import detect, read_transcripts
 from tests.unit.importers.conftest import Write
 from tests.unit.importers.reading import TAU_BENCH, found
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_eventstore import Views
-from agent_eventstore.formats import export_openai, load
+from agent_eventstore.transcripts import export_openai, load
 from eventstore import EventStore
 from eventstore.events import (
     AssistantMessage,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_eventstore.formats.openai_wire import summary_in, text_with_heading
+from agent_eventstore.transcripts.openai_wire import summary_in, text_with_heading
 
 TEXT = "They met."
 

@@ -11,7 +11,7 @@ from zipfile import ZIP_BZIP2, ZIP_DEFLATED, ZIP_LZMA, ZipFile
 import pytest
 
 from agent_eventstore import Views
-from agent_eventstore.formats import detect, load, read_transcripts
+from agent_eventstore.transcripts import detect, load, read_transcripts
 from eventstore import EventStore
 from eventstore import events as e
 from tests.unit.importers.conftest import Write

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.formats import load, read_transcripts
+from agent_eventstore.transcripts import load, read_transcripts
 from eventstore import EventStore
 from eventstore import events as e
 from tests.integration.codex_sessions import Rollout

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_eventstore import Views
-from agent_eventstore.formats import export_openai, export_ui_messages, load
+from agent_eventstore.transcripts import export_openai, export_ui_messages, load
 from eventstore import EventStore
 from eventstore.events import (
     TextPart,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.formats import export_messages_json, export_openai, load
-from agent_eventstore.formats.openai_wire import message_of
+from agent_eventstore.transcripts import export_messages_json, export_openai, load
+from agent_eventstore.transcripts.openai_wire import message_of
 from eventstore import EventStore
 from eventstore.events import (
     AssistantMessage,

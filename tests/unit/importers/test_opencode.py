@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_eventstore import Views
-from agent_eventstore.formats import detect, load, read_transcripts
+from agent_eventstore.transcripts import detect, load, read_transcripts
 from eventstore import EventStore
 from eventstore import events as e
 from tests.unit.importers.conftest import Write

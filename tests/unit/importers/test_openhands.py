@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.formats import detect, load, read_transcripts
-from agent_eventstore.formats.left_out import LeftOut
+from agent_eventstore.transcripts import detect, load, read_transcripts
+from agent_eventstore.transcripts.left_out import LeftOut
 from eventstore import EventStore
 from eventstore import events as e
 from tests.unit.importers.conftest import Write

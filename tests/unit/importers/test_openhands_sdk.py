@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_eventstore.formats import detect
-from agent_eventstore.formats.left_out import LeftOut
+from agent_eventstore.transcripts import detect
+from agent_eventstore.transcripts.left_out import LeftOut
 from eventstore import events as e
 from tests.unit.importers.conftest import Write
 from tests.unit.importers.reading import only, payloads

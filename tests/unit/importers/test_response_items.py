@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_eventstore import Views
-from agent_eventstore.formats import export_openai, load
-from agent_eventstore.formats.response_items import answer_of
+from agent_eventstore.transcripts import export_openai, load
+from agent_eventstore.transcripts.response_items import answer_of
 from eventstore import EventStore
 from projections.context import ContextSettings
 from tests.checkers import CHECKERS

@@ -6,8 +6,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from agent_eventstore.formats.openai_wire import restored
-from agent_eventstore.formats.session_import_lines import kept
+from agent_eventstore.transcripts.openai_wire import restored
+from agent_eventstore.transcripts.session_import import kept
 from eventstore.events import (
     AssistantMessage,
     ConversationStart,

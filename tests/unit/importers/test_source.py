@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.source import LARGEST_DOCUMENT, Parsed, Record, Source
+from agent_eventstore.transcripts.record_source import LARGEST_DOCUMENT, Parsed, Record, Source
 from tests.unit.importers.conftest import Write
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eventstore import events as e
 from eventstore.events import RecordedEvent
 from projections.engine import folding
-from projections.engine.folding import CLOSED_LIMIT, Draft, one_line
+from projections.engine.folding import CLOSED_LIMIT, RowDraft, one_line
 from tests.unit.projections.history import record
 
 SIGNS = "ab\x00é工\u200b \t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u2000\u2028\u2029\u202f\u205f\u3000"
@@ -40,7 +40,7 @@ class TestDraft:
         """A memory holds the newest entries in order of age, however often it has forgotten."""
         state: dict[str, dict[str, int]] = {"ended": {}}
         for number in range(3 * CLOSED_LIMIT):
-            draft = Draft(state, event)
+            draft = RowDraft(state, event)
             draft.keep("ended", str(number), number, CLOSED_LIMIT)
             state = draft.state
         newest = range(2 * CLOSED_LIMIT, 3 * CLOSED_LIMIT)
@@ -49,7 +49,7 @@ class TestDraft:
     def test_the_given_state_stays_as_it_was(self, event: RecordedEvent) -> None:
         """Keeping and dropping alter copies."""
         state = {"open": {"a": 1, "b": 2}}
-        draft = Draft(state, event)
+        draft = RowDraft(state, event)
         draft.drop("open", "a")
         draft.keep("open", "c", 3)
         assert ({"open": {"a": 1, "b": 2}}, {"b": 2, "c": 3}) == (state, draft.state["open"])

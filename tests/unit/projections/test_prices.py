@@ -18,11 +18,11 @@ from genai_prices.types import (
     UsageExtractorMapping,
 )
 
-from agent_eventstore.providers.usage import any_usage
 from eventstore.events import TokenUsage
 from eventstore.events.billing import billing_of
 from projections.models import prices
 from projections.models.prices import cost_usd
+from projections.providers.usage import any_usage
 from projections.tokens.text import listed_models
 
 TIMES = (datetime(2025, 1, 1, 3, tzinfo=UTC), datetime(2026, 6, 1, 18, 30, tzinfo=UTC))

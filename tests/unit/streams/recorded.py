@@ -13,7 +13,7 @@ from openai._models import construct_type_unchecked as construct_openai
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 
-from agent_eventstore.providers import Delta, StreamParser, parser_for
+from projections.providers import Delta, StreamParser, parser_for
 
 FOLDER = Path(__file__).parents[3].parent / "shared" / "data" / "streams"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.jsonl"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.providers import Delta, parser_for, read_response
+from projections.providers import Delta, parser_for, read_response
 from tests.unit.streams.recorded import NAMES, as_sdk_object, chunks_of, fed, text_of
 
 CHAT = {"choices": [{"delta": {"content": "a"}}]}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.providers.base import EventLines, Unread
+from projections.providers.stream_base import EventLines, Unread
 from tests.unit.streams.recorded import fed, text_of
 
 _ODD = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e"

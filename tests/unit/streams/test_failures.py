@@ -12,7 +12,7 @@ import openai
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from agent_eventstore.providers import classify
+from projections.providers import classify
 
 REQUEST = httpx2.Request("POST", "https://example.org/v1")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.providers import Delta, read_response
+from projections.providers import Delta, read_response
 from tests.unit.streams.recorded import fed, fed_deltas, text_of
 
 

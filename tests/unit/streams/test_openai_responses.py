@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.providers import Delta, read_response
 from eventstore.events import OtherPart, ReasoningPart, TextPart
+from projections.providers import Delta, read_response
 from tests.unit.streams.recorded import fed, fed_deltas, text_of
 
 CREATED = {"type": "response.created", "response": {"id": "r", "model": "gpt-5"}}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.providers import parser_for, read_response, says_nothing
 from eventstore.events import ReasoningPart
+from projections.providers import parser_for, read_response, says_nothing
 from tests.unit.streams.recorded import fed_deltas, text_of
 
 GEMINI: list[dict[str, Any]] = [

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.machines.calls import CallScript, UnknownChunk
-from agent_eventstore.providers import StreamParser, read_response
+from agent_eventstore.machines.call_script import CallScript, UnknownChunk
 from eventstore.events import Meta
+from projections.providers import StreamParser, read_response
 from tests.unit.streams.recorded import fed, fed_deltas, text_of
 from tests.unit.streams.test_chat_calls import chunk as calling
 from tests.unit.streams.test_chat_calls import piece

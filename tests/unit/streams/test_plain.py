@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.providers.base import plain
 from eventstore.events.codec import dumps, loads
+from projections.providers.stream_base import plain
 
 
 class Colour(Enum):

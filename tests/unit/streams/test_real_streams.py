@@ -10,8 +10,8 @@ from openai import omit
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.lib.streaming.responses._responses import ResponseStreamState
 
-from agent_eventstore.providers import StreamParser, read_response
 from eventstore.events import AssistantMessage, TokenUsage
+from projections.providers import StreamParser, read_response
 from tests.unit.streams.recorded import NAMES, as_sdk_object, chunks_of, fed, text_of
 
 CHAT = [name for name in NAMES if name.startswith("openai-chat")]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.providers import read_response
+from projections.providers import read_response
 from tests.unit.streams.recorded import fed, text_of
 from tests.unit.streams.test_chat_calls import chunk, piece
 from tests.unit.streams.test_pieces import calls_of, chat, ended

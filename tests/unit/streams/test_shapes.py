@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_eventstore.errors import UnknownResponse
-from agent_eventstore.machines.calls import CallScript, UnknownChunk
+from agent_eventstore.machines.call_script import CallScript, UnknownChunk
 from agent_eventstore.requests import digest_of
 from eventstore.events import AssistantMessage, LlmError, Meta, TextPart
 

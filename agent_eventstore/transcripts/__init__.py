@@ -1,0 +1,265 @@
+"""Foreign transcripts to events, and conversations to foreign formats.
+
+::
+
+    found = read_transcripts(Path("conversations.json"))
+    report = load(store, found)
+    print(report.conversations, report.events_added, report.failures)
+
+Reading is pure, and the same content is the same conversation: loading a file again adds nothing,
+and loading one that has grown adds its tail. A record that cannot be read is an `ImportFailed`
+among the transcripts, in its place. A coding agent's session file is read while it is loaded, and
+never held in memory: its transcript has a ``stream`` instead of events.
+
+`WRITTEN` names the formats for export.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import ModuleType
+
+from agent_eventstore.errors import ImportFailed
+from agent_eventstore.transcripts import (
+    atif,
+    chat_jsonl,
+    chatgpt,
+    claude_code,
+    codex,
+    copilot_cli,
+    gemini_cli,
+    inspect_log,
+    langchain_dump,
+    openai_messages,
+    opencode,
+    openhands,
+    pi,
+    project,
+    project_messages,
+    session_import,
+    sharegpt,
+    ui_messages,
+)
+from agent_eventstore.transcripts.loader import ImportReport, load
+from agent_eventstore.transcripts.openai_messages import export_openai
+from agent_eventstore.transcripts.otlp import export_otlp
+from agent_eventstore.transcripts.project import ProjectReport, export_project
+from agent_eventstore.transcripts.project_messages import (
+    export_messages_json,
+    export_messages_jsonl,
+)
+from agent_eventstore.transcripts.record_source import Source
+from agent_eventstore.transcripts.session_export import export_session_jsonl
+from agent_eventstore.transcripts.transcript import Transcript
+from agent_eventstore.transcripts.ui_messages import export_ui_messages
+
+__all__ = [
+    "FORMATS",
+    "PROJECT",
+    "SESSIONS",
+    "WRITTEN",
+    "ImportReport",
+    "ProjectReport",
+    "Transcript",
+    "detect",
+    "export_messages_json",
+    "export_messages_jsonl",
+    "export_openai",
+    "export_otlp",
+    "export_project",
+    "export_session_jsonl",
+    "export_ui_messages",
+    "is_project",
+    "load",
+    "read_transcripts",
+    "sessions_in",
+    "size_of",
+]
+
+
+_READERS: dict[str, ModuleType] = {
+    reader.FORMAT: reader
+    for reader in (
+        session_import,
+        project_messages,
+        openai_messages,
+        chat_jsonl,
+        claude_code,
+        codex,
+        ui_messages,
+        chatgpt,
+        sharegpt,
+        langchain_dump,
+        openhands,
+        atif,
+        inspect_log,
+        copilot_cli,
+        gemini_cli,
+        opencode,
+        pi,
+    )
+}
+
+_TELLING = (
+    claude_code,
+    codex,
+    copilot_cli,
+    gemini_cli,
+    opencode,
+    pi,
+    chatgpt,
+    sharegpt,
+    langchain_dump,
+    openhands,
+    atif,
+    inspect_log,
+    ui_messages,
+    session_import,
+)
+"""Readers of formats that a single record identifies, whatever surrounds it."""
+
+WRITTEN = (
+    "openai",
+    "session-jsonl",
+    "messages-json",
+    "messages-jsonl",
+    "ui-messages",
+    "otlp-json",
+    "project",
+)
+"""The names of the formats for export."""
+
+_READ = (
+    *("claude-code", "codex", "copilot-cli", "gemini-cli", "opencode", "pi", "chatgpt", "sharegpt"),
+    *("langchain", "openhands", "atif", "inspect"),
+)
+
+FORMATS = (*WRITTEN[:-2], *_READ, WRITTEN[-1])
+"""The names of the formats for import; a ``project`` is a directory, the others are files."""
+
+
+PROJECT = project.FORMAT
+"""The format that is a directory."""
+
+
+SESSIONS = (claude_code.FORMAT, codex.FORMAT, copilot_cli.FORMAT, gemini_cli.FORMAT)
+"""The formats of coding agents' session files, which can also be read from directories."""
+
+
+def sessions_in(directory: Path) -> tuple[list[Path], list[Path]]:
+    """Return the session files of coding agents below a directory, and the others, each sorted.
+
+    The others are files with such names that are not sessions, and compressed ones. Links to
+    directories are not followed.
+
+    Raises:
+        OSError: A directory cannot be listed.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    found: list[Path] = []
+    others: list[Path] = []
+    for at, _, names in os.walk(directory, onerror=fail):
+        for path in (Path(at, name) for name in names if _is_named_so(name)):
+            (found if _is_session(path) else others).append(path)
+    return sorted(found), sorted(others)
+
+
+def _is_named_so(name: str) -> bool:
+    """Whether a file may be a session by its name; older versions of Gemini CLI write JSON."""
+    return ".jsonl" in Path(name).suffixes or fnmatchcase(name, "session-*.json")
+
+
+def _is_session(path: Path) -> bool:
+    try:
+        return path.is_file() and detect(path) in SESSIONS
+    except (ImportFailed, OSError):
+        return False
+
+
+def is_project(path: Path) -> bool:
+    """Whether a directory is a project, that is, contains an index."""
+    return project.root_of(path) is not None
+
+
+def size_of(path: Path) -> int:
+    """Return the size of a file in bytes, or of a project's files together."""
+    return sum(f.stat().st_size for f in (project.files_of(path) if path.is_dir() else [path]))
+
+
+def detect(path: Path) -> str:
+    """Return the name of a file's format, by its content alone; a directory is a ``project``.
+
+    Raises:
+        ImportFailed: The content does not identify a format, perhaps because none of it can be
+            read; name the format.
+    """
+    if path.is_dir():
+        return project.FORMAT
+    if inspect_log.is_archive(path):
+        return inspect_log.FORMAT
+    source = Source(path)
+    source.require_text()
+    by_line = source.is_lines() or not source.is_array()
+    for value in source.first_values():
+        for reader in _TELLING:
+            if reader.recognises(value):
+                return str(reader.FORMAT)
+        if isinstance(value, list) or openai_messages.holder_of(value) is not None:
+            return openai_messages.FORMAT
+        if by_line and chat_jsonl.recognises(value):
+            return chat_jsonl.FORMAT
+        if project_messages.recognises(value):
+            return project_messages.FORMAT
+        if openai_messages.recognises(value):
+            return openai_messages.FORMAT
+    if not path.stat().st_size:
+        raise source.failed(1, "the file is empty")
+    first = next(source.records(), None)
+    told = f" ({first.reason})" if isinstance(first, ImportFailed) else ""
+    names = f"{', '.join(FORMATS[:-2])} or {FORMATS[-2]}"
+    raise source.failed(1, f"the format cannot be detected{told}: name the format: {names}")
+
+
+def read_transcripts(
+    path: Path | str,
+    format_name: str | None = None,
+    *,
+    on_read: Callable[[float], None] | None = None,
+) -> Iterator[Transcript | ImportFailed]:
+    """Iterate over a file's conversations, and over reports of its bad records, in file order.
+
+    Args:
+        path: The file, or the directory of a project.
+        format_name: One of `FORMATS`; by default it is detected from the content.
+        on_read: Called with the share of the file that has been read, from 0.0 to 1.0.
+
+    Raises:
+        ValueError: The format does not exist.
+    """
+    if format_name is not None and format_name not in FORMATS:
+        raise ValueError(f"{format_name!r} is not a format: choose {' or '.join(FORMATS)}")
+    return _read(Path(path), format_name, on_read)
+
+
+def _read(
+    path: Path, format_name: str | None, on_read: Callable[[float], None] | None
+) -> Iterator[Transcript | ImportFailed]:
+    try:
+        name = format_name or detect(path)
+        if name == project.FORMAT:
+            yield from project.read(path, on_read)
+        else:
+            source = Source(path, on_read)
+            if name != inspect_log.FORMAT or not inspect_log.is_archive(path):
+                source.require_text()
+            yield from _READERS[name].read(source)
+    except ImportFailed as failure:
+        yield failure
+    except OSError as error:
+        yield ImportFailed(str(path), None, f"the file cannot be read: {error.strerror or error}")

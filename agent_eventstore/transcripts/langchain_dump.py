@@ -1,0 +1,121 @@
+"""LangChain messages as ``messages_to_dict`` and ``dumpd`` write them, without LangChain.
+
+A file holds one conversation: an array of messages, JSON Lines of them, or an object with them
+under ``messages``. Understood are those of users, models, the system and tools, with tool calls and
+usage. Any other (``chat``, ``function``, ``remove``, or a malformed one) is kept verbatim, and
+counted. Each event keeps its message under ``raw["langchain_message"]``, except for a text that the
+event holds. There is no export to this format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from agent_eventstore.errors import ImportFailed
+from agent_eventstore.transcripts.json_fields import text_at
+from agent_eventstore.transcripts.langchain_messages import message_payload
+from agent_eventstore.transcripts.openai_parts import text_of
+from agent_eventstore.transcripts.record_source import Record, Source
+from agent_eventstore.transcripts.transcript import (
+    UNINTERPRETED,
+    Transcript,
+    TranscriptDraft,
+    anchored,
+    explicit_id,
+    moment_of,
+    title_of,
+)
+from eventstore.events import ConversationStart, Meta, ToolResult, UnknownEvent
+from eventstore.events.records import EventData
+
+__all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
+
+FORMAT = "langchain"
+ORIGINAL = "langchain_message"
+"""The key in ``raw`` of the original message, without its text."""
+
+_TYPES = ("human", "ai", "system", "tool", "function", "chat", "remove")
+_FIELDS: dict[str, Any] = {
+    "content": "",
+    "name": None,
+    "id": None,
+    "tool_call_id": None,
+    "status": "success",
+    "additional_kwargs": {},
+    "response_metadata": {},
+    "tool_calls": [],
+    "invalid_tool_calls": [],
+    "usage_metadata": None,
+}
+
+
+def recognises(value: Any) -> bool:
+    """Whether a value is a message, an array of them, or an object that holds them."""
+    if isinstance(value, dict) and isinstance(value.get("messages"), list):
+        value = value["messages"]
+    first = value[0] if isinstance(value, list) and value else value
+    fields = _fields(first) if isinstance(first, dict) else None
+    return fields is not None and fields["type"] in _TYPES
+
+
+def read(source: Source) -> Iterator[Transcript | ImportFailed]:
+    """Yield the file's conversations: bare messages as one, and one per object with messages."""
+    for found in source.lists("messages"):
+        yield found if isinstance(found, ImportFailed) else _conversation(source, *found)
+
+
+def _conversation(
+    source: Source, rest: dict[str, Any], messages: list[Record]
+) -> Transcript | ImportFailed:
+    """Return a conversation; one broken message excludes all of it."""
+    told = [_fields(each.value) if isinstance(each.value, dict) else None for each in messages]
+    for number, (record, fields) in enumerate(zip(messages, told, strict=True), start=1):
+        if fields is None:
+            return source.failed(record.line, f"message {number} has no type, or no data")
+    known = [Record(fields, record.line) for record, fields in zip(messages, told, strict=True)]
+    draft = TranscriptDraft(
+        anchored(FORMAT, explicit_id(rest, "id"), known), source.file, messages[0].line
+    )
+    start = ConversationStart(title=title_of(rest), raw=rest or None)
+    draft.start(start, Meta(occurred_at=moment_of(rest)))
+    for record, flat in zip(messages, known, strict=True):
+        data = _payload(record.value, flat.value, draft)
+        named = text_at(flat.value, "id") or getattr(data, "response_id", None)
+        draft.add(data, draft.place(data), named=named)
+    return draft.finish()
+
+
+def _fields(message: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the type and the fields of a message, whichever way it was written."""
+    kind, data = message.get("type"), message.get("data")
+    if message.get("lc") == 1 and isinstance(path := message.get("id"), list) and path:
+        named = str(path[-1]).removesuffix("Chunk")
+        data = message.get("kwargs")
+        kind = named.removesuffix("Message").lower() if named.endswith("Message") else None
+    if not isinstance(kind, str) or not isinstance(data, dict):
+        return None
+    # An id that is null identifies nobody.
+    return {key: value for key, value in data.items() if value is not None} | {"type": kind}
+
+
+def _payload(message: dict[str, Any], fields: dict[str, Any], draft: TranscriptDraft) -> EventData:
+    content = fields.get("content")
+    slim = _without_text(message) if isinstance(content, str) else message
+    said = SimpleNamespace(**{**_FIELDS, **fields, "text": text_of(content)})
+    try:
+        data = message_payload(said, {ORIGINAL: slim}, draft.next_version, {})
+    except (TypeError, ValueError, KeyError, AttributeError):
+        data = None  # LangChain would not have written it this way
+    if data is None:
+        return UnknownEvent(UNINTERPRETED, 1, {ORIGINAL: message})
+    if isinstance(data, ToolResult):
+        call = draft.calls.answer(data.provider_id, data.name)
+        data = data.model_copy(update={"call_id": call})
+    return data
+
+
+def _without_text(message: dict[str, Any]) -> dict[str, Any]:
+    holder = "kwargs" if "kwargs" in message else "data"
+    return {**message, holder: {**message[holder], "content": None}}

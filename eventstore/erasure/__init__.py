@@ -1,0 +1,1 @@
+"""Erasing events, purging conversations, and what both must find."""

@@ -1,0 +1,1 @@
+"""Sealing, keys, redaction, the hash chain and its checkpoints."""

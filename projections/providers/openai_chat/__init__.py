@@ -1,0 +1,1 @@
+"""OpenAI's Chat Completions: streams, answers and requests."""

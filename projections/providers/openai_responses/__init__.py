@@ -1,0 +1,1 @@
+"""OpenAI's Responses: streams, answers, items and requests."""

@@ -1,0 +1,1 @@
+"""Finding messages and conversations by their words."""

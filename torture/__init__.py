@@ -1,0 +1,20 @@
+"""The torture kit: kills writers, cuts connections, and counts what was lost.
+
+``eventstore torture`` runs it; `docs/torture.md` describes the runs and the report.
+"""
+
+from torture.checking import COUNTS, Findings, Report
+from torture.run import SCENARIOS, Torture, lacks, others_in, run
+from torture.server import PostgresUnavailable
+
+__all__ = [
+    "COUNTS",
+    "SCENARIOS",
+    "Findings",
+    "PostgresUnavailable",
+    "Report",
+    "Torture",
+    "lacks",
+    "others_in",
+    "run",
+]
