@@ -35,48 +35,48 @@ help: ## Show this list
 
 # Each file is installed by its hash, so that it cannot be replaced on the way from its publisher. The list is complete:
 # with --no-deps pip resolves nothing, so no release that appears tomorrow can change or break what is installed.
-$(READY): pyproject.toml requirements.txt
+$(READY): pyproject.toml requirements/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Python 3.11 or later is required, and '$(PYTHON)' is an older version; try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@echo "Creating $(VENV), which takes about a minute ..."
 	@$(PYTHON) -m venv --clear $(VENV) || { \
 	  echo "The venv module is incomplete; on Debian: apt install python3-venv" >&2; exit 1; }
-	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check --no-deps --require-hashes -r requirements.txt
+	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.txt
 	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check --no-deps -e .
 	@touch $@
 
 $(BENCH): $(READY)
-	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check -c requirements/constraints.txt -e '.[bench]'
 	@touch $@
 
-$(AUDIT)/.ready: audit.txt $(READY)
+$(AUDIT)/.ready: requirements/audit.txt $(READY)
 	@$(PYTHON) -m venv --clear $(AUDIT)
-	@$(AUDIT)/bin/pip install --quiet --no-input --disable-pip-version-check -r audit.txt
+	@$(AUDIT)/bin/pip install --quiet --no-input --disable-pip-version-check -r requirements/audit.txt
 	@touch $@
 
-$(DOCS)/.ready: docs.txt $(READY)
+$(DOCS)/.ready: requirements/docs.txt $(READY)
 	@$(PYTHON) -m venv --clear $(DOCS)
-	@$(DOCS)/bin/pip install --quiet --no-input --disable-pip-version-check -r docs.txt
+	@$(DOCS)/bin/pip install --quiet --no-input --disable-pip-version-check -r requirements/docs.txt
 	@touch $@
 
-$(LOWEST)/.ready: lowest.txt $(READY)
+$(LOWEST)/.ready: requirements/lowest.txt $(READY)
 	@$(PYTHON) -m venv --clear $(LOWEST)
-	@$(LOWEST)/bin/pip install --quiet --no-input --disable-pip-version-check -r lowest.txt
+	@$(LOWEST)/bin/pip install --quiet --no-input --disable-pip-version-check -r requirements/lowest.txt
 	@$(LOWEST)/bin/pip install --quiet --no-input --disable-pip-version-check --no-deps -e .
 	@touch $@
 
 # Otherwise make treats the environment as an intermediate file, and removes its mark.
 .PRECIOUS: $(LOWEST)-%/.ready
-$(LOWEST)-%/.ready: lowest-%.txt $(READY)
+$(LOWEST)-%/.ready: requirements/lowest-%.txt $(READY)
 	@$(PYTHON) -m venv --clear $(LOWEST)-$*
-	@$(LOWEST)-$*/bin/pip install --quiet --no-input --disable-pip-version-check -r lowest-$*.txt
+	@$(LOWEST)-$*/bin/pip install --quiet --no-input --disable-pip-version-check -r requirements/lowest-$*.txt
 	@$(LOWEST)-$*/bin/pip install --quiet --no-input --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-$(UPSTREAM)/.ready: tests/upstream/requirements.txt constraints.txt $(READY)
+$(UPSTREAM)/.ready: requirements/upstream.txt requirements/constraints.txt $(READY)
 	@$(PYTHON) -m venv --clear $(UPSTREAM)
-	@$(UPSTREAM)/bin/pip install --quiet --no-input --disable-pip-version-check -c constraints.txt \
-	  -r tests/upstream/requirements.txt -e '.[langgraph,openai-agents]'
+	@$(UPSTREAM)/bin/pip install --quiet --no-input --disable-pip-version-check -c requirements/constraints.txt \
+	  -r requirements/upstream.txt -e '.[langgraph,openai-agents]'
 	@touch $@
 
 demo: $(READY) ## Run a scripted conversation on SQLite and show what can be read from it
@@ -120,9 +120,9 @@ dist: $(AUDIT)/.ready ## Build the packages, and test the wheel in its own envir
 	$(AUDIT)/bin/twine check --strict dist/*.whl dist/*.tar.gz
 	$(PYTHON) scripts/smoke.py dist
 
-requirements: $(AUDIT)/.ready ## Regenerate requirements.txt with hashes, from constraints.txt
+requirements: $(AUDIT)/.ready ## Regenerate requirements/dev.txt with hashes, from constraints.txt
 	$(AUDIT)/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url \
-	  --no-annotate --no-header --extra dev --constraint constraints.txt pyproject.toml --output-file requirements.txt
+	  --no-annotate --no-header --extra dev --constraint requirements/constraints.txt pyproject.toml --output-file requirements/dev.txt
 
 docs: $(DOCS)/.ready ## Build the documentation site, which loads nothing from other servers: build/site
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet

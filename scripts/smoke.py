@@ -55,7 +55,7 @@ def _try(wheel: Path, directory: Path) -> None:
 
     venv.create(directory, with_pip=True)
     python = str(directory / "bin" / "python")
-    constraints = str(ROOT / "constraints.txt")
+    constraints = str(ROOT / "requirements" / "constraints.txt")
     run(python, "-m", "pip", "install", "--quiet", "--no-input", "-c", constraints, str(wheel))
     where = run(python, "-c", "import agent_eventstore; print(agent_eventstore.__file__)")
     if not where.startswith(str(directory)):

@@ -20,7 +20,7 @@ def released(version: str) -> tuple[int, ...]:
 
 def pins(name: str) -> dict[str, str]:
     """Return the pinned versions of a file, by the names of the projects."""
-    found = _PIN.findall((ROOT / name).read_text("utf-8"))
+    found = _PIN.findall((ROOT / "requirements" / name).read_text("utf-8"))
     return {project.lower().replace("_", "-"): version for project, version in found}
 
 
