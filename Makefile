@@ -83,11 +83,11 @@ demo: $(READY) ## Run a scripted conversation on SQLite and show what can be rea
 	@$(BIN)/eventstore demo
 
 test: $(READY) ## Run every test, and a part of the sweeps, on SQLite and PostgreSQL
-	$(BIN)/python -m pytest -p tests.forked --workers $(TEST_WORKERS) \
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal \
 	  -m "not exhaustive" --hypothesis-profile quick $(PYTEST_ARGS)
 
 test-exhaustive: $(READY) ## Run what `make test` leaves out: full sweeps, all examples of properties
-	$(BIN)/python -m pytest -p tests.forked --workers $(TEST_WORKERS) \
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal \
 	  -m "exhaustive or hypothesis" $(PYTEST_ARGS)
 
 test-lowest: $(LOWEST)/.ready ## Run the tests that depend on dependencies, with their minimum versions

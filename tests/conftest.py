@@ -1,10 +1,9 @@
 """Databases for every test, and the settings of Hypothesis.
 
 Each process that runs tests has a PostgreSQL server of its own, started at the first test that
-asks for it, or while the tests are imported (``-p tests.forked``): what the feed hands out waits
-for every transaction of a server, also for those of other tests. With pytest-xdist the controller
-makes the workers' directories and deletes them, with whatever still runs in them, so that a worker
-that was killed leaves nothing behind.
+asks for it: what the feed hands out waits for every transaction of a server, also for those of
+other tests. The controller of pytest-xdist makes the workers' directories and deletes them, with
+whatever still runs in them, so that a worker that was killed leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ import gc
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -42,7 +40,7 @@ from tests.postgres import (
     place_of_many_files,
     roomy_memory,
 )
-from tests.warm import Programs, prepare
+from tests.warm import Programs
 from tests.warm import programs as serving
 
 if TYPE_CHECKING:
@@ -62,9 +60,6 @@ Beginning = Literal["nothing", "upgraded", "installed"]
 
 SERVER = pytest.StashKey[PostgresServer]()
 WORKERS = pytest.StashKey[list[PostgresServer]]()
-TEMPLATE = pytest.StashKey[PostgresServer]()
-STARTING = pytest.StashKey[threading.Thread]()
-PREPARED = pytest.StashKey[ExitStack]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -86,32 +81,6 @@ def pytest_configure(config: pytest.Config) -> None:
     place = Path(given) if given else place_of_many_files()
     config.stash[SERVER] = PostgresServer(directory=place)
     config.stash[WORKERS] = []
-    config.stash[PREPARED] = ExitStack()
-    if count := getattr(config.option, "workers", 0):
-        _start_early(config, count)
-
-
-def _start_early(config: pytest.Config, count: int) -> None:
-    """Start the servers of workers that will be forked, while this process imports the tests.
-
-    It has one processor of several for that. A worker finds out for itself why its own is missing.
-    """
-    if URL_VARIABLE in os.environ or config.option.collectonly:
-        return
-    *servers, template = [PostgresServer(directory=place_of_many_files()) for _ in range(count + 1)]
-    config.stash[WORKERS].extend([*servers, template])
-    config.stash[TEMPLATE] = template
-
-    def start() -> None:
-        for server in servers:
-            with suppress(PostgresUnavailable):
-                fill(server, template)
-                server.start()
-
-    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:  # all tests, of which many ask
-        config.stash[PREPARED].enter_context(prepare())
-    config.stash[STARTING] = threading.Thread(target=start)
-    config.stash[STARTING].start()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -143,20 +112,6 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_before_workers(config: pytest.Config) -> None:
-    """Wait until the servers of PostgreSQL run: a thread would not be in the workers."""
-    if STARTING in config.stash:
-        config.stash[STARTING].join()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_in_worker(config: pytest.Config, number: int) -> None:
-    """Use this worker's server."""
-    if config.stash[WORKERS]:
-        config.stash[SERVER] = config.stash[WORKERS][number]
-
-
-@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
     """Give a worker a place for its PostgreSQL."""
     server = PostgresServer(directory=place_of_many_files())
@@ -167,8 +122,7 @@ def pytest_configure_node(node: WorkerController) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Delete this process's PostgreSQL, and what its workers may have left of theirs."""
     close_left()
-    pytest_before_workers(config)
-    with config.stash.get(PREPARED, ExitStack()) as stack:
+    with ExitStack() as stack:
         for server in (*config.stash.get(WORKERS, []), config.stash.get(SERVER, None)):
             if server is not None:
                 stack.callback(server.close)
@@ -279,10 +233,10 @@ def fresh_postgres_url(postgres_server_url: str, upgraded_database: str) -> Iter
 
 
 @pytest.fixture(scope="session")
-def template_server(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
+def template_server() -> Iterator[PostgresServer]:
     """Give a PostgreSQL server that is never started, to be copied."""
     with closing(PostgresServer(directory=place_of_many_files())) as own:
-        yield pytestconfig.stash.get(TEMPLATE, own)
+        yield own
 
 
 @pytest.fixture

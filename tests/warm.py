@@ -3,9 +3,6 @@
 To start Python and import the product takes most of a second, several times what most programs of
 the tests take. The server is a program of its own without threads, connections or stores; what it
 forks is a process as any other, which runs a file, a module or a text as ``python`` does.
-
-Workers of one run have their servers forked from one process in turn (`prepare`), which imports
-while the tests are imported, on a processor that nobody else needs then.
 """
 
 from __future__ import annotations
@@ -24,13 +21,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import IO, Any, Self
 
-__all__ = ["FRAMEWORKS", "Programs", "Started", "prepare", "programs", "server"]
+__all__ = ["FRAMEWORKS", "Programs", "Started", "programs", "server"]
 
 FRAMEWORKS = (
     "agents.testing",
@@ -52,36 +49,11 @@ _RUNS = 1_000
 _LONGEST = 2**17
 """Bytes of what a server is asked for with, most of which is the environment."""
 _MOST_FILES = 16
-_prepared: dict[bool, socket.socket] = {}
-"""Where servers are asked for, with frameworks and without."""
-
-
-@contextmanager
-def prepare() -> Iterator[None]:
-    """Have servers of this process, and of those that it forks, begin with all imported."""
-    with ExitStack() as stack:
-        for frameworks in (False, True):
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            stack.enter_context(ours)
-            number = theirs.fileno()
-            imported = FRAMEWORKS if frameworks else ()
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.warm", "prepare", str(number), *imported],
-                cwd=_ROOT,
-                stdin=subprocess.DEVNULL,
-                pass_fds=[number],
-            )
-            theirs.close()
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            _prepared[frameworks] = ours
-        stack.callback(_prepared.clear)
-        yield
 
 
 @contextmanager
 def server(
-    module: str, *arguments: str, kept: Sequence[int] = (), frameworks: bool = False
+    module: str, *arguments: str, kept: Sequence[int] = ()
 ) -> Iterator[Callable[[Any], int]]:
     """Run a module as a server of processes, and end it with the block.
 
@@ -89,27 +61,20 @@ def server(
         module: What is run.
         arguments: What it is given.
         kept: Numbers of open files that it inherits.
-        frameworks: Whether it needs more than the product.
 
     Yields:
         What gives it an order, which is JSON, and returns how the process of it ended.
     """
     reading, ordering = os.pipe()
     answered, answering = os.pipe()
-    command, wait = ["-m", module, *arguments], None
-    if prepared := _prepared.get(frameworks):
-        numbers = [0, 1, 2, *kept]
-        order = {**_order(command), "numbers": numbers, "streams": []}
-        socket.send_fds(prepared, [json.dumps(order).encode()], [reading, answering, 2, *kept])
-    else:
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=_ROOT,
-            stdin=reading,
-            stdout=answering,
-            pass_fds=kept,
-        )
-        wait = process.wait
+    command = ["-m", module, *arguments]
+    process = subprocess.Popen(
+        [sys.executable, *command],
+        cwd=_ROOT,
+        stdin=reading,
+        stdout=answering,
+        pass_fds=kept,
+    )
     os.close(reading)
     os.close(answering)
     orders, answers = open(ordering, "w", encoding="utf-8"), open(answered, encoding="utf-8")
@@ -125,8 +90,7 @@ def server(
         with answers:
             with suppress(BrokenPipeError):  # what a server that was killed has not read
                 orders.close()
-            if wait is not None:
-                wait()
+            process.wait()
 
 
 class Programs:
@@ -253,8 +217,8 @@ def programs(*imported: str) -> Iterator[Programs]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         number = theirs.fileno()
-        given = ["tests.warm", "serve", str(number), *imported]
-        with server(*given, kept=[number], frameworks=bool(imported)) as run:
+        given = ["tests.warm", str(number), *imported]
+        with server(*given, kept=[number]) as run:
             yield Programs(run, ours)
 
 
@@ -266,24 +230,6 @@ def _order(
         "directory": str(directory),
         "environment": dict(os.environ if environment is None else environment),
     }
-
-
-def _prepare(wanted: socket.socket) -> list[str] | None:
-    """Fork whatever is wanted, which nobody waits for; return its arguments in the child."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while True:
-        said, given, *_ = socket.recv_fds(wanted, _LONGEST, _MOST_FILES)
-        if not said:
-            return None
-        if os.fork() == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            wanted.close()
-            order = json.loads(said)
-            _receive(given, order.pop("numbers"))
-            _become(**order)
-            return list(order["arguments"])
-        for each in given:
-            os.close(each)
 
 
 def _serve(files: socket.socket) -> list[str] | None:
@@ -394,11 +340,11 @@ if __name__ == "__main__":
 
     import agent_eventstore.cli  # noqa: F401 - for the children
 
-    how, number, *names = sys.argv[1:]
+    number, *names = sys.argv[1:]
     for name in names:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    given = {"prepare": _prepare, "serve": _serve}[how](socket.socket(fileno=int(number)))
+    given = _serve(socket.socket(fileno=int(number)))
     if given is not None:
         _end(given)
