@@ -20,8 +20,7 @@ from sqlalchemy import Table
 from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.types import NullType
 
-from eventstore.sql.migrate import VERSION_TABLE
-from eventstore.sql.schema import Xid8, metadata_for
+from eventstore.database import VERSION_TABLE, Xid8, metadata_for
 from projections.catalogue import SHARED_TABLES
 
 __all__ = ["include_object"]

@@ -15,6 +15,7 @@ from uuid import UUID
 from agent_eventstore.errors import BranchRefused
 from agent_eventstore.machines import Branching
 from eventstore import EventStore
+from eventstore.database import version_of
 from eventstore.events import (
     BranchSwitch,
     ConversationStart,
@@ -27,7 +28,6 @@ from eventstore.events import (
 )
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
-from eventstore.sql.streams import version_of
 from projections.branch_reading import Branches, read_branches
 from projections.engine.folding import text_of
 from projections.models.branches import BranchRow

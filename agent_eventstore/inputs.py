@@ -14,12 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from agent_eventstore.transcripts.content_blocks import content_part
+from eventstore.database import require_content
 from eventstore.errors import InvalidEvent
 from eventstore.events import ContentPart, Meta, OtherPart, TextPart, UserMessage
 from eventstore.events.base import Value
 from eventstore.events.bounds import Extra, excess_of
 from eventstore.events.codec import dumps
-from eventstore.sql.append_requests import require_content
 
 __all__ = ["Content", "Said", "content_of", "kept_json", "message_of", "parts_of", "with_extra"]
 

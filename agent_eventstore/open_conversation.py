@@ -20,9 +20,9 @@ from agent_eventstore.inputs import Said, message_of
 from agent_eventstore.machines import Branching, TurnScript
 from agent_eventstore.recovery import Recovery
 from agent_eventstore.session import JournalT, Session, first_outcome, leave_unwritten
+from eventstore.database import require_connection
 from eventstore.events import TokenUsage, ToolPolicy, UserMessage
 from eventstore.events.values import Mode
-from eventstore.sql.transactions import require_connection
 from projections import Views
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from agent_eventstore.journal import PATIENCE_S, facts, patiently
 from agent_eventstore.machines.seals import seal
 from agent_eventstore.oversized_events import fit
 from eventstore import Appended, EventStore, NewEvent
+from eventstore.database import is_away
 from eventstore.errors import (
     ConversationInUse,
     ConversationNotFound,
@@ -32,7 +33,6 @@ from eventstore.ids import StreamId
 from eventstore.leases import KEEPER, claim
 from eventstore.outbox import OUTBOX
 from eventstore.owners import Owned
-from eventstore.sql.driver_errors import is_away
 from eventstore.telemetry.log import get_logger
 from projections import Views
 from projections.engine.generations import find_live

@@ -32,6 +32,7 @@ from agent_eventstore.requests import SystemTexts
 from agent_eventstore.resuming import Upkeep, last_agent, left_open, standing
 from agent_eventstore.stops import stopped_or_gone
 from eventstore import NO_STREAM, EventStore, NewEvent, new_id
+from eventstore.database import owner_of, require_content, version_of
 from eventstore.erasure.purge import delete_erased, state_root
 from eventstore.errors import (
     ConversationExists,
@@ -60,8 +61,6 @@ from eventstore.ids import StreamId, derived_id, to_owner, uuid_in
 from eventstore.leases import KEEPER, LEASE_S, begin
 from eventstore.outbox import OUTBOX
 from eventstore.owners import Owned
-from eventstore.sql.append_requests import require_content
-from eventstore.sql.streams import owner_of, version_of
 from eventstore.telemetry.log import get_logger
 from projections import Views
 from projections.engine.folding import spoken

@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy import Connection, select
 
 from eventstore import EventStore
-from eventstore.sql.streams import get_stream
+from eventstore.database import get_stream
 from projections import queries
 from projections.engine import folding
 from projections.engine.folding import Range

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args, overload
 
-from eventstore.sql.schema import metadata_for
+from eventstore.database import metadata_for
 from projections.context import CONTEXT, levels, search_tables
 from projections.engine import set_aside
 from projections.engine.projection import ColumnType, Projection, named

@@ -21,11 +21,11 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from eventstore import EventStore
+from eventstore.database import AnyConnection
 from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
 from eventstore.events import ToolPolicy
 from eventstore.events.values import Mode
-from eventstore.sql.backend import AnyConnection
 from projections.context import (
     CONTEXT,
     ContextSettings,

@@ -15,11 +15,9 @@ from uuid import UUID
 from sqlalchemy import Connection, select
 
 from eventstore import EventStore
+from eventstore.database import get_stream, metadata_for, read_page
 from eventstore.events import BranchSwitch, Erasure, RecordedEvent
 from eventstore.leases import without_writer
-from eventstore.sql.read import read_page
-from eventstore.sql.schema import metadata_for
-from eventstore.sql.streams import get_stream
 from projections import queries
 from projections.engine import heads
 from projections.engine.catch_up import fold_anew

@@ -26,10 +26,9 @@ from sqlalchemy import (
     union_all,
 )
 
+from eventstore.database import Id, SafeText, Timestamp, metadata_for
 from eventstore.errors import InvalidCursor
 from eventstore.owners import Owner
-from eventstore.sql.schema import metadata_for
-from eventstore.sql.types import Id, SafeText, Timestamp
 from projections.engine.generations import Generation
 from projections.engine.tables import TENANT, USER
 from projections.models.directory import ConversationStatus, DirectoryEntry

@@ -15,10 +15,9 @@ from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import Engine, select
 
+from eventstore.database import Watch, metadata_for
 from eventstore.leases import without_writer
 from eventstore.processes import in_child
-from eventstore.sql.schema import metadata_for
-from eventstore.sql.watch import Watch
 from eventstore.telemetry.log import get_logger
 
 __all__ = ["Pulse", "pulse_of"]

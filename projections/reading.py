@@ -24,11 +24,10 @@ from weakref import WeakSet
 from sqlalchemy import Connection
 
 from eventstore import EventStore
+from eventstore.database import AnyConnection, DriverConnection, lacks_connection
 from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
 from eventstore.owners import ANYBODY, Owner
-from eventstore.sql.backend import AnyConnection, DriverConnection
-from eventstore.sql.driver_errors import lacks_connection
 from eventstore.telemetry.log import get_logger
 from projections.engine import heads
 from projections.engine.catch_up import PATIENCE_MS, PIECE, Begin, CatchUp, catch_up, in_pieces
@@ -154,13 +153,13 @@ def read_on_driver(
         return _or_in_memory(store, projections, conversation_id, on_copy, look)
 
     begin = _Begin(
-        store._on_driver,
-        partial(store._on_driver, write=True, durable=False, patience_ms=PATIENCE_MS),
-        partial(store._on_driver, snapshot=True),
+        store.driver_transaction,
+        partial(store.driver_transaction, write=True, durable=False, patience_ms=PATIENCE_MS),
+        partial(store.driver_transaction, snapshot=True),
         besides,
     )
     if last is not None and (
-        last.unsaved is not None or store._seen_version(conversation_id) > last.version
+        last.unsaved is not None or store.seen_version(conversation_id) > last.version
     ):
         with suppress(GenerationGone), gone():
             generations = [last.generation]

@@ -19,10 +19,8 @@ from sqlalchemy import Connection, create_engine, select
 from sqlalchemy.pool import StaticPool
 
 from eventstore import EventStore
+from eventstore.database import AnyConnection, get_stream, metadata_for
 from eventstore.errors import ConversationNotFound
-from eventstore.sql.backend import AnyConnection
-from eventstore.sql.schema import metadata_for
-from eventstore.sql.streams import get_stream
 from eventstore.telemetry.log import get_logger
 from projections.engine import heads, tables
 from projections.engine.catch_up import fold_anew, resume

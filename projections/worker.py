@@ -20,9 +20,8 @@ from tenacity import (
 )
 
 from eventstore import EventStore
+from eventstore.database import Watch, backend_named
 from eventstore.errors import CannotConnect, DatabaseBusy, KeyUnavailable
-from eventstore.sql.backend import backend_named
-from eventstore.sql.watch import Watch
 from eventstore.telemetry.gauges import observing
 from eventstore.telemetry.log import get_logger
 from projections.catalogue import PROJECTIONS, ProjectionSet

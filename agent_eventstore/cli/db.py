@@ -29,11 +29,17 @@ from agent_eventstore.cli.program import Failed, found_something
 from agent_eventstore.cli.projections import projections_option
 from eventstore import EventStore
 from eventstore.checks import Check, event_log, run
-from eventstore.sql.driver_errors import translated
-from eventstore.sql.engines import open_engine
-from eventstore.sql.migrate import REVISIONS, current_revision, schema_lock
-from eventstore.sql.rights import grant, relations
-from eventstore.sql.row_security import secure, unsecure
+from eventstore.database import (
+    REVISIONS,
+    current_revision,
+    grant,
+    open_engine,
+    relations,
+    schema_lock,
+    secure,
+    translated,
+    unsecure,
+)
 from eventstore.telemetry.log import masked
 from projections import PROJECTIONS, ProjectionSet
 from projections.checks import checks_of

@@ -27,8 +27,8 @@ from agent_eventstore.demo import script
 from agent_eventstore.demo.agent import DemoAgent
 from agent_eventstore.demo.scripted_model import DEFINITIONS, MODEL, ScriptedModel, Workspace
 from eventstore import EventStore
+from eventstore.database import is_in_memory
 from eventstore.errors import NotADatabase, SchemaOutdated, SchemaTooNew
-from eventstore.sql.urls import is_in_memory
 from eventstore.telemetry.log import masked
 from projections import Views
 from projections.models.timeline_items import TimelineItem

@@ -23,9 +23,9 @@ from sqlalchemy.exc import ArgumentError
 from agent_eventstore.cli.console import StderrHandler
 from agent_eventstore.cli.program import Failed
 from eventstore import DirectoryKeys, EventStore, Redactor
+from eventstore.database import file_of
 from eventstore.errors import InvalidEvent
 from eventstore.ids import uuid_in
-from eventstore.sql.urls import file_of
 from projections.tokens.text import require_tokenizer
 
 __all__ = [

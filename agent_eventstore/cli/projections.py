@@ -35,7 +35,7 @@ from agent_eventstore.cli.console import (
 from agent_eventstore.cli.options import Number, Target, common, json_option
 from agent_eventstore.cli.program import Failed, found_something
 from eventstore import EventStore
-from eventstore.sql.feed import held_back
+from eventstore.database import held_back
 from projections import ProjectionSet, worker
 from projections.engine.diff import DiffReport
 from projections.engine.projection import Projection

@@ -23,6 +23,17 @@ from agent_eventstore.journal import PASSING
 from agent_eventstore.machines.seals import seal
 from agent_eventstore.transcripts.transcript import Calls
 from eventstore import AsyncEventStore, EventStore, RecordedEvent
+from eventstore.database import (
+    END,
+    SPECIAL,
+    AnyConnection,
+    EventText,
+    Statement,
+    chain_at,
+    lineage,
+    metadata_for,
+    read_texts,
+)
 from eventstore.errors import ConversationNotFound, WrongExpectedVersion
 from eventstore.events import (
     AssistantChunk,
@@ -39,10 +50,6 @@ from eventstore.events import (
 )
 from eventstore.events.codec import decode, loads_json
 from eventstore.ids import new_id, uuid_in
-from eventstore.sql.backend import AnyConnection, Statement
-from eventstore.sql.read import END, SPECIAL, EventText, chain_at, read_texts
-from eventstore.sql.schema import metadata_for
-from eventstore.sql.streams import lineage
 from eventstore.threads import in_thread
 from projections import Views
 from projections.engine.folding import SEALS
@@ -156,7 +163,7 @@ def followed(store: EventStore, stream: UUID, known: _F) -> _F:
     in its parent.
     """
     seen = ConversationTail(known.version, known.chain) if known.version else None
-    with store._on_driver() as connection:
+    with store.driver_transaction() as connection:
         head, news = news_of(connection, stream, seen)
     if news == []:
         return known
@@ -173,7 +180,7 @@ def newest_events(
     store: EventStore, stream: UUID, limit: int, *, before: int = END
 ) -> list[EventText]:
     """Return the newest events before a version, newest first, in one transaction."""
-    with store._on_driver() as connection:
+    with store.driver_transaction() as connection:
         return read_texts(connection, stream, before=before, backward=True, limit=limit)
 
 
@@ -182,7 +189,7 @@ def events_after(
 ) -> Iterator[EventText]:
     """Yield the events after one version and before another."""
     while after < before - 1:
-        with store._on_driver() as connection:
+        with store.driver_transaction() as connection:
             page = read_texts(connection, stream, after=after, before=before, limit=_PAGE)
         yield from page
         if len(page) < _PAGE:

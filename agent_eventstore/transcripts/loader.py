@@ -20,6 +20,7 @@ from agent_eventstore.transcripts.agent_session_log import cuts_in
 from agent_eventstore.transcripts.left_out import LeftOut
 from agent_eventstore.transcripts.transcript import Stream, Transcript
 from eventstore import NO_STREAM, EventStore, NewEvent, RecordedEvent
+from eventstore.database import check, claim, find
 from eventstore.errors import (
     BlobNotFound,
     ConversationNotFound,
@@ -34,8 +35,6 @@ from eventstore.events.codec import decode, encode
 from eventstore.events.records import EventData
 from eventstore.ids import derived_id
 from eventstore.security.redaction import redacted
-from eventstore.sql.append_requests import check
-from eventstore.sql.streams import claim, find
 
 __all__ = ["BATCH_EVENTS", "MOST_FAILURES", "MOST_IDS", "ImportReport", "load"]
 

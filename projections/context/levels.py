@@ -23,12 +23,10 @@ from sqlalchemy import Column, MetaData, PrimaryKeyConstraint, Table, Text
 
 from eventstore import EventStore
 from eventstore.blobs import alias_of
+from eventstore.database import AnyConnection, Digest, Id, backend_of, fetch, has_table, schema_lock
 from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
 from eventstore.ids import call_id
-from eventstore.sql.backend import AnyConnection, backend_of, fetch, has_table
-from eventstore.sql.migrate import schema_lock
-from eventstore.sql.types import Digest, Id
 from projections.context.compression.facts import Fact, FactKind
 from projections.context.compression.lasting import facts_to_keep
 from projections.context.compression.shortening import Preview, ends, is_short, shorten

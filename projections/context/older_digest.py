@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
-from eventstore.sql.read import END
+from eventstore.database import END
 from projections.context.compression.facts import texts_of
 from projections.context.compression.lasting import (
     MOST_READ,

@@ -23,9 +23,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from eventstore.database import backend_named
 from eventstore.events import RecordedEvent, ToolPolicy
 from eventstore.events.values import MODES, Mode, is_mode
-from eventstore.sql.backend import backend_named
 from projections.engine import quoting
 from projections.errors import InvalidPrompt
 

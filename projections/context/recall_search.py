@@ -20,9 +20,8 @@ from uuid import UUID
 
 from sqlalchemy import Connection, bindparam, text
 
+from eventstore.database import END, Id
 from eventstore.events.codec import dumps
-from eventstore.sql.read import END
-from eventstore.sql.types import Id
 from projections.context import search_index, search_tables
 from projections.context.compression.search import (
     DECIMALS,

@@ -21,9 +21,8 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Engine, Pool
 
+from eventstore.database import END, AnyConnection, chain_at
 from eventstore.processes import in_child
-from eventstore.sql.backend import AnyConnection
-from eventstore.sql.read import END, chain_at
 from projections.context.rows import ContextRow, letters
 from projections.context.source import RENDERED_FIRST, ContextHead, SqlRowSource, head_of, pending
 from projections.context.state import Active

@@ -17,9 +17,8 @@ from dataclasses import dataclass, fields
 from sys import getsizeof
 from typing import Any, Literal, Self
 
+from eventstore.database import json_in, json_out, text_out
 from eventstore.errors import RowDamaged
-from eventstore.sql.backend import text_out
-from eventstore.sql.types import json_in, json_out
 from projections.context.counting import ENCODING, CountedMessages
 from projections.context.prompts import QuotedMessages, message_of
 from projections.engine.heads import NotSaved

@@ -23,10 +23,9 @@ from uuid import UUID
 
 from sqlalchemy import Connection, bindparam, select, text
 
+from eventstore.database import Id, metadata_for
 from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.events import BranchSwitch, Erasure, Retraction, Summary
-from eventstore.sql.schema import metadata_for
-from eventstore.sql.types import Id
 from projections.context.rows import ContextRow, Key
 from projections.context.search_tables import (
     VERSION,

@@ -26,8 +26,7 @@ from uuid import UUID
 from sqlalchemy import Connection, inspect
 
 from eventstore import EventStore
-from eventstore.sql.backend import has_table
-from eventstore.sql.migrate import schema_lock
+from eventstore.database import has_table, schema_lock
 from projections.context.compression.items import Item
 from projections.context.compression.search import (
     Embedding,

@@ -15,9 +15,8 @@ from uuid import UUID
 
 from sqlalchemy import Table
 
+from eventstore.database import END, AnyConnection, Backend, backend_of, cursor
 from eventstore.errors import RowDamaged
-from eventstore.sql.backend import AnyConnection, Backend, backend_of, cursor
-from eventstore.sql.read import END
 from projections.context.compression.search import Embedding
 from projections.context.rows import (
     COLUMNS,

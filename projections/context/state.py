@@ -29,12 +29,11 @@ from uuid import UUID
 from pydantic import ValidationError
 from sqlalchemy import Table
 
+from eventstore.database import AnyConnection, Statement, json_out, text_out
 from eventstore.errors import RowDamaged
 from eventstore.events import ConversationStart, RecordedEvent, ToolPolicy
 from eventstore.events.values import Mode, ToolCallRequest, is_mode
 from eventstore.ids import call_id
-from eventstore.sql.backend import AnyConnection, Statement, text_out
-from eventstore.sql.types import json_out
 from projections.engine.folding import Range, mode_marks, within
 from projections.engine.generations import Generation
 from projections.engine.projection import Change, Column, Put, ReadTable, State

@@ -19,11 +19,10 @@ import psycopg
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from eventstore.database import END, AnyConnection, DriverConnection, backend_of
 from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.errors import StatementRefused
 from eventstore.events import RecordedEvent
-from eventstore.sql.backend import AnyConnection, DriverConnection, backend_of
-from eventstore.sql.read import END
 from eventstore.telemetry.operations import operation
 from projections.engine import heads
 from projections.engine.folds import BoundFolds, Fold, begin, go_on, is_own_fault

@@ -18,9 +18,8 @@ from sqlalchemy import Connection, Table, exists, not_, select
 
 from eventstore import EventStore
 from eventstore.arguments import require_several
+from eventstore.database import count_events, metadata_for
 from eventstore.events.codec import dumps, loads
-from eventstore.sql.schema import metadata_for
-from eventstore.sql.streams import count_events
 from projections.engine import tables
 from projections.engine.catch_up import fold_anew
 from projections.engine.folds import Fold

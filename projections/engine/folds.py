@@ -22,10 +22,9 @@ from uuid import UUID
 
 from sqlalchemy import Table
 
+from eventstore.database import AnyConnection, Backend, Bound, backend_of, is_away
 from eventstore.errors import KeyUnavailable
 from eventstore.events import RecordedEvent
-from eventstore.sql.backend import AnyConnection, Backend, Bound, backend_of
-from eventstore.sql.driver_errors import is_away
 from projections.engine import heads
 from projections.engine import tables as row_statements
 from projections.engine.generations import Generation, is_gone

@@ -18,10 +18,8 @@ from uuid import UUID
 from sqlalchemy import Connection, and_, exists, not_, select
 
 from eventstore import EventStore
+from eventstore.database import DriverConnection, Statement, feed, metadata_for, run_each
 from eventstore.owners import ANYBODY, Owner
-from eventstore.sql import feed
-from eventstore.sql.backend import DriverConnection, Statement, run_each
-from eventstore.sql.schema import metadata_for
 from projections.engine import heads
 from projections.engine.catch_up import Begin, CatchUp, Pause, at_once, in_pieces
 from projections.engine.folds import is_own_fault
@@ -63,7 +61,7 @@ def catch_up_behind(
     gains events. ``patience_ms`` limits how long a transaction waits for a lock.
     """
     way = _Way(store, pause, patience_ms)
-    with store._on_driver() as connection:
+    with store.driver_transaction() as connection:
         found = [each for each in find_all_live(connection, projections) if each is not None]
     # A conversation found behind is caught up in all generations, so its events are read once.
     cursors = dict.fromkeys(each.cursor for each in found)
@@ -82,7 +80,9 @@ class _Way:
 
     def on_driver(self) -> AbstractContextManager[DriverConnection]:
         """Return a transaction for data that can be rebuilt, and so need not be durable."""
-        return self.store._on_driver(write=True, durable=False, patience_ms=self.patience_ms)
+        return self.store.driver_transaction(
+            write=True, durable=False, patience_ms=self.patience_ms
+        )
 
     def writing(self) -> AbstractContextManager[Connection]:
         """Return the same, as a SQLAlchemy connection."""
@@ -92,13 +92,13 @@ class _Way:
 def _follow_owner(
     way: _Way, generations: list[Generation], cursor: str | None, whose: Owner
 ) -> int:
-    with way.store._on_driver() as connection:
+    with way.store.driver_transaction() as connection:
         much = feed.behind(connection, cursor, _LOOK).more
     if not much:
         return _follow(way, generations, cursor)
     with way.store.reading() as connection:
         owned = _behind_of(connection, generations, whose)
-    with way.store._on_driver() as connection:
+    with way.store.driver_transaction() as connection:
         late = sorted(heads.behind(connection, generations, owned).items(), key=itemgetter(0))
     return _catch_up_each(way, late)
 
@@ -127,7 +127,7 @@ def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int
     looked_at, count = cursor, 0
     moved = [each for each in generations if each.cursor == cursor]
     while True:
-        with way.store._on_driver() as connection:
+        with way.store.driver_transaction() as connection:
             page = feed.behind(connection, looked_at, _LOOK)
             behind = heads.behind(connection, generations, page.conversations)
         # The same order everywhere, so that two followers cannot deadlock.
@@ -175,7 +175,7 @@ def _catch_up_each(way: _Way, late: _Part) -> int:
 def _catch_up(way: _Way, part: _Part) -> int:
     several = [CatchUp(behind, conversation) for conversation, behind in part]
     try:
-        in_pieces(several, Begin(way.store._on_driver, way.on_driver), way.pause)
+        in_pieces(several, Begin(way.store.driver_transaction, way.on_driver), way.pause)
     except Exception as error:
         if not is_own_fault(error):
             raise

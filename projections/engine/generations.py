@@ -19,10 +19,9 @@ import psycopg
 from sqlalchemy import Connection, Table, delete, exists, insert, not_, select, update
 from sqlalchemy.exc import DBAPIError
 
+from eventstore.database import AnyConnection, Statement, metadata_for
 from eventstore.errors import RowDamaged, StatementRefused
 from eventstore.events.codec import dumps, loads
-from eventstore.sql.backend import AnyConnection, Statement
-from eventstore.sql.schema import metadata_for
 from projections.engine import tables
 from projections.engine.projection import Projection
 from projections.errors import GenerationGone

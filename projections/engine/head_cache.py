@@ -18,18 +18,19 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from eventstore.erasure.erase import ERASURES
-from eventstore.events import RecordedEvent
-from eventstore.sql.backend import (
+from eventstore.database import (
     STREAM_COLUMNS,
+    VERSION,
     AnyConnection,
     DriverConnection,
     Statement,
     backend_of,
+    decode_rows,
     keys_of,
     raw_of,
 )
-from eventstore.sql.read import VERSION, decode_rows
+from eventstore.erasure.erase import ERASURES
+from eventstore.events import RecordedEvent
 from projections.engine import heads
 from projections.engine.heads import FoldHead
 from projections.engine.pages import DAMAGED

@@ -11,11 +11,18 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+from eventstore.database import (
+    AnyConnection,
+    Backend,
+    Bound,
+    Statement,
+    backend_of,
+    chain_at,
+    fetch,
+)
 from eventstore.erasure.erase import ERASURES, erasure_count
 from eventstore.errors import InvalidEvent
 from eventstore.events.codec import dumps_json, loads_json
-from eventstore.sql.backend import AnyConnection, Backend, Bound, Statement, backend_of, fetch
-from eventstore.sql.read import chain_at
 from projections.engine.generations import Generation, LiveRow, newest
 from projections.engine.projection import Projection, State
 from projections.errors import ProjectionFailed

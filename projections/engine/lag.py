@@ -14,11 +14,8 @@ from uuid import UUID
 from sqlalchemy import and_, func, select
 
 from eventstore import EventStore
+from eventstore.database import AnyConnection, Statement, backend_of, feed, held_back, metadata_for
 from eventstore.errors import StatementRefused, StoreUnavailable
-from eventstore.sql import feed
-from eventstore.sql.backend import AnyConnection, Statement, backend_of
-from eventstore.sql.feed import held_back
-from eventstore.sql.schema import metadata_for
 from eventstore.telemetry.gauges import Measurement
 from projections.engine import generations
 from projections.engine.generations import Generation, find_all_live
@@ -70,7 +67,7 @@ def measure(store: EventStore, projections: Sequence[Projection]) -> list[Measur
     Empty while the database is unreachable: the values are then unknown, and zero would be wrong.
     """
     try:
-        with store._on_driver(snapshot=True) as connection:
+        with store.driver_transaction(snapshot=True) as connection:
             behind = lags(connection, find_all_live(connection, projections))
             held = held_back(connection)
     except (StoreUnavailable, StatementRefused):

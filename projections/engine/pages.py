@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from uuid import UUID
 
+from eventstore.database import END, AnyConnection, read_page
 from eventstore.errors import BlobDamaged
 from eventstore.events import RecordedEvent
-from eventstore.sql.backend import AnyConnection
-from eventstore.sql.read import END, read_page
 from projections.engine.folds import Fold
 from projections.errors import ProjectionFailed
 

@@ -28,19 +28,24 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, Table, and_, exists, func, not_, select
 
 from eventstore import EventStore, KeyProvider
+from eventstore.database import (
+    TURN_S,
+    Backend,
+    WholeStreams,
+    backend_named,
+    backend_of,
+    chains_stand,
+    feed,
+    is_in_memory,
+    long_running,
+    may_fork,
+    metadata_for,
+    open_engine,
+    schema_lock,
+)
 from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.errors import ConversationDamaged, DatabaseBusy, KeyUnavailable
 from eventstore.events import RecordedEvent
-from eventstore.sql import feed
-from eventstore.sql.backend import Backend, backend_named, backend_of
-from eventstore.sql.connection_cache import TURN_S
-from eventstore.sql.engines import open_engine
-from eventstore.sql.migrate import schema_lock
-from eventstore.sql.pools import may_fork
-from eventstore.sql.read import WholeStreams, chains_stand
-from eventstore.sql.schema import metadata_for
-from eventstore.sql.urls import is_in_memory
-from eventstore.sql.waits import long_running
 from eventstore.telemetry.log import get_logger
 from eventstore.telemetry.operations import operation
 from projections.engine import generations, heads, tables

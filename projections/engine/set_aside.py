@@ -30,11 +30,9 @@ from sqlalchemy import (
     select,
 )
 
+from eventstore.database import Id, SafeText, Timestamp, has_table, metadata_for
 from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.errors import KeyUnavailable
-from eventstore.sql.backend import has_table
-from eventstore.sql.schema import metadata_for
-from eventstore.sql.types import Id, SafeText, Timestamp
 from eventstore.telemetry.log import get_logger
 from projections.engine import heads
 from projections.engine.catch_up import Begin, CatchUp, in_pieces

@@ -8,11 +8,14 @@ from weakref import WeakSet
 from sqlalchemy import Connection, Engine, func, insert, inspect, select
 
 from eventstore import EventStore
-from eventstore.sql.backend import backend_named
-from eventstore.sql.migrate import require_free, schema_lock
-from eventstore.sql.residues import without_statistics
-from eventstore.sql.rights import share_rights
-from eventstore.sql.schema import metadata_for
+from eventstore.database import (
+    backend_named,
+    metadata_for,
+    require_free,
+    schema_lock,
+    share_rights,
+    without_statistics,
+)
 from projections.engine import set_aside
 from projections.engine.generations import find_all_live, install, registered
 from projections.engine.projection import Projection

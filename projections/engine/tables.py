@@ -32,30 +32,28 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from eventstore.sql.backend import (
+from eventstore.database import (
     AnyConnection,
     Backend,
     Bound,
-    backend_named,
-    backend_of,
-    cursor,
-    fetch,
-    has_table,
-)
-from eventstore.sql.residues import without_statistics
-from eventstore.sql.rights import share_rights
-from eventstore.sql.schema import metadata_for
-from eventstore.sql.types import (
     Id,
     IndexedText,
     SafeJson,
     SafeText,
     Timestamp,
     all_json_in,
+    backend_named,
+    backend_of,
+    cursor,
     escape,
+    fetch,
+    has_table,
     indexed,
     json_in,
+    metadata_for,
+    share_rights,
     unescape,
+    without_statistics,
 )
 from projections.engine.projection import (
     Attachments,

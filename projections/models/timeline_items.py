@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from eventstore.database import escape
 from eventstore.events import (
     AssistantChunk,
     AssistantMessage,
@@ -27,7 +28,6 @@ from eventstore.events import (
     Ui,
 )
 from eventstore.ids import call_id
-from eventstore.sql.types import escape
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, PREVIEW_CHARS, SEALS, Row, RowDraft, one_line
 from projections.engine.quoting import EVENT, QuotedText, place_of

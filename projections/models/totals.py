@@ -20,8 +20,8 @@ from sqlalchemy import (
     select,
 )
 
+from eventstore.database import metadata_for
 from eventstore.owners import Owner
-from eventstore.sql.schema import metadata_for
 from projections.engine.folding import day_of
 
 __all__ = ["UsageBy", "UsageTotal", "usage_totals"]

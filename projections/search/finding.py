@@ -15,8 +15,8 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.types import Text
 
 from eventstore import EventStore
+from eventstore.database import Id, escape
 from eventstore.owners import Owner
-from eventstore.sql.types import Id, escape
 from projections.engine.generations import Generation
 from projections.search.message_search import searched_text
 from projections.search.words import Term, pieces_of, snippet_of

@@ -31,16 +31,17 @@ from sqlalchemy import (
     Table,
 )
 
-from eventstore.sql.backend import (
+from eventstore.database import (
     AnyConnection,
     Backend,
     Bound,
+    Digest,
+    Id,
     Statement,
     backend_of,
     fetch,
     has_table,
 )
-from eventstore.sql.types import Digest, Id
 from projections.tokens import Count, Tokenizer, count_message
 
 __all__ = [

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from agent_eventstore.inputs import content_of
 from agent_eventstore.integrations.conversation_events import Places
 from agent_eventstore.transcripts.content_blocks import content_part
+from eventstore.database import EventText
 from eventstore.events import (
     AssistantMessage,
     ContentPart,
@@ -28,7 +29,6 @@ from eventstore.events import (
 from eventstore.events.bounds import fitted
 from eventstore.events.codec import loads_json
 from eventstore.events.values import LlmErrorKind, ToolStatus
-from eventstore.sql.read import EventText
 from projections.providers.answer import request_of
 from projections.providers.usage import gemini_usage
 

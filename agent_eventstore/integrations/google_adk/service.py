@@ -50,6 +50,7 @@ from agent_eventstore.integrations.google_adk.events import (
     parts_in,
 )
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
+from eventstore.database import END, EventText, read_texts
 from eventstore.events import (
     AssistantMessage,
     JsonObject,
@@ -58,7 +59,6 @@ from eventstore.events import (
     VersionRange,
 )
 from eventstore.events.codec import decode, dumps, loads_json
-from eventstore.sql.read import END, EventText, read_texts
 from eventstore.threads import in_thread
 from projections.engine.folding import SEALS, within
 
@@ -473,7 +473,7 @@ class SessionEvents:
     def newest(self, stream: UUID, limit: int | None) -> tuple[ConversationTail, list[Event]]:
         """Return a conversation's head and its newest ADK events; all of them without a limit."""
         read = self._memory.get(stream)
-        with self._store._on_driver() as connection:
+        with self._store.driver_transaction() as connection:
             head, page = news_of(connection, stream, read and read.head)
         if read is None or page is None or not read.has(limit):
             events, read = self._read(stream, head, limit)

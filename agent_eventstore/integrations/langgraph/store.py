@@ -255,7 +255,7 @@ class EventStoreStore(BaseStore):
         if not self.erase or not gone:
             self.store.append(key, new, expected_version=version or NO_STREAM)
             return
-        self.store._erase_for(
+        self.store.erase_for(
             key,
             lambda _: new,
             reason="replaced or deleted",

@@ -22,10 +22,10 @@ from agent_eventstore.integrations.langgraph.events import (
     place_of,
     typed_of,
 )
+from eventstore.database import EventText, decode_meta
 from eventstore.events import AssistantMessage, Meta, Retraction, ToolResult
 from eventstore.events.codec import loads_json
 from eventstore.ids import call_id
-from eventstore.sql.read import EventText, decode_meta
 
 __all__ = ["DEEPEST", "KeptList", "Marks", "Saved", "Thread", "Values", "WrittenValues"]
 

@@ -32,10 +32,10 @@ from agent_eventstore.integrations.openai_agents.items import items_in
 from agent_eventstore.integrations.openai_agents.session import EventStoreSession
 from agent_eventstore.integrations.openai_agents.usage import calls_to_tell, turn_usage
 from eventstore import EventStore
+from eventstore.database import EventText
 from eventstore.erasure.bill import kept
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events.codec import loads_json
-from eventstore.sql.read import EventText
 
 __all__ = ["BranchNames", "BranchingSession", "SessionTurns", "numbered", "turns_of"]
 
@@ -50,7 +50,7 @@ class BranchNames:
 
     def read(self, *, used: bool = False) -> list[str]:
         """Return the names of all branches; with ``used``, including deleted ones."""
-        with self._store._on_driver() as connection:
+        with self._store.driver_transaction() as connection:
             head, news = news_of(connection, self._main, self._head)
         if news is None:
             events = events_after(self._store, self._main, 0, before=head.version + 1)

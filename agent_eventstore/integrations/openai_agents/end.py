@@ -10,11 +10,11 @@ from agent_eventstore.integrations.openai_agents.events import MAIN, OpenAIBranc
 from agent_eventstore.integrations.openai_agents.history import has_changes
 from agent_eventstore.integrations.openai_agents.items import ItemWriter
 from eventstore import NO_STREAM, EventStore
+from eventstore.database import EventText
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import Erasure, Meta, NewEvent
 from eventstore.events.codec import loads_json
 from eventstore.owners import Owned
-from eventstore.sql.read import EventText
 
 __all__ = ["BranchDeleted", "SessionTail"]
 
@@ -141,7 +141,7 @@ class SessionTail:
                 return make(writer)
 
             with attempt:
-                last = self._store._erase_for(
+                last = self._store.erase_for(
                     self.key,
                     follow,
                     reason=reason,

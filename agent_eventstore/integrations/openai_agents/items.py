@@ -21,6 +21,7 @@ from agent_eventstore.transcripts.response_items import (
     parts_in,
     result_of,
 )
+from eventstore.database import EventText
 from eventstore.events import (
     AssistantMessage,
     JsonObject,
@@ -35,7 +36,6 @@ from eventstore.events import (
     VersionRange,
 )
 from eventstore.events.codec import decode, dumps_json, loads_json
-from eventstore.sql.read import EventText
 from projections.engine.folding import result_text, text_of
 from projections.providers.openai_responses.items import output_of
 

@@ -33,10 +33,10 @@ from agent_eventstore.integrations.openai_agents.items import ItemWriter, items_
 from agent_eventstore.integrations.openai_agents.usage import RunUsage
 from agent_eventstore.transcripts.response_items import grouped
 from eventstore import AsyncEventStore, EventStore, NewEvent
+from eventstore.database import EventText
 from eventstore.events import AssistantMessage, Meta, Retraction, TokenUsage, VersionRange
 from eventstore.events.codec import dumps_json
 from eventstore.owners import Owned
-from eventstore.sql.read import EventText
 from eventstore.threads import in_thread
 from projections.engine.folding import joined
 from projections.providers.parser import text

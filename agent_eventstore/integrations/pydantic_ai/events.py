@@ -24,6 +24,7 @@ from agent_eventstore.integrations.pydantic_ai.messages import (
     PydanticAIMessage,
     PydanticAIRecord,
 )
+from eventstore.database import EventText
 from eventstore.events import (
     AssistantMessage,
     ContentPart,
@@ -41,7 +42,6 @@ from eventstore.events import (
 )
 from eventstore.events.bounds import fitted
 from eventstore.events.codec import loads_json
-from eventstore.sql.read import EventText
 from projections.providers.answer import request_of
 from projections.providers.reasoning import signature_in
 from projections.providers.stream_base import plain

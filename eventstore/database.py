@@ -1,0 +1,173 @@
+"""The database for the packages above this one: all that `eventstore.sql` offers them.
+
+Projections and adapters read rows of events and keep tables of their own. They import what they
+need for that from here; an import contract refuses `eventstore.sql` to them.
+"""
+
+from __future__ import annotations
+
+from eventstore.sql import feed
+
+# Connections, and statements on them.
+from eventstore.sql.append_requests import check, require_content
+from eventstore.sql.backend import (
+    STREAM_COLUMNS,
+    AnyConnection,
+    Backend,
+    Bound,
+    DriverConnection,
+    Statement,
+    backend_named,
+    backend_of,
+    cursor,
+    fetch,
+    has_table,
+    keys_of,
+    raw_of,
+    run_each,
+    text_out,
+)
+from eventstore.sql.connection_cache import TURN_S
+from eventstore.sql.driver_errors import is_away, lacks_connection, translated
+from eventstore.sql.engines import open_engine
+from eventstore.sql.feed import held_back
+
+# The schema, the rights of logins, and row-level security.
+from eventstore.sql.migrate import (
+    REVISIONS,
+    VERSION_TABLE,
+    current_revision,
+    require_free,
+    schema_lock,
+)
+from eventstore.sql.pools import may_fork
+
+# Rows of events.
+from eventstore.sql.read import (
+    END,
+    SPECIAL,
+    VERSION,
+    EventText,
+    WholeStreams,
+    chain_at,
+    chains_stand,
+    decode_meta,
+    decode_rows,
+    read_page,
+    read_texts,
+)
+from eventstore.sql.residues import without_statistics
+from eventstore.sql.rights import grant, relations, share_rights
+from eventstore.sql.row_security import secure, unsecure
+from eventstore.sql.schema import Xid8, metadata_for
+
+# Rows of conversations.
+from eventstore.sql.streams import (
+    claim,
+    count_events,
+    descendants,
+    find,
+    fork_point,
+    get_stream,
+    lineage,
+    owner_of,
+    version_of,
+)
+from eventstore.sql.transactions import require_connection
+
+# Types of columns.
+from eventstore.sql.types import (
+    Digest,
+    Id,
+    IndexedText,
+    SafeJson,
+    SafeText,
+    Timestamp,
+    all_json_in,
+    escape,
+    indexed,
+    json_in,
+    json_out,
+    unescape,
+)
+from eventstore.sql.urls import file_of, is_in_memory
+from eventstore.sql.waits import long_running
+from eventstore.sql.watch import Watch
+
+__all__ = [
+    "END",
+    "REVISIONS",
+    "SPECIAL",
+    "STREAM_COLUMNS",
+    "TURN_S",
+    "VERSION",
+    "VERSION_TABLE",
+    "AnyConnection",
+    "Backend",
+    "Bound",
+    "Digest",
+    "DriverConnection",
+    "EventText",
+    "Id",
+    "IndexedText",
+    "SafeJson",
+    "SafeText",
+    "Statement",
+    "Timestamp",
+    "Watch",
+    "WholeStreams",
+    "Xid8",
+    "all_json_in",
+    "backend_named",
+    "backend_of",
+    "chain_at",
+    "chains_stand",
+    "check",
+    "claim",
+    "count_events",
+    "current_revision",
+    "cursor",
+    "decode_meta",
+    "decode_rows",
+    "descendants",
+    "escape",
+    "feed",
+    "fetch",
+    "file_of",
+    "find",
+    "fork_point",
+    "get_stream",
+    "grant",
+    "has_table",
+    "held_back",
+    "indexed",
+    "is_away",
+    "is_in_memory",
+    "json_in",
+    "json_out",
+    "keys_of",
+    "lacks_connection",
+    "lineage",
+    "long_running",
+    "may_fork",
+    "metadata_for",
+    "open_engine",
+    "owner_of",
+    "raw_of",
+    "read_page",
+    "read_texts",
+    "relations",
+    "require_connection",
+    "require_content",
+    "require_free",
+    "run_each",
+    "schema_lock",
+    "secure",
+    "share_rights",
+    "text_out",
+    "translated",
+    "unescape",
+    "unsecure",
+    "version_of",
+    "without_statistics",
+]
