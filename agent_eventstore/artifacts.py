@@ -30,7 +30,7 @@ from eventstore.threads import to_thread
 from projections import Views
 from projections.context import READ_OUTPUT, ContextView
 from projections.context.prompts import declared_name
-from projections.engine.folding import result_text, spoken
+from projections.payload_text import result_text, spoken
 
 __all__ = [
     "AsyncReadOutput",

@@ -29,8 +29,8 @@ from eventstore.events import (
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from projections.branch_reading import Branches, read_branches
-from projections.engine.folding import text_of
 from projections.models.branches import BranchRow
+from projections.payload_text import text_of
 
 __all__ = [
     "answered_again",

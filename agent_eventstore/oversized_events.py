@@ -18,7 +18,7 @@ from eventstore.events.bounds import Excess, fitted
 from eventstore.events.codec import encode
 from eventstore.events.records import EventData
 from eventstore.telemetry.log import get_logger
-from projections.engine.folding import result_text
+from projections.payload_text import result_text
 
 __all__ = ["fit"]
 

@@ -35,10 +35,9 @@ from eventstore.outbox import OUTBOX
 from eventstore.owners import Owned
 from eventstore.telemetry.log import get_logger
 from projections import Views
-from projections.engine.generations import find_live
-from projections.engine.set_aside import noted
 from projections.models.open_items import OpenToolCall, OpenWork
 from projections.models.open_work import OPEN_WORK
+from projections.upkeep import find_live, noted
 
 __all__ = [
     "AGAIN_S",

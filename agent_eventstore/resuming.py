@@ -21,11 +21,11 @@ from eventstore.telemetry.log import get_logger
 from projections import Views
 from projections.context import CONTEXT
 from projections.context.state import tool_policy
-from projections.engine.folding import SEALS
 from projections.models.open_items import OpenToolCall, OpenWork
 from projections.models.open_work import OPEN_WORK
 from projections.models.runs import RUNS, NodeRow, RunArtifact, RunRow
 from projections.models.tool_calls import TOOL_CALLS, ToolCallRow
+from projections.payload_text import SEALS
 from projections.queries import open_work, readable, unsettled_calls
 from projections.reading import read_current
 from projections.replica import Copy

@@ -63,7 +63,7 @@ from eventstore.outbox import OUTBOX
 from eventstore.owners import Owned
 from eventstore.telemetry.log import get_logger
 from projections import Views
-from projections.engine.folding import spoken
+from projections.payload_text import spoken
 
 __all__ = [
     "IfExists",

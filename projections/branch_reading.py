@@ -14,15 +14,14 @@ from sqlalchemy import Connection, select
 
 from eventstore import EventStore
 from eventstore.database import get_stream
-from projections import queries
-from projections.engine import folding
-from projections.engine.folding import Range
+from projections import queries, version_ranges
 from projections.engine.generations import Generation
 from projections.models.branches import BranchRow, inactive_ranges
 from projections.models.timeline import TIMELINE
 from projections.models.timeline_items import TABLE
 from projections.reading import read_current
 from projections.replica import Copy
+from projections.version_ranges import Range
 
 __all__ = ["Branches", "read_branches"]
 
@@ -47,7 +46,7 @@ class Branches:
 
     def is_inactive(self, version: int) -> bool:
         """Whether a version is on an inactive branch."""
-        return folding.within(inactive_ranges(self.rows), version)
+        return version_ranges.within(inactive_ranges(self.rows), version)
 
     def active(self, first: int) -> list[Range]:
         """Return the versions of the active branch from ``first`` on, as ranges."""
@@ -96,5 +95,5 @@ def _read(connection: Connection, generation: Generation, cid: UUID) -> Branches
         rows=rows,
         end=get_stream(connection, cid).version,
         last_said=connection.scalar(said.order_by(items.c.version.desc()).limit(1)),
-        outside=folding.joined([*inactive_ranges(rows), *alone]),
+        outside=version_ranges.joined([*inactive_ranges(rows), *alone]),
     )

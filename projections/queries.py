@@ -22,13 +22,13 @@ from eventstore.events.values import ToolStatus
 from eventstore.leases import writer_of
 from eventstore.owners import Owner
 from projections.engine import tables
-from projections.engine.folding import SEALS
 from projections.engine.generations import Generation
 from projections.models.branches import BRANCHES, BranchRow
 from projections.models.open_items import OpenWork
 from projections.models.tasks import TASKS, TaskRow
 from projections.models.timeline_items import TimelineItem
 from projections.models.tool_calls import ToolCallRow
+from projections.payload_text import SEALS
 
 __all__ = [
     "TOOL_STATUSES",

@@ -12,9 +12,28 @@ from eventstore import EventStore
 from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.engine import diff, lag
 from projections.engine import rebuild as rebuilding
+from projections.engine.diff import Difference, DiffReport
+from projections.engine.generations import find_live
+from projections.engine.lag import ProjectionStatus
 from projections.engine.projection import Projection
+from projections.engine.rebuild import RebuildReport
+from projections.engine.set_aside import FoldFailure, noted
+from projections.engine.setup import install_all
 
-__all__ = ["compare", "rebuild", "status"]
+__all__ = [
+    "DiffReport",
+    "Difference",
+    "FoldFailure",
+    "Projection",
+    "ProjectionStatus",
+    "RebuildReport",
+    "compare",
+    "find_live",
+    "install_all",
+    "noted",
+    "rebuild",
+    "status",
+]
 
 
 def rebuild(
@@ -25,7 +44,7 @@ def rebuild(
     workers: int = 1,
     skip_broken: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
-) -> rebuilding.RebuildReport:
+) -> RebuildReport:
     """Fold all events from scratch into new tables, and make those tables live.
 
     Args:

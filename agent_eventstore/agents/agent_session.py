@@ -32,8 +32,8 @@ from eventstore.errors import ErrorType, Traceback
 from eventstore.events import AssistantMessage, JsonObject, TokenUsage, TurnEnd
 from eventstore.ids import StreamId
 from eventstore.telemetry.log import get_logger
-from projections.engine.folding import spoken
 from projections.models.open_items import OpenToolCall
+from projections.payload_text import spoken
 from projections.tokens.text import estimated_tokens
 
 __all__ = ["AgentSession", "run_agent"]

@@ -30,7 +30,7 @@ from projections.context import ContextSettings
 from projections.context.compression import Strategy
 from projections.context.payload_messages import wire_names
 from projections.context.settings import DEFAULTS
-from projections.engine.folding import spoken
+from projections.payload_text import spoken
 from projections.providers import StreamFailed, StreamParser, parser_for, read_response
 from projections.providers.stream_base import plain
 from projections.tokens.text import estimated_tokens

@@ -52,7 +52,7 @@ from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from projections import Views
 from projections.context import ContextSettings
-from projections.engine.folding import spoken
+from projections.payload_text import spoken
 
 __all__ = [
     "ChatReply",

@@ -27,7 +27,7 @@ from eventstore.events import (
 )
 from eventstore.events.codec import dumps
 from eventstore.ids import StreamId, call_id
-from projections.engine.folding import result_text, spoken
+from projections.payload_text import result_text, spoken
 from projections.tokens.text import estimated_tokens
 
 __all__ = ["HistoryLines", "session_before"]

@@ -30,8 +30,8 @@ from eventstore.events import (
 )
 from eventstore.ids import uuid_in
 from projections import Views
-from projections.engine.folding import spoken
 from projections.models.tasks import TaskRow
+from projections.payload_text import spoken
 
 __all__ = ["Closure", "Members", "TaskPlan", "TaskQueue", "TaskResult"]
 

@@ -36,9 +36,9 @@ from agent_eventstore.machines import RequestedCall
 from agent_eventstore.turn import Turn
 from eventstore.events import JsonObject, SystemInstruction, TaskEnd
 from eventstore.ids import uuid_in
-from projections.engine.folding import spoken
 from projections.models.open_items import OpenToolCall, OpenWork
 from projections.models.tasks import TaskRow
+from projections.payload_text import spoken
 
 __all__ = ["ATTEMPTS", "OnEvent", "TaskRuns"]
 

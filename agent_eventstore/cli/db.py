@@ -44,7 +44,7 @@ from eventstore.telemetry.log import masked
 from projections import PROJECTIONS, ProjectionSet
 from projections.checks import checks_of
 from projections.context import levels, search_tables
-from projections.engine.setup import install_all
+from projections.upkeep import install_all
 
 __all__ = ["db", "doctor", "examine", "keys"]
 

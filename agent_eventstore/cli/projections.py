@@ -37,12 +37,8 @@ from agent_eventstore.cli.program import Failed, found_something
 from eventstore import EventStore
 from eventstore.database import held_back
 from projections import ProjectionSet, worker
-from projections.engine.diff import DiffReport
-from projections.engine.projection import Projection
-from projections.engine.rebuild import RebuildReport
-from projections.engine.set_aside import FoldFailure
 from projections.errors import InvalidProjection
-from projections.upkeep import compare
+from projections.upkeep import DiffReport, FoldFailure, Projection, RebuildReport, compare
 from projections.upkeep import rebuild as rebuild_projections
 from projections.upkeep import status as status_of
 

@@ -37,9 +37,6 @@ from eventstore import EventStore
 from eventstore.events import EVENT_TYPES
 from eventstore.events.own import is_own
 from projections import SearchHit, Views
-from projections.engine.generations import find_live
-from projections.engine.projection import Projection
-from projections.engine.set_aside import noted
 from projections.models.branches import BranchPoint
 from projections.models.directory import DIRECTORY, ConversationStatus
 from projections.models.tool_calls import TOOL_CALLS
@@ -47,6 +44,7 @@ from projections.models.totals import UsageBy
 from projections.models.usage import USAGE
 from projections.queries import TOOL_STATUSES
 from projections.search.message_search import SEARCH
+from projections.upkeep import Projection, find_live, noted
 
 __all__ = ["events", "list_conversations", "search", "timeline", "tools", "usage"]
 

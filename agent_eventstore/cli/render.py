@@ -65,12 +65,11 @@ from eventstore.events.codec import encode
 from eventstore.events.own import is_own
 from eventstore.events.records import EventData
 from projections import ConversationEntry
-from projections.engine.diff import Difference
-from projections.engine.folding import result_text, sections_text, text_of
-from projections.engine.lag import ProjectionStatus
 from projections.models.timeline_items import TimelineItem
 from projections.models.tool_calls import ToolCallRow
 from projections.models.totals import UsageTotal
+from projections.payload_text import result_text, sections_text, text_of
+from projections.upkeep import Difference, ProjectionStatus
 
 __all__ = [
     "brief",

@@ -52,7 +52,7 @@ from eventstore.events.codec import decode, loads_json
 from eventstore.ids import new_id, uuid_in
 from eventstore.threads import in_thread
 from projections import Views
-from projections.engine.folding import SEALS
+from projections.payload_text import SEALS
 from projections.providers import Delta
 
 __all__ = [

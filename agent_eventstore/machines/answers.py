@@ -21,8 +21,8 @@ from weakref import WeakValueDictionary
 from agent_eventstore.requests import SentCall, SentResult
 from eventstore.events import Meta, RecordedEvent, ToolCallRequest
 from eventstore.ids import call_id
-from projections.engine.folding import SEALS
 from projections.models.tool_calls import ToolCallRow
+from projections.payload_text import SEALS
 
 __all__ = ["KEPT", "UNSETTLED", "Answer", "Answers", "RequestedCall", "milliseconds"]
 

@@ -8,7 +8,7 @@ from typing import Generic, Self
 from agent_eventstore.machines.answers import RequestedCall
 from agent_eventstore.machines.call_script import CallScript, T
 from eventstore.events import AssistantMessage, LlmError, Meta, Ui
-from projections.engine.folding import spoken
+from projections.payload_text import spoken
 
 __all__ = ["AnswerText", "CallFacts"]
 

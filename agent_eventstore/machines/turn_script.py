@@ -30,7 +30,7 @@ from eventstore.events import (
     UserMessage,
 )
 from projections.context.state import AskedMode
-from projections.engine.folding import spoken
+from projections.payload_text import spoken
 from projections.providers.stream_base import plain
 
 __all__ = ["Branching", "TurnScript", "add_usage"]

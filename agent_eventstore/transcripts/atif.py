@@ -50,7 +50,7 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.events.codec import dumps
-from projections.engine.folding import spoken
+from projections.payload_text import spoken
 from projections.providers.answer import request_of
 
 __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]

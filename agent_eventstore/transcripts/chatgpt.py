@@ -41,7 +41,7 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.events.records import RecordedEvent
-from projections.engine.folding import spoken
+from projections.payload_text import spoken
 from projections.providers.answer import request_of
 
 __all__ = ["FINISHED", "FORMAT", "ORIGINAL", "parts_of", "read", "recognises", "slim", "text_in"]

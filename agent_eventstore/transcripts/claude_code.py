@@ -41,7 +41,7 @@ from eventstore.events import (
 )
 from eventstore.events.codec import dumps
 from eventstore.events.values import LlmErrorKind, ToolStatus
-from projections.engine.folding import spoken
+from projections.payload_text import spoken
 from projections.providers.answer import request_of
 from projections.providers.gemini.contents import message_in
 from projections.providers.usage import anthropic_usage, gemini_usage

@@ -43,7 +43,7 @@ from eventstore.events import (
 )
 from eventstore.events.values import ToolStatus
 from projections.context.payload_messages import FREE_TEXT
-from projections.engine.folding import spoken
+from projections.payload_text import spoken
 from projections.providers.answer import request_of
 
 __all__ = [

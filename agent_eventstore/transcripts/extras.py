@@ -41,10 +41,9 @@ from eventstore.events import (
 )
 from eventstore.events.records import EventData
 from eventstore.events.values import LlmErrorKind, ToolStatus
-from projections.context import CONTEXT, CONTEXT_MESSAGES
+from projections.context.fold import rows_in_memory
 from projections.context.prompts import llm_error
-from projections.engine.folding import retracted
-from projections.engine.folds import RowBuffer
+from projections.version_ranges import retracted
 
 __all__ = [
     "NAMES",
@@ -205,14 +204,16 @@ def left_out(events: Iterable[RecordedEvent]) -> set[int]:
 
     Messages whose own metadata keeps them out of the context are not included.
     """
-    rows, state, gone = RowBuffer(CONTEXT, fresh=True), CONTEXT.initial(), set[int]()
-    for event in events:
-        state, changes = CONTEXT.fold(state, event)
-        rows.add(changes)
-        if isinstance(event.data, Retraction):
-            for first, last in retracted(event.data, event):
-                gone.update(range(first, last + 1))
-    for row in rows.complete_rows(CONTEXT_MESSAGES.name):
+    gone = set[int]()
+
+    def retractions_noted() -> Iterator[RecordedEvent]:
+        for event in events:
+            if isinstance(event.data, Retraction):
+                for first, last in retracted(event.data, event):
+                    gone.update(range(first, last + 1))
+            yield event
+
+    for row in rows_in_memory(retractions_noted()):
         if row["hidden"] in _GONE:
             own = row["version"] if row["part"] == 0 else row["result_version"]
             gone.add(row["summary_version"] or own or 0)

@@ -16,7 +16,7 @@ from typing import Any, Self
 from eventstore.events import AssistantMessage, OtherPart, ToolResult, UnknownEvent, UserMessage
 from eventstore.events.own import UNINTERPRETED
 from eventstore.events.records import EventData
-from projections.engine.provider_actions import mention
+from projections.provider_actions import mention
 
 __all__ = ["UI_MESSAGE", "LeftOut"]
 

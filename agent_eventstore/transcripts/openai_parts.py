@@ -19,7 +19,7 @@ from eventstore.events import (
     RefusalPart,
     TextPart,
 )
-from projections.engine.folding import spoken
+from projections.payload_text import spoken
 
 __all__ = ["known", "parts_by", "parts_of", "text_of", "thought_in", "wire_content", "wire_parts"]
 

@@ -68,7 +68,7 @@ from eventstore.events import (
 from eventstore.events.records import EventData
 from eventstore.ids import call_id
 from projections.context import payload_messages
-from projections.engine.folding import joined
+from projections.version_ranges import joined
 
 __all__ = [
     "FORMAT",

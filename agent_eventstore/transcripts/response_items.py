@@ -26,7 +26,7 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.events.records import EventData
-from projections.engine.folding import text_of
+from projections.payload_text import text_of
 from projections.providers.answer import Answer, request_of
 from projections.providers.openai_responses.items import OUTPUTS, SHAPES
 from projections.providers.openai_responses.stream import OutputItems

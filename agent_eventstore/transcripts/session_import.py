@@ -55,8 +55,8 @@ from eventstore.events.records import EventData, RecordedEvent
 from eventstore.events.registry import REGISTRY
 from eventstore.events.values import ToolStatus
 from eventstore.ids import call_id
-from projections.engine.folding import joined
 from projections.providers.answer import request_of
+from projections.version_ranges import joined
 
 __all__ = [
     "FORMAT",

@@ -56,7 +56,7 @@ from eventstore.events import (
 from eventstore.events.codec import dumps
 from eventstore.events.records import EventData
 from eventstore.ids import StreamId, call_id
-from projections.engine.folding import spoken
+from projections.payload_text import spoken
 from projections.providers.answer import request_of
 from projections.providers.reasoning import metadata_of, signature_in
 

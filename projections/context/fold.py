@@ -60,10 +60,12 @@ from projections.context.detail import detailed, plain
 from projections.context.prompts import place_of
 from projections.context.row_cache import touch
 from projections.context.rows import CONTEXT_MESSAGES, Kind
-from projections.engine.folding import Range, before, joined, not_yet_within, up_to, within, without
+from projections.engine.folding import not_yet_within
+from projections.engine.folds import RowBuffer
 from projections.engine.projection import Change, Patch, Put, State
 from projections.engine.quoting import PLACE
 from projections.providers.openai_chat import write
+from projections.version_ranges import Range, before, joined, up_to, within, without
 
 __all__ = [
     "CONTEXT",
@@ -79,6 +81,7 @@ __all__ = [
     "placeholder",
     "result_row",
     "reveal",
+    "rows_in_memory",
 ]
 
 
@@ -622,3 +625,12 @@ CONTEXT = ContextProjection()
 
 
 """The projection; it has no configuration."""
+
+
+def rows_in_memory(events: Iterable[RecordedEvent]) -> list[dict[str, Any]]:
+    """Return the rows of a whole history, folded without a database."""
+    rows, state = RowBuffer(CONTEXT, fresh=True), CONTEXT.initial()
+    for event in events:
+        state, changes = CONTEXT.fold(state, event)
+        rows.add(changes)
+    return rows.complete_rows(CONTEXT_MESSAGES.name)

@@ -40,7 +40,7 @@ from projections.context.images import (
     is_data,
     text_of,
 )
-from projections.engine.provider_actions import legible, mention
+from projections.provider_actions import legible, mention
 
 __all__ = [
     "FREE_TEXT",

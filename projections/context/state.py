@@ -34,9 +34,10 @@ from eventstore.errors import RowDamaged
 from eventstore.events import ConversationStart, RecordedEvent, ToolPolicy
 from eventstore.events.values import Mode, ToolCallRequest, is_mode
 from eventstore.ids import call_id
-from projections.engine.folding import Range, mode_marks, within
+from projections.engine.folding import mode_marks
 from projections.engine.generations import Generation
 from projections.engine.projection import Change, Column, Put, ReadTable, State
+from projections.version_ranges import Range, within
 
 __all__ = [
     "CONTEXT_ACTIVE",

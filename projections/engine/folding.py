@@ -18,72 +18,52 @@ from uuid import UUID
 
 from eventstore.events import (
     BranchSwitch,
-    ContentPart,
     ConversationStart,
-    FilePart,
-    ImagePart,
     ModeSwitch,
-    OtherPart,
-    ReasoningPart,
     RecordedEvent,
-    RefusalPart,
     Retraction,
-    Sections,
-    TextPart,
-    ToolResult,
-    VersionRange,
 )
 from projections.engine.projection import Change, Column, ColumnType, Patch, Put, State
-from projections.engine.provider_actions import mention
+from projections.version_ranges import before, joined, retracted, within, without
 
 __all__ = [
     "CLOSED_LIMIT",
     "OPEN_LIMIT",
     "PREVIEW_CHARS",
-    "SEALS",
     "Handler",
-    "Range",
     "Row",
     "RowDraft",
-    "answer_text",
-    "before",
     "call_of_erased_result",
     "columns_of",
     "day_of",
     "elapsed_ms",
-    "joined",
     "mode_marks",
     "moment_text",
     "not_yet_within",
     "note_replaced",
     "one_line",
     "replaces",
-    "result_text",
-    "retracted",
     "run",
-    "sections_text",
-    "spoken",
     "switch",
-    "text_of",
-    "up_to",
     "where",
     "withdraw",
-    "within",
-    "without",
 ]
 
-Range = tuple[int, int]
-"""A range of versions, both ends inclusive."""
 
 OPEN_LIMIT = 256  # entries; open calls, turns, runs ... of one kind that a state remembers
+
+
 CLOSED_LIMIT = 64  # entries; ended calls that a state remembers, to recognize duplicates
+
+
 WITHDRAWN_LIMIT = 64  # ranges of withdrawn versions that a state remembers
+
+
 PREVIEW_CHARS = 200
 
-SEALS = frozenset({"not_started", "outcome_unknown"})
-"""Statuses of stand-ins for a result; a later real result replaces them."""
 
 _TELL_THE_MODE = frozenset({ConversationStart, ModeSwitch})
+
 
 _COLUMN_TYPES: dict[Any, ColumnType] = {
     str: "text",
@@ -258,77 +238,6 @@ def one_line(text: str, limit: int = PREVIEW_CHARS) -> str:
     return " ".join(text.lstrip()[: 4 * limit].split())[:limit]
 
 
-def text_of(parts: Iterable[ContentPart], *, joint: str = "\n") -> str:
-    """Return parts as text, with short placeholders for images, files and other content."""
-    return joint.join([part.text if type(part) is TextPart else _part_text(part) for part in parts])
-
-
-def spoken(parts: Iterable[ContentPart], *, joint: str = "\n") -> str:
-    """Return the text parts; all other parts, including reasoning, are skipped."""
-    return joint.join(part.text for part in parts if isinstance(part, TextPart))
-
-
-def answer_text(parts: Iterable[ContentPart]) -> str:
-    """Return the text of an answer, without its reasoning.
-
-    If the answer has no text, describe the actions of the provider's own tools instead.
-    """
-    said = [part for part in parts if type(part) is not ReasoningPart]
-    spoken = text_of([part for part in said if type(part) is not OtherPart], joint="")
-    acts = [] if spoken else [mention(part.raw) for part in said if type(part) is OtherPart]
-    return spoken or "\n".join(filter(None, acts))
-
-
-def _part_text(part: ContentPart) -> str:
-    match part:
-        case TextPart() | ReasoningPart() | RefusalPart():
-            return part.text
-        case ImagePart():
-            return "[image]"
-        case FilePart():
-            return f"[file: {part.name or part.path or part.file_id or 'unnamed'}]"
-        case OtherPart():
-            return "[other content]"
-
-
-def sections_text(sections: Sections | None) -> str:
-    """Return the most detailed level of sections as text; empty if there are none."""
-    return "\n\n".join(section.text for section in sections.live) if sections else ""
-
-
-def result_text(result: ToolResult) -> str | None:
-    """Return a result's content as text; for a result in a blob, the preview."""
-    if isinstance(result.content, str):
-        return result.content
-    if result.content is not None:
-        return text_of(result.content)
-    return result.preview if result.preview is not None else sections_text(result.sections) or None
-
-
-def retracted(retraction: Retraction, event: RecordedEvent) -> list[tuple[int, int]]:
-    """Return the ranges of versions that a retraction withdraws, limited to versions before it."""
-    return before(retraction.versions, event)
-
-
-def before(versions: Iterable[VersionRange], event: RecordedEvent) -> list[tuple[int, int]]:
-    """Return ranges of versions, limited to versions before an event."""
-    return up_to(versions, event.version - 1)
-
-
-def up_to(versions: Iterable[VersionRange], head: int) -> list[tuple[int, int]]:
-    """Return ranges of versions, limited to versions up to ``head``."""
-    return [
-        (item.first, min(item.last, head))
-        for item in versions
-        if item.first <= min(item.last, head)
-    ]
-
-
-def within(ranges: Iterable[tuple[int, int]], version: int) -> bool:
-    """Whether a version is in one of the ranges."""
-    return any(first <= version <= last for first, last in ranges)
-
-
 def switch(draft: RowDraft, switched: BranchSwitch, table: str, column: str, **values: Any) -> None:
     """Patch the rows of a table whose version has left the active branch or returned to it.
 
@@ -373,34 +282,3 @@ def not_yet_within(
     before = [(low, high) for low, high in known]
     new = without(joined(ranges), before)
     return new, [list(each) for each in joined([*before, *new])][-WITHDRAWN_LIMIT:]
-
-
-def without(
-    ranges: Iterable[tuple[int, int]], others: Sequence[tuple[int, int]]
-) -> list[tuple[int, int]]:
-    """Return the parts of ranges that are in none of the others; both are ordered and disjoint."""
-    found: list[tuple[int, int]] = []
-    for first, last in ranges:
-        place = first
-        for low, high in others:
-            if low > last:
-                break
-            if high < place:
-                continue
-            if low > place:
-                found.append((place, low - 1))
-            place = high + 1
-        if place <= last:
-            found.append((place, last))
-    return found
-
-
-def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the union of ranges of versions as disjoint ranges, in order."""
-    found: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], last))
-        else:
-            found.append((first, last))
-    return found

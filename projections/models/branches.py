@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from eventstore.events import BranchSwitch
+from projections import version_ranges
 from projections.engine import folding
-from projections.engine.folding import Range, Row, RowDraft
+from projections.engine.folding import Row, RowDraft
 from projections.engine.projection import ReadTable
+from projections.version_ranges import Range
 
 __all__ = [
     "BRANCHES",
@@ -98,7 +100,7 @@ def change(draft: RowDraft, switched: BranchSwitch) -> None:
     fork = {"after": switched.after, "kind": switched.kind}
     if switched.left is not None:
         values: dict[str, Any] = {"active": False, "left_version": draft.event.version}
-        gone = folding.before(switched.withdrawn, draft.event)
+        gone = version_ranges.before(switched.withdrawn, draft.event)
         values |= {"turn": switched.turn, "versions": [list(each) for each in gone], **fork}
         draft.put(BRANCHES.name, (switched.left,), values)
     if switched.taken is not None:
@@ -109,7 +111,7 @@ def change(draft: RowDraft, switched: BranchSwitch) -> None:
 def inactive_ranges(rows: Iterable[BranchRow]) -> list[Range]:
     """Return the versions on inactive branches, as disjoint ranges in order."""
     left = (row.versions or () for row in rows if not row.active)
-    return folding.joined((first, last) for ranges in left for first, last in ranges)
+    return version_ranges.joined((first, last) for ranges in left for first, last in ranges)
 
 
 def points_of(rows: Sequence[BranchRow]) -> list[BranchPoint]:
@@ -117,7 +119,7 @@ def points_of(rows: Sequence[BranchRow]) -> list[BranchPoint]:
     inactive = inactive_ranges(rows)
     points: dict[int, list[BranchRow]] = {}
     for row in sorted(rows, key=lambda row: row.version):
-        if row.after is not None and not folding.within(inactive, row.after):
+        if row.after is not None and not version_ranges.within(inactive, row.after):
             points.setdefault(row.after, []).append(row)
     return [
         BranchPoint(

@@ -27,6 +27,7 @@ from eventstore.events import (
     ToolResult,
     UserMessage,
 )
+from projections import payload_text, version_ranges
 from projections.engine import folding
 from projections.engine.folding import PREVIEW_CHARS, Row
 from projections.engine.projection import Change, Put, ReadTable, State
@@ -186,7 +187,7 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
             if answer.tool_calls and not folding.replaces(after, event):
                 after["tool_call_count"] += len(answer.tool_calls)
                 values["tool_call_count"] = after["tool_call_count"]
-            _say(after, event, values, "assistant", folding.answer_text(answer.parts))
+            _say(after, event, values, "assistant", payload_text.answer_text(answer.parts))
         case LlmError() as error:
             _say(after, event, values, "assistant", error.partial_text)
         case ToolResult() as result:
@@ -194,7 +195,9 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
                 after["error_count"] += 1
                 values["error_count"] = after["error_count"]
         case UserMessage() as message:
-            text = folding.text_of(message.parts) or folding.sections_text(message.sections)
+            text = payload_text.text_of(message.parts) or payload_text.sections_text(
+                message.sections
+            )
             _say(after, event, values, "user", text)
             if not after["titled"] and text.strip():
                 values["title"] = folding.one_line(text, TITLE_CHARS)
@@ -203,7 +206,7 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
         case Retraction() as retraction:
             if retraction.replaced_by:
                 after["replacing"] = [[each.first, each.last] for each in retraction.replaced_by]
-            _withdraw(after, values, folding.retracted(retraction, event))
+            _withdraw(after, values, version_ranges.retracted(retraction, event))
         case BranchSwitch() as switched:
             _switch(after, values, event, switched)
         case ConversationStart() as start:
@@ -251,11 +254,11 @@ def _say(after: State, event: RecordedEvent, values: dict[str, Any], role: str, 
 
 def _withdraw(after: State, values: dict[str, Any], gone: Sequence[tuple[int, int]]) -> None:
     for memory in ("recent", "asked"):
-        after[memory] = [said for said in after[memory] if not folding.within(gone, said[0])]
-    if after["first"] and folding.within(gone, after["first"][0]):
+        after[memory] = [said for said in after[memory] if not version_ranges.within(gone, said[0])]
+    if after["first"] and version_ranges.within(gone, after["first"][0]):
         after["first"] = next(iter(after["asked"]), None)
     _show_last(after, values)
-    if folding.within(gone, after["titled"]):
+    if version_ranges.within(gone, after["titled"]):
         # Without a message that is left, the next one gives the title.
         version, _, text = after["asked"][0] if after["asked"] else (0, None, None)
         after["titled"] = version
@@ -266,11 +269,11 @@ def _switch(
     after: State, values: dict[str, Any], event: RecordedEvent, switched: BranchSwitch
 ) -> None:
     """Show the active branch's last messages and its title."""
-    gone = folding.before(switched.withdrawn, event)
-    back = folding.before(switched.restored, event)
+    gone = version_ranges.before(switched.withdrawn, event)
+    back = version_ranges.before(switched.restored, event)
     known = {said[0]: said for said in (*after["asked"], *after["recent"], *_first(after))}
-    left = [known[version] for version in sorted(known) if folding.within(gone, version)]
-    returned = [said for said in after["aside"] if folding.within(back, said[0])]
+    left = [known[version] for version in sorted(known) if version_ranges.within(gone, version)]
+    returned = [said for said in after["aside"] if version_ranges.within(back, said[0])]
     aside = [said for said in after["aside"] if said not in returned]
     after["aside"] = [*aside, *left][-_ASIDE:]
     _withdraw(after, values, gone)
@@ -279,7 +282,7 @@ def _switch(
     after["first"] = min([*_first(after), *after["asked"], *asked], default=None)
     after["asked"] = sorted([*after["asked"], *asked])[-_RECENT:]
     _show_last(after, values)
-    titles = [each for each in after["titles"] if folding.within(back, each[0])]
+    titles = [each for each in after["titles"] if version_ranges.within(back, each[0])]
     if titles and after["titled"] == 0:
         after["titled"], values["title"] = titles[0]
 

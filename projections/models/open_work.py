@@ -50,10 +50,12 @@ from eventstore.events import (
     TurnStart,
 )
 from eventstore.ids import call_id
+from projections import version_ranges
 from projections.engine import folding
-from projections.engine.folding import CLOSED_LIMIT, SEALS, RowDraft
+from projections.engine.folding import CLOSED_LIMIT, RowDraft
 from projections.engine.projection import Change, Column, Put, ReadTable, State
 from projections.models.open_marks import TASK_HANDLERS, begun, belongs
+from projections.payload_text import SEALS
 
 __all__ = ["OPEN_WORK", "OpenWorkProjection"]
 
@@ -221,8 +223,8 @@ def _result(draft: RowDraft, result: ToolResult) -> None:
 def _retraction(draft: RowDraft, retraction: Retraction) -> None:
     for memory, closed in _MEMORIES:
         for own_id, entry in draft.state[memory].items():
-            ranges = folding.retracted(retraction, draft.event)
-            if folding.within(ranges, entry["version"]):
+            ranges = version_ranges.retracted(retraction, draft.event)
+            if version_ranges.within(ranges, entry["version"]):
                 draft.drop(memory, own_id)
                 draft.keep(closed, own_id, _WITHDRAWN, CLOSED_LIMIT)
 

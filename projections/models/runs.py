@@ -31,9 +31,10 @@ from eventstore.events import (
 )
 from eventstore.ids import call_id
 from projections.engine import folding
-from projections.engine.folding import CLOSED_LIMIT, PREVIEW_CHARS, SEALS, Row, RowDraft
+from projections.engine.folding import CLOSED_LIMIT, PREVIEW_CHARS, Row, RowDraft
 from projections.engine.projection import Change, Put, ReadTable, State
 from projections.engine.quoting import PLACE, QuotedText, place_of
+from projections.payload_text import SEALS
 
 __all__ = ["RUNS", "NodeRow", "OpenCall", "RunArtifact", "RunRow", "RunState", "RunsProjection"]
 

@@ -28,9 +28,10 @@ from eventstore.events import (
     TurnStart,
 )
 from projections.engine import folding
-from projections.engine.folding import Row, RowDraft, spoken
+from projections.engine.folding import Row, RowDraft
 from projections.engine.projection import Change, ReadTable, State
 from projections.engine.quoting import PLACE, QuotedText, place_of
+from projections.payload_text import spoken
 
 __all__ = ["SESSIONS", "SessionRow", "SessionsProjection", "StepRow", "TurnRow"]
 

@@ -44,6 +44,7 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.events.own import is_own
+from projections import payload_text, version_ranges
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, RowDraft
 from projections.engine.projection import Change, Column, Patch, ReadTable, State
@@ -100,7 +101,7 @@ class TimelineProjection:
 
 
 def _user(draft: RowDraft, message: UserMessage) -> None:
-    text = folding.text_of(message.parts) or folding.sections_text(message.sections)
+    text = payload_text.text_of(message.parts) or payload_text.sections_text(message.sections)
     told: dict[str, Any] = {"text": text, "name": message.name, **shown_as(message.ui)}
     point(draft, "user", role="user", **told)
     branches.begin(draft)  # turns of imported transcripts have no start event
@@ -177,7 +178,7 @@ def _step_end(draft: RowDraft, end: RunStepEnd) -> None:
 
 
 def _task_enqueue(draft: RowDraft, task: TaskEnqueue) -> None:
-    told = {"title": task.task_id, "text": folding.text_of(task.items), "status": "pending"}
+    told = {"title": task.task_id, "text": payload_text.text_of(task.items), "status": "pending"}
     open_span(draft, "task", task.task_id, **told, collapsed=True)
 
 
@@ -235,14 +236,14 @@ def _own(draft: RowDraft, _: Any) -> None:
 def _retraction(draft: RowDraft, retraction: Retraction) -> None:
     changed = {"end_version": draft.event.version, "result_version": None}
     ranges, _ = folding.not_yet_within(
-        folding.retracted(retraction, draft.event), draft.state["withdrawn"]
+        version_ranges.retracted(retraction, draft.event), draft.state["withdrawn"]
     )
     values = {"status": "withdrawn", **changed}
     folding.withdraw(draft, retraction, TABLE, "message_version", values)
     for first, last in ranges:  # of the results, only those whose calls stay
         unanswered = {"status": "pending", **dict.fromkeys(OUTCOME), **changed}
         draft.changes.append(Patch(TABLE, "result_version", first, last, unanswered))
-    for first, last in folding.retracted(retraction, draft.event):
+    for first, last in version_ranges.retracted(retraction, draft.event):
         _forget(draft, first, last)
         if retraction.replaced_by:  # shown once, where they are recorded again
             replaced = {"inactive": True, "end_version": draft.event.version}

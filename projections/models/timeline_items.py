@@ -28,9 +28,11 @@ from eventstore.events import (
     Ui,
 )
 from eventstore.ids import call_id
+from projections import payload_text
 from projections.engine import folding
-from projections.engine.folding import CLOSED_LIMIT, PREVIEW_CHARS, SEALS, Row, RowDraft, one_line
+from projections.engine.folding import CLOSED_LIMIT, PREVIEW_CHARS, Row, RowDraft, one_line
 from projections.engine.quoting import EVENT, QuotedText, place_of
+from projections.payload_text import SEALS
 
 __all__ = [
     "HANDLERS",
@@ -269,12 +271,12 @@ def _message(draft: RowDraft, message: AssistantMessage) -> None:
     shown, ui = {"status": "complete", **ended}, shown_as(message.ui)
     thoughts = [part for part in message.parts if type(part) is ReasoningPart]
     said = [part for part in message.parts if type(part) is not ReasoningPart]
-    thought = folding.text_of(thoughts, joint="") or call["texts"].get("reasoning", "")
+    thought = payload_text.text_of(thoughts, joint="") or call["texts"].get("reasoning", "")
     if thought:
         _show_answer(draft, own_id, call, "reasoning", {"text": thought, **shown})
     if said or "assistant" in call["at"] or not (thought or message.tool_calls):
         values = {"duration_ms": duration, "name": message.name, **shown}
-        values["text"] = folding.answer_text(said)
+        values["text"] = payload_text.answer_text(said)
         values |= ui
         ui = {}
         _show_answer(draft, own_id, call, "assistant", values)
@@ -368,7 +370,7 @@ def _result(draft: RowDraft, result: ToolResult) -> None:
     if draft.get("answered", own_id) is not None:
         return
     known = draft.get("calls", own_id)
-    duration, text = result.duration_ms, folding.result_text(result)
+    duration, text = result.duration_ms, payload_text.result_text(result)
     if duration is None and known is not None:
         duration = folding.elapsed_ms(known.get("started"), event.occurred_at)
     values = {

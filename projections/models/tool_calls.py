@@ -30,9 +30,11 @@ from eventstore.events import (
 )
 from eventstore.events.values import ToolCallRequest
 from eventstore.ids import call_id
+from projections import payload_text, version_ranges
 from projections.engine import folding
-from projections.engine.folding import CLOSED_LIMIT, SEALS, Row, RowDraft
+from projections.engine.folding import CLOSED_LIMIT, Row, RowDraft
 from projections.engine.projection import Change, Patch, ReadTable, State
+from projections.payload_text import SEALS
 
 __all__ = ["TOOL_CALLS", "ToolCallRow", "ToolCallsProjection"]
 
@@ -207,7 +209,7 @@ def _erased(draft: RowDraft, _: None) -> None:
 
 
 def _outcome(result: ToolResult, event: RecordedEvent, started: str | None) -> dict[str, Any]:
-    text, blob = folding.result_text(result), result.blob
+    text, blob = payload_text.result_text(result), result.blob
     whole = text if blob is None else None
     size = None if whole is None else len(whole.encode("utf-8", "surrogatepass"))
     duration = result.duration_ms
@@ -256,7 +258,7 @@ def _first_seen(event: RecordedEvent) -> dict[str, Any]:
 
 def _retraction(draft: RowDraft, retraction: Retraction) -> None:
     new = folding.withdraw(draft, retraction, _TABLE, "requested_version", {"withdrawn": True})
-    ranges = folding.retracted(retraction, draft.event)
+    ranges = version_ranges.retracted(retraction, draft.event)
     never_ran: dict[str, Any] = {"status": "not_started"}
     if retraction.replaced_by:
         never_ran["replaced"] = True

@@ -29,6 +29,7 @@ from eventstore.events import (
     TokenUsage,
 )
 from eventstore.events.billing import copy_key_of
+from projections import payload_text
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, Row, RowDraft
 from projections.engine.projection import Change, ReadTable, State
@@ -345,7 +346,7 @@ def _tokens(
 
 def _said(message: AssistantMessage) -> list[str]:
     calls = (text for call in message.tool_calls for text in (call.name, call.arguments_text))
-    return [folding.text_of(message.parts), *calls]
+    return [payload_text.text_of(message.parts), *calls]
 
 
 _HANDLERS: dict[type, folding.Handler] = {

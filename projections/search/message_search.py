@@ -26,6 +26,7 @@ from eventstore.events import (
     Retraction,
     UserMessage,
 )
+from projections import payload_text, version_ranges
 from projections.engine import folding
 from projections.engine.folding import Row, RowDraft
 from projections.engine.projection import Change, Filling, Marked, Patch, ReadTable, State
@@ -200,10 +201,12 @@ def searched_text(event: RecordedEvent) -> tuple[str, str] | None:
     """Return an event's role and its searchable text; None if the event is not searched."""
     match event.data:
         case UserMessage() as message:
-            text = folding.text_of(message.parts) or folding.sections_text(message.sections)
+            text = payload_text.text_of(message.parts) or payload_text.sections_text(
+                message.sections
+            )
             return "user", text
         case AssistantMessage() as answer:
-            return "assistant", folding.answer_text(answer.parts)
+            return "assistant", payload_text.answer_text(answer.parts)
         case LlmError() as error:
             return "assistant", error.partial_text
         case ConversationStart() | ConversationFork() | ConversationUpdate() as titled:
@@ -256,18 +259,18 @@ def _entitle(draft: RowDraft, told: _Titled) -> None:
 
 def _retract(draft: RowDraft, retraction: Retraction) -> None:
     """Remove the words of withdrawn messages; the title stays, as it does in lists."""
-    ranges, known = folding.retracted(retraction, draft.event), draft.state["withdrawn"]
+    ranges, known = version_ranges.retracted(retraction, draft.event), draft.state["withdrawn"]
     new, known = folding.not_yet_within(ranges, known)
     draft.set(withdrawn=known)
     titled = draft.state["titled"]
-    for first, last in folding.without(new, [(titled, titled)]):
+    for first, last in version_ranges.without(new, [(titled, titled)]):
         draft.changes.append(Patch(_TABLE, "version", first, last, {"words": None}))
 
 
 def _switch(draft: RowDraft, switched: BranchSwitch) -> None:
     folding.switch(draft, switched, _TABLE, "version")
     titled = draft.state["titled"]
-    if folding.within(folding.before(switched.withdrawn, draft.event), titled):
+    if version_ranges.within(version_ranges.before(switched.withdrawn, draft.event), titled):
         draft.changes.append(Patch(_TABLE, "version", titled, titled, {"inactive": None}))
 
 

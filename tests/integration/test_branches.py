@@ -12,7 +12,7 @@ from agent_eventstore.errors import BranchRefused, TurnStillOpen
 from eventstore import EventStore
 from eventstore import events as e
 from projections import Views
-from projections.engine.folding import text_of
+from projections.payload_text import text_of
 from projections.upkeep import compare, rebuild
 from tests.integration.recording import Recorder, ask, ask_for_tool
 

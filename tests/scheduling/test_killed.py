@@ -12,7 +12,7 @@ import pytest
 from eventstore import EventStore
 from eventstore.events import TaskEnd, TaskEnqueue, TaskStart, ToolCall, ToolResult
 from projections import Views
-from projections.engine.folding import SEALS
+from projections.payload_text import SEALS
 from tests.crash.world import MortalStore, World
 from tests.exhaustive import partly
 from tests.mortals import KILLED, mortals

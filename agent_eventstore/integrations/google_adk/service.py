@@ -60,7 +60,8 @@ from eventstore.events import (
 )
 from eventstore.events.codec import decode, dumps, loads_json
 from eventstore.threads import in_thread
-from projections.engine.folding import SEALS, within
+from projections.payload_text import SEALS
+from projections.version_ranges import within
 
 __all__ = [
     "AdkSessionLog",

@@ -41,7 +41,7 @@ from eventstore.events import (
     VersionRange,
 )
 from eventstore.ids import call_id
-from projections.engine.folding import joined
+from projections.version_ranges import joined
 
 __all__ = ["MessageDraft", "Reader", "Speech"]
 

@@ -36,7 +36,7 @@ from eventstore.events import (
     VersionRange,
 )
 from eventstore.events.codec import decode, dumps_json, loads_json
-from projections.engine.folding import result_text, text_of
+from projections.payload_text import result_text, text_of
 from projections.providers.openai_responses.items import output_of
 
 __all__ = [

@@ -38,8 +38,8 @@ from eventstore.events import AssistantMessage, Meta, Retraction, TokenUsage, Ve
 from eventstore.events.codec import dumps_json
 from eventstore.owners import Owned
 from eventstore.threads import in_thread
-from projections.engine.folding import joined
 from projections.providers.parser import text
+from projections.version_ranges import joined
 
 __all__ = ["EventStoreSession", "Settling", "pop_newest", "replace_all", "replace_newest"]
 

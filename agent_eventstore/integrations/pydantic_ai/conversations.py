@@ -50,7 +50,7 @@ from eventstore.errors import WrongExpectedVersion
 from eventstore.events import BranchSwitch, VersionRange
 from eventstore.events.codec import dumps_json, loads_json
 from eventstore.threads import in_thread
-from projections.engine.folding import joined
+from projections.version_ranges import joined
 
 __all__ = [
     "TAIL",

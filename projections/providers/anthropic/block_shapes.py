@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from projections.context.payload_messages import INVALID
-from projections.engine.provider_actions import mention
+from projections.provider_actions import mention
 from projections.providers.shapes import Misfit, ObjectShape, Shape, fitted, texts, typed
 
 __all__ = ["SHAPES", "as_inputs", "paired"]

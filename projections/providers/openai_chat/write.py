@@ -38,7 +38,7 @@ from eventstore.events import (
 from projections.context import images, payload_messages, prompts
 from projections.context.payload_messages import is_blank
 from projections.context.rows import ContextRow
-from projections.engine.provider_actions import mention
+from projections.provider_actions import mention
 from projections.providers.anthropic.block_shapes import as_inputs
 from projections.providers.openai_responses import items
 from projections.providers.openai_responses.items import WORDS

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
-from projections.engine.provider_actions import mention
+from projections.provider_actions import mention
 from projections.providers.provider_limits import ITEM_IDS, ITEM_STARTS, LONGEST_ITEM_ID
 from projections.providers.shapes import Misfit, ObjectShape, fitted, texts, typed
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from eventstore import events as e
 from eventstore.events import RecordedEvent
+from projections import payload_text
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, RowDraft, one_line
 from tests.unit.projections.history import record
@@ -90,4 +91,4 @@ SEARCHED = e.OtherPart(raw={"type": "web_search_call", "action": {"query": "rome
 )
 def test_what_an_answer_said(parts: list[e.ContentPart], text: str) -> None:
     """What a provider's own tools did is no part of the text; alone, it is told in words."""
-    assert text.rstrip() == folding.answer_text(parts)
+    assert text.rstrip() == payload_text.answer_text(parts)

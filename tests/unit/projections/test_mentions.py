@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections.engine.provider_actions import mention
+from projections.provider_actions import mention
 from tests.unit.streams import handmade_anthropic as claude
 from tests.unit.streams import handmade_openai as gpt
 
