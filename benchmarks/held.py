@@ -44,9 +44,9 @@ class _Timed(EventStore):
         self.held_ms.append((time.perf_counter() - started) * 1_000)
 
     @contextmanager
-    def driver_transaction(self, **options: Any) -> Iterator[Any]:
+    def _driver_transaction(self, **options: Any) -> Iterator[Any]:
         """Time the transaction, if it writes."""
-        with super().driver_transaction(**options) as connection:
+        with super()._driver_transaction(**options) as connection:
             started = time.perf_counter()
             yield connection
         if options.get("write"):

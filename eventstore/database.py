@@ -6,6 +6,13 @@ need for that from here; an import contract refuses `eventstore.sql` to them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Unpack
+from uuid import UUID
+
+from eventstore.events import NewEvent
+from eventstore.ids import StreamId
 from eventstore.sql import feed
 
 # Connections, and statements on them.
@@ -17,6 +24,7 @@ from eventstore.sql.backend import (
     Bound,
     DriverConnection,
     Statement,
+    TransactionOptions,
     backend_named,
     backend_of,
     cursor,
@@ -94,6 +102,10 @@ from eventstore.sql.urls import file_of, is_in_memory
 from eventstore.sql.waits import long_running
 from eventstore.sql.watch import Watch
 
+if TYPE_CHECKING:
+    from eventstore.owners import Owned
+    from eventstore.store import EventStore
+
 __all__ = [
     "END",
     "REVISIONS",
@@ -130,6 +142,8 @@ __all__ = [
     "decode_meta",
     "decode_rows",
     "descendants",
+    "driver_transaction",
+    "erase_for",
     "escape",
     "feed",
     "fetch",
@@ -163,6 +177,7 @@ __all__ = [
     "run_each",
     "schema_lock",
     "secure",
+    "seen_version",
     "share_rights",
     "text_out",
     "translated",
@@ -171,3 +186,47 @@ __all__ = [
     "version_of",
     "without_statistics",
 ]
+
+
+def driver_transaction(
+    store: EventStore, **options: Unpack[TransactionOptions]
+) -> AbstractContextManager[DriverConnection]:
+    """Return a transaction on the driver's own connection, for the hot paths of every turn.
+
+    On PostgreSQL writing transactions are pipelined: the error of a statement may be raised at a
+    later one.
+    """
+    return store._driver_transaction(**options)
+
+
+def seen_version(store: EventStore, conversation_id: UUID) -> int:
+    """Return the version that this store last appended to, from memory; it may be outdated."""
+    return store._seen_version(conversation_id)
+
+
+def erase_for(
+    store: EventStore,
+    conversation_id: StreamId,
+    append: Callable[[int], Sequence[NewEvent]],
+    *,
+    reason: str,
+    versions: Iterable[int] | None,
+    expected_version: int,
+    **owner: Unpack[Owned],
+) -> int:
+    """Erase payloads, and append the events that replace them, in one transaction.
+
+    ``append`` returns the events, given the version that they follow. Returns the last version.
+
+    Raises:
+        WrongExpectedVersion: The conversation is at another version.
+        EventStoreError: See `EventStore.erase` and `EventStore.append`.
+    """
+    return store._erase_for(
+        conversation_id,
+        append,
+        reason=reason,
+        versions=versions,
+        expected_version=expected_version,
+        **owner,
+    )

@@ -530,7 +530,7 @@ def claim(
         ConversationInUse: A writer is alive and ``take_over`` is false; nothing was changed.
         ConversationNotFound: No conversation has this id.
     """
-    with transactions.driver_transaction(write=True) as connection:
+    with transactions._driver_transaction(write=True) as connection:
         epoch = raise_writer_epoch(connection, conversation_id)
         held = writer_of(connection, conversation_id)
         own = held is not None and held.session_id == session_id  # an earlier attempt, committed

@@ -162,7 +162,7 @@ class Owners:
         asked = self.asked(Owner.of(owner.get("tenant_id"), owner.get("user_id")))
         stream, key = named(conversation, asked.tenant_id)
         if asked.asks:
-            with self.transactions.driver_transaction() as connection:
+            with self.transactions._driver_transaction() as connection:
                 found = owner_of(connection, stream)
             if found is not None and not asked.owns(*found):
                 raise OwnerMismatch(stream)

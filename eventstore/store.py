@@ -735,7 +735,7 @@ class EventStore(Transactions):
         """
         return self._appending.run(requests, wait=wait)
 
-    def seen_version(self, conversation_id: UUID) -> int:
+    def _seen_version(self, conversation_id: UUID) -> int:
         """Return the version that this store last appended to, from memory; it may be outdated."""
         return self._appending.seen_version(conversation_id)
 
@@ -796,7 +796,7 @@ class EventStore(Transactions):
         asked = Erasing(reason, self.clock(), wanted, requested_by, derived, keep_usage)
         return self._erased(stream, asked, state_directory=state_directory, vacuum=vacuum)
 
-    def erase_for(
+    def _erase_for(
         self,
         conversation_id: StreamId,
         append: Callable[[int], Sequence[NewEvent]],

@@ -24,7 +24,13 @@ from weakref import WeakSet
 from sqlalchemy import Connection
 
 from eventstore import EventStore
-from eventstore.database import AnyConnection, DriverConnection, lacks_connection
+from eventstore.database import (
+    AnyConnection,
+    DriverConnection,
+    driver_transaction,
+    lacks_connection,
+    seen_version,
+)
 from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
 from eventstore.owners import ANYBODY, Owner
@@ -153,13 +159,13 @@ def read_on_driver(
         return _or_in_memory(store, projections, conversation_id, on_copy, look)
 
     begin = _Begin(
-        store.driver_transaction,
-        partial(store.driver_transaction, write=True, durable=False, patience_ms=PATIENCE_MS),
-        partial(store.driver_transaction, snapshot=True),
+        partial(driver_transaction, store),
+        partial(driver_transaction, store, write=True, durable=False, patience_ms=PATIENCE_MS),
+        partial(driver_transaction, store, snapshot=True),
         besides,
     )
     if last is not None and (
-        last.unsaved is not None or store.seen_version(conversation_id) > last.version
+        last.unsaved is not None or seen_version(store, conversation_id) > last.version
     ):
         with suppress(GenerationGone), gone():
             generations = [last.generation]

@@ -30,6 +30,7 @@ from eventstore.database import (
     EventText,
     Statement,
     chain_at,
+    driver_transaction,
     lineage,
     metadata_for,
     read_texts,
@@ -163,7 +164,7 @@ def followed(store: EventStore, stream: UUID, known: _F) -> _F:
     in its parent.
     """
     seen = ConversationTail(known.version, known.chain) if known.version else None
-    with store.driver_transaction() as connection:
+    with driver_transaction(store) as connection:
         head, news = news_of(connection, stream, seen)
     if news == []:
         return known
@@ -180,7 +181,7 @@ def newest_events(
     store: EventStore, stream: UUID, limit: int, *, before: int = END
 ) -> list[EventText]:
     """Return the newest events before a version, newest first, in one transaction."""
-    with store.driver_transaction() as connection:
+    with driver_transaction(store) as connection:
         return read_texts(connection, stream, before=before, backward=True, limit=limit)
 
 
@@ -189,7 +190,7 @@ def events_after(
 ) -> Iterator[EventText]:
     """Yield the events after one version and before another."""
     while after < before - 1:
-        with store.driver_transaction() as connection:
+        with driver_transaction(store) as connection:
             page = read_texts(connection, stream, after=after, before=before, limit=_PAGE)
         yield from page
         if len(page) < _PAGE:

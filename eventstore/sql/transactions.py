@@ -78,7 +78,7 @@ class Transactions:
     def reading(self, *, snapshot: bool = False) -> Iterator[Connection]:
         """Yield a connection in a transaction for reading; ``snapshot`` freezes what it sees.
 
-        Here and in `writing` and `driver_transaction`, drivers' errors in the block become this
+        Here and in `writing` and `_driver_transaction`, drivers' errors in the block become this
         project's errors.
         """
         engine = snapshot_of(self.engine) if snapshot else self.engine
@@ -140,7 +140,9 @@ class Transactions:
             yield connection
 
     @contextmanager
-    def driver_transaction(self, **asked: Unpack[TransactionOptions]) -> Iterator[DriverConnection]:
+    def _driver_transaction(
+        self, **asked: Unpack[TransactionOptions]
+    ) -> Iterator[DriverConnection]:
         """Yield the driver's connection in such a transaction, for the hot paths of every turn.
 
         On PostgreSQL writing transactions are pipelined: the error of a statement may be raised at

@@ -12,13 +12,21 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from operator import attrgetter, itemgetter
 from uuid import UUID
 
 from sqlalchemy import Connection, and_, exists, not_, select
 
 from eventstore import EventStore
-from eventstore.database import DriverConnection, Statement, feed, metadata_for, run_each
+from eventstore.database import (
+    DriverConnection,
+    Statement,
+    driver_transaction,
+    feed,
+    metadata_for,
+    run_each,
+)
 from eventstore.owners import ANYBODY, Owner
 from projections.engine import heads
 from projections.engine.catch_up import Begin, CatchUp, Pause, at_once, in_pieces
@@ -61,7 +69,7 @@ def catch_up_behind(
     gains events. ``patience_ms`` limits how long a transaction waits for a lock.
     """
     way = _Way(store, pause, patience_ms)
-    with store.driver_transaction() as connection:
+    with driver_transaction(store) as connection:
         found = [each for each in find_all_live(connection, projections) if each is not None]
     # A conversation found behind is caught up in all generations, so its events are read once.
     cursors = dict.fromkeys(each.cursor for each in found)
@@ -80,8 +88,8 @@ class _Way:
 
     def on_driver(self) -> AbstractContextManager[DriverConnection]:
         """Return a transaction for data that can be rebuilt, and so need not be durable."""
-        return self.store.driver_transaction(
-            write=True, durable=False, patience_ms=self.patience_ms
+        return driver_transaction(
+            self.store, write=True, durable=False, patience_ms=self.patience_ms
         )
 
     def writing(self) -> AbstractContextManager[Connection]:
@@ -92,13 +100,13 @@ class _Way:
 def _follow_owner(
     way: _Way, generations: list[Generation], cursor: str | None, whose: Owner
 ) -> int:
-    with way.store.driver_transaction() as connection:
+    with driver_transaction(way.store) as connection:
         much = feed.behind(connection, cursor, _LOOK).more
     if not much:
         return _follow(way, generations, cursor)
     with way.store.reading() as connection:
         owned = _behind_of(connection, generations, whose)
-    with way.store.driver_transaction() as connection:
+    with driver_transaction(way.store) as connection:
         late = sorted(heads.behind(connection, generations, owned).items(), key=itemgetter(0))
     return _catch_up_each(way, late)
 
@@ -127,7 +135,7 @@ def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int
     looked_at, count = cursor, 0
     moved = [each for each in generations if each.cursor == cursor]
     while True:
-        with way.store.driver_transaction() as connection:
+        with driver_transaction(way.store) as connection:
             page = feed.behind(connection, looked_at, _LOOK)
             behind = heads.behind(connection, generations, page.conversations)
         # The same order everywhere, so that two followers cannot deadlock.
@@ -175,7 +183,7 @@ def _catch_up_each(way: _Way, late: _Part) -> int:
 def _catch_up(way: _Way, part: _Part) -> int:
     several = [CatchUp(behind, conversation) for conversation, behind in part]
     try:
-        in_pieces(several, Begin(way.store.driver_transaction, way.on_driver), way.pause)
+        in_pieces(several, Begin(partial(driver_transaction, way.store), way.on_driver), way.pause)
     except Exception as error:
         if not is_own_fault(error):
             raise

@@ -14,7 +14,15 @@ from uuid import UUID
 from sqlalchemy import and_, func, select
 
 from eventstore import EventStore
-from eventstore.database import AnyConnection, Statement, backend_of, feed, held_back, metadata_for
+from eventstore.database import (
+    AnyConnection,
+    Statement,
+    backend_of,
+    driver_transaction,
+    feed,
+    held_back,
+    metadata_for,
+)
 from eventstore.errors import StatementRefused, StoreUnavailable
 from eventstore.telemetry.gauges import Measurement
 from projections.engine import generations
@@ -67,7 +75,7 @@ def measure(store: EventStore, projections: Sequence[Projection]) -> list[Measur
     Empty while the database is unreachable: the values are then unknown, and zero would be wrong.
     """
     try:
-        with store.driver_transaction(snapshot=True) as connection:
+        with driver_transaction(store, snapshot=True) as connection:
             behind = lags(connection, find_all_live(connection, projections))
             held = held_back(connection)
     except (StoreUnavailable, StatementRefused):

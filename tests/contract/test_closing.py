@@ -30,8 +30,8 @@ def _watching(store: EventStore) -> Iterator[Any]:
     [
         lambda store: store.reading(),
         lambda store: store.writing(),
-        lambda store: store.driver_transaction(),
-        lambda store: store.driver_transaction(write=True),
+        lambda store: store._driver_transaction(),
+        lambda store: store._driver_transaction(write=True),
         _watching,
     ],
     ids=["reading", "writing", "on_driver", "on_driver_writing", "watch"],

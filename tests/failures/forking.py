@@ -115,7 +115,7 @@ def within_a_transaction(url: str) -> object:
     told: list[object] = []
     for on_driver in (False, True):
         parent = os.getpid()
-        begun: Any = store.driver_transaction(write=True) if on_driver else store.writing()
+        begun: Any = store._driver_transaction(write=True) if on_driver else store.writing()
         try:
             with begun as connection:
                 store.append(cid, say("parent"), connection=connection)

@@ -72,7 +72,7 @@ def test_every_way_into_a_transaction(postgres_url: str, pooler: str) -> None:
             run = connection.exec_driver_sql
             assert shown(lambda show: run(show).scalar()) == SAFE
         for options in ({}, {"write": True}):
-            with store.driver_transaction(**options) as driver:
+            with store._driver_transaction(**options) as driver:
                 found = shown(lambda show, raw=driver.raw: raw.execute(show).fetchone()[0])
                 rests = {"idle_in_transaction_session_timeout": "30s"} if options else {}
                 assert found == SAFE | rests

@@ -80,7 +80,7 @@ def _append(store: EventStore, cid: UUID) -> None:
 
 
 def _driver(store: EventStore, _: UUID) -> None:
-    with store.driver_transaction(write=True):
+    with store._driver_transaction(write=True):
         pass
 
 

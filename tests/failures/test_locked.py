@@ -174,5 +174,5 @@ def test_threads_of_a_store_take_turns(database_url: str) -> None:
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_append_within_an_own_transaction_for_writing(store: EventStore) -> None:
     """One that does not use its connection is refused, and does not wait for itself for ever."""
-    with store.driver_transaction(write=True), pytest.raises(DatabaseBusy):
+    with store._driver_transaction(write=True), pytest.raises(DatabaseBusy):
         store.append(new_id(), say("by another connection"))

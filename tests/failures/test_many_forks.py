@@ -227,7 +227,7 @@ def test_what_cannot_be_erased_is_refused_before_the_first_piece(store: EventSto
     cid, forks = forked(store, 6)
 
     with pytest.raises(WrongExpectedVersion):
-        store.erase_for(cid, lambda _: [], reason="x", versions=None, expected_version=9)
+        store._erase_for(cid, lambda _: [], reason="x", versions=None, expected_version=9)
 
     assert not any(each.erased for fork in forks for each in store.read(fork))
 

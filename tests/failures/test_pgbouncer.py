@@ -102,9 +102,9 @@ def test_settings_of_each_transaction(pooled: URL, postgres_url: str) -> None:
             assert ("on", "1234ms") == connection.execute(text(ask_for)).one()
         with store.writing(durable=False, patience_ms=50) as connection:
             assert ("off", "50ms") == connection.execute(text(ask_for)).one()
-        with store.driver_transaction(write=True) as driver:
+        with store._driver_transaction(write=True) as driver:
             assert ("on", "1234ms") == driver.raw.execute(ask_for).fetchone()
-        with store.driver_transaction(snapshot=True) as driver:
+        with store._driver_transaction(snapshot=True) as driver:
             [(level,)] = driver.raw.execute("SHOW transaction_isolation").fetchall()
             assert "repeatable read" == level
     address = pooled.set(drivername="postgresql").render_as_string(hide_password=False)

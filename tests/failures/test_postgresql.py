@@ -179,7 +179,7 @@ def test_connection_closed_in_a_transaction(postgres_url: str, asked: dict[str, 
         store._at_hand.close()
 
         def close_and_go_on() -> None:
-            with store.driver_transaction(**asked) as connection:
+            with store._driver_transaction(**asked) as connection:
                 connection.raw.close()
                 connection.raw.execute("SELECT 1")
 

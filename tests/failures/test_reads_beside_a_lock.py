@@ -158,7 +158,7 @@ def test_writers_are_as_patient_as_before(sqlite_url: str) -> None:
             views.context(cid)
         with store.reading() as connection:
             assert 1234 == connection.execute(text("PRAGMA busy_timeout")).scalar()
-        with store.driver_transaction() as driver:
+        with store._driver_transaction() as driver:
             assert (1234,) == driver.raw.execute("PRAGMA busy_timeout").fetchone()
 
 

@@ -96,7 +96,7 @@ def test_a_pipeline_commits_a_large_row(url: str, size: float) -> None:
         with store.writing() as connection:
             connection.execute(text("CREATE TABLE notes (note text)"))
         for _ in range(3):
-            with store.driver_transaction(write=True) as driver:
+            with store._driver_transaction(write=True) as driver:
                 driver.raw.execute("INSERT INTO notes VALUES (%s)", [random_text(size)])
         with store.reading() as connection:
             assert connection.execute(text("SELECT count(*) FROM notes")).scalar() == 3
@@ -111,10 +111,10 @@ def test_many_large_rows_in_one_pipeline(url: str, size: float, rows: int) -> No
         with store.writing() as connection:
             connection.execute(text("CREATE TABLE notes (note text)"))
         note = random_text(size / rows)
-        with store.driver_transaction(write=True) as driver:
+        with store._driver_transaction(write=True) as driver:
             for _ in range(rows):
                 driver.raw.execute("INSERT INTO notes VALUES (%s)", [note])
-        with store.driver_transaction(write=True) as driver:
+        with store._driver_transaction(write=True) as driver:
             driver.raw.cursor().executemany("INSERT INTO notes VALUES (%s)", [[note]] * rows)
         with store.reading() as connection:
             assert connection.execute(text("SELECT count(*) FROM notes")).scalar() == 2 * rows
@@ -127,10 +127,10 @@ def test_a_pipeline_rolls_back_a_large_row(url: str, size: float) -> None:
     with EventStore.open(url) as store, ending():
         with store.writing() as connection:
             connection.execute(text("CREATE TABLE notes (note text)"))
-        with pytest.raises(ZeroDivisionError), store.driver_transaction(write=True) as driver:  # noqa: PT012 - the order
+        with pytest.raises(ZeroDivisionError), store._driver_transaction(write=True) as driver:  # noqa: PT012 - the order
             driver.raw.execute("INSERT INTO notes VALUES (%s)", [random_text(size)])
             raise ZeroDivisionError
-        with pytest.raises(ZeroDivisionError), store.driver_transaction(write=True) as driver:  # noqa: PT012 - the order
+        with pytest.raises(ZeroDivisionError), store._driver_transaction(write=True) as driver:  # noqa: PT012 - the order
             driver.raw.execute("INSERT INTO notes VALUES (%s)", [random_text(size)])
             driver.raw.rollback()
             raise ZeroDivisionError
@@ -145,7 +145,7 @@ def test_a_refused_large_row_in_a_pipeline(url: str, size: float) -> None:
     with EventStore.open(url) as store, ending():
         with (
             pytest.raises(Exception, match="absent"),
-            store.driver_transaction(write=True) as driver,
+            store._driver_transaction(write=True) as driver,
         ):
             driver.raw.execute("INSERT INTO absent VALUES (%s)", [random_text(size)])
         store.append(new_id(), [events.UserMessage.text("hello")])
@@ -181,7 +181,7 @@ def test_notices_while_rows_are_copied(url: str) -> None:
                 "CREATE TRIGGER shouts BEFORE INSERT ON noisy FOR EACH ROW EXECUTE FUNCTION shout()"
             )
         rows = [("y" * 10_000,)] * 2_000
-        with store.driver_transaction(write=True, pipelined=False) as driver:
+        with store._driver_transaction(write=True, pipelined=False) as driver:
             driver.backend.load(driver.raw.cursor(), "noisy", {"note": "text"}, rows)
         with store.reading() as connection:
             assert connection.execute(text("SELECT count(*) FROM noisy")).scalar() == 2_000
@@ -222,7 +222,7 @@ def test_a_server_that_goes_silent_before_a_commit(url: str) -> None:
             ending(),
             pytest.raises(ServerSilent, match="COMMIT, after 'DELETE FROM writer_leases"),
         ):
-            with store.driver_transaction(write=True, pipelined=False) as driver:
+            with store._driver_transaction(write=True, pipelined=False) as driver:
                 driver.raw.execute("DELETE FROM writer_leases")
                 stack.enter_context(stopped(driver.raw.info.backend_pid))
         assert store.append(new_id(), [events.UserMessage.text("hello")]).version == 1
@@ -232,7 +232,7 @@ def test_a_server_that_goes_silent_before_a_commit(url: str) -> None:
 def test_a_connection_that_went_silent_in_the_pool(url: str) -> None:
     """A connection that is silent when it is taken is replaced, and the call succeeds."""
     with EventStore.open(impatient(url), pool_size=1) as store:
-        with store.driver_transaction(write=True) as driver:
+        with store._driver_transaction(write=True) as driver:
             pid = driver.raw.info.backend_pid
         with ending(), stopped(pid):
             assert store.append(new_id(), [events.UserMessage.text("hello")]).version == 1
@@ -293,7 +293,7 @@ def test_a_silent_server_on_the_products_connections(postgres_url: str) -> None:
         with closing(engine.raw_connection()) as pooled:
             assert type(pooled.dbapi_connection) is kind
             assert "statement" not in vars(pooled.dbapi_connection)
-        with ending(), store.driver_transaction(write=True) as driver:
+        with ending(), store._driver_transaction(write=True) as driver:
             assert type(driver.raw) is not kind
             assert driver.raw.silence_s == 305
     engine.dispose()
@@ -350,7 +350,7 @@ def test_a_lock_is_waited_for_longer_than_silence(postgres_url: str) -> None:
 def test_the_limit(postgres_url: str, query: dict[str, str], limit_s: float) -> None:
     """Unless it is set, the limit leaves the server the time that it may wait for a lock."""
     with EventStore.open(make_url(postgres_url).update_query_dict(query)) as store:
-        with store.driver_transaction(write=True) as driver:
+        with store._driver_transaction(write=True) as driver:
             assert driver.raw.silence_s == limit_s
 
 
@@ -362,7 +362,7 @@ def test_a_roles_own_patience_with_locks(fresh_postgres_url: str) -> None:
         try:
             with (
                 EventStore.open(fresh_postgres_url) as store,
-                store.driver_transaction(write=True) as driver,
+                store._driver_transaction(write=True) as driver,
             ):
                 assert driver.raw.silence_s == 1500
         finally:

@@ -14,7 +14,7 @@ from eventstore.sql.backend import cursor
 
 def one(store: EventStore, sql: str, **options: bool) -> object:
     """Return the single value that a query gives in a transaction of its own."""
-    with store.driver_transaction(**options) as connection:
+    with store._driver_transaction(**options) as connection:
         run = cursor(connection)
         run.execute(sql)
         return run.fetchone()[0]
@@ -22,7 +22,7 @@ def one(store: EventStore, sql: str, **options: bool) -> object:
 
 def note(store: EventStore, *numbers: int, error: Exception | None = None) -> None:
     """Insert numbers, no two of which may be equal, in one transaction; raise within it."""
-    with store.driver_transaction(write=True, durable=False) as connection:
+    with store._driver_transaction(write=True, durable=False) as connection:
         for number in numbers:
             cursor(connection).execute(f"INSERT INTO noted VALUES ({number:d})")
         if error is not None:

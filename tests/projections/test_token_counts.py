@@ -197,15 +197,15 @@ class TestErasure:
         """What a read has counted is not stored when an erasure came between."""
         store.append(cid, [e.UserMessage.text("hello")])
         views.context(cid)
-        on_driver = store.driver_transaction
+        on_driver = store._driver_transaction
 
         def erased_first(**options: Any) -> Any:
             if options.get("write"):
-                monkeypatch.setattr(store, "driver_transaction", on_driver)
+                monkeypatch.setattr(store, "_driver_transaction", on_driver)
                 store.erase(cid, reason="asked for")
             return on_driver(**options)
 
-        monkeypatch.setattr(store, "driver_transaction", erased_first)
+        monkeypatch.setattr(store, "_driver_transaction", erased_first)
         views.context(cid, model="gpt-4")
         assert 0 == kept(store, cid)
 

@@ -85,14 +85,14 @@ def test_a_hundred_conversations_are_remembered(
 def begun(store: EventStore) -> Iterator[list[str]]:
     """Give how each of the store's own transactions is begun."""
     kinds: list[str] = []
-    real = store.driver_transaction
+    real = store._driver_transaction
 
     def noting(**asked: Any) -> Any:
         kinds.append("writes" if asked.get("write") else "reads")
         return real(**asked)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "driver_transaction", noting)
+        patch.setattr(store, "_driver_transaction", noting)
         yield kinds
 
 

@@ -50,7 +50,7 @@ from agent_eventstore.integrations.google_adk.events import (
     parts_in,
 )
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
-from eventstore.database import END, EventText, read_texts
+from eventstore.database import END, EventText, driver_transaction, read_texts
 from eventstore.events import (
     AssistantMessage,
     JsonObject,
@@ -474,7 +474,7 @@ class SessionEvents:
     def newest(self, stream: UUID, limit: int | None) -> tuple[ConversationTail, list[Event]]:
         """Return a conversation's head and its newest ADK events; all of them without a limit."""
         read = self._memory.get(stream)
-        with self._store.driver_transaction() as connection:
+        with driver_transaction(self._store) as connection:
             head, page = news_of(connection, stream, read and read.head)
         if read is None or page is None or not read.has(limit):
             events, read = self._read(stream, head, limit)

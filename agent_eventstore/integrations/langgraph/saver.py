@@ -59,7 +59,7 @@ from agent_eventstore.integrations.langgraph.store import at_path
 from agent_eventstore.integrations.langgraph.thread import KeptList, Saved, Thread, WrittenValues
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent, RecordedEvent
 from eventstore.arguments import require_several
-from eventstore.database import SPECIAL, fork_point
+from eventstore.database import SPECIAL, driver_transaction, fork_point
 from eventstore.events import (
     ConversationStart,
     Payload,
@@ -490,7 +490,7 @@ class Threads:
 
     def _erase(self, thread_id: str, versions: set[int], reason: str) -> None:
         """Erase events of a thread; those that a fork shares are erased in their own thread."""
-        with self.store.driver_transaction() as connection:
+        with driver_transaction(self.store) as connection:
             parent = fork_point(connection, self.store.stream(thread_id))
         own = {each for each in versions if parent is None or each > parent.version}
         if own:
@@ -499,7 +499,7 @@ class Threads:
 
     def _read(self, thread_id: str, thread: Thread) -> Thread:
         stream = self.store.stream(thread_id)
-        with self.store.driver_transaction() as connection:
+        with driver_transaction(self.store) as connection:
             head, news = news_of(connection, stream, ConversationTail(thread.version, thread.chain))
         if news is None:
             thread = Thread()

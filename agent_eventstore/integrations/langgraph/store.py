@@ -34,6 +34,7 @@ from agent_eventstore.integrations.conversation_memory import ConversationMemory
 from agent_eventstore.integrations.langgraph.events import LanggraphItem
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent, RecordedEvent
 from eventstore.arguments import require_several
+from eventstore.database import erase_for
 from eventstore.events import ConversationStart, Payload
 from eventstore.events.codec import dumps_json, loads_json
 from eventstore.threads import in_thread
@@ -255,7 +256,8 @@ class EventStoreStore(BaseStore):
         if not self.erase or not gone:
             self.store.append(key, new, expected_version=version or NO_STREAM)
             return
-        self.store.erase_for(
+        erase_for(
+            self.store,
             key,
             lambda _: new,
             reason="replaced or deleted",

@@ -32,7 +32,7 @@ from agent_eventstore.integrations.openai_agents.items import items_in
 from agent_eventstore.integrations.openai_agents.session import EventStoreSession
 from agent_eventstore.integrations.openai_agents.usage import calls_to_tell, turn_usage
 from eventstore import EventStore
-from eventstore.database import EventText
+from eventstore.database import EventText, driver_transaction
 from eventstore.erasure.bill import kept
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events.codec import loads_json
@@ -50,7 +50,7 @@ class BranchNames:
 
     def read(self, *, used: bool = False) -> list[str]:
         """Return the names of all branches; with ``used``, including deleted ones."""
-        with self._store.driver_transaction() as connection:
+        with driver_transaction(self._store) as connection:
             head, news = news_of(connection, self._main, self._head)
         if news is None:
             events = events_after(self._store, self._main, 0, before=head.version + 1)

@@ -10,7 +10,7 @@ from agent_eventstore.integrations.openai_agents.events import MAIN, OpenAIBranc
 from agent_eventstore.integrations.openai_agents.history import has_changes
 from agent_eventstore.integrations.openai_agents.items import ItemWriter
 from eventstore import NO_STREAM, EventStore
-from eventstore.database import EventText
+from eventstore.database import EventText, erase_for
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import Erasure, Meta, NewEvent
 from eventstore.events.codec import loads_json
@@ -141,7 +141,8 @@ class SessionTail:
                 return make(writer)
 
             with attempt:
-                last = self._store.erase_for(
+                last = erase_for(
+                    self._store,
                     self.key,
                     follow,
                     reason=reason,

@@ -34,7 +34,7 @@ from agent_eventstore.integrations.openai_agents.items import (
     told_by,
 )
 from eventstore import EventStore
-from eventstore.database import END, EventText, read_texts
+from eventstore.database import END, EventText, driver_transaction, read_texts
 from eventstore.events import BranchSwitch, Erasure, Meta, Retraction, ToolResult, VersionRange
 from eventstore.events.codec import loads_json
 
@@ -260,7 +260,7 @@ def newest_items(store: EventStore, stream: UUID, limit: int | None) -> tuple[li
     """
     cache = _cache_of(store)
     before = cache.get(stream)
-    with store.driver_transaction() as connection:
+    with driver_transaction(store) as connection:
         head, page = news_of(connection, stream, None if before is None else before.head)
         known = None if before is None else before.caught_up(page, head)
         if known is None or not known.has(limit):

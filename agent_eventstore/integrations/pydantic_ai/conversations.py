@@ -45,7 +45,7 @@ from agent_eventstore.integrations.pydantic_ai.events import (
 )
 from agent_eventstore.integrations.pydantic_ai.messages import PydanticAIRecord
 from eventstore import NO_STREAM, AsyncEventStore, EventStore
-from eventstore.database import EventText, descendants
+from eventstore.database import EventText, descendants, driver_transaction
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import BranchSwitch, VersionRange
 from eventstore.events.codec import dumps_json, loads_json
@@ -123,7 +123,7 @@ class Histories:
         known = self._memory.get(stream)
         page: list[EventText] | None = []
         if head is None or known is None or known.head != head:
-            with self._store.driver_transaction() as connection:
+            with driver_transaction(self._store) as connection:
                 head, page = news_of(connection, stream, known and known.head)
         read = known.up_to(head_id, head, page) if known and page is not None else None
         if read is not None and (read.complete or (limit and limit <= len(read.ids))):
@@ -271,7 +271,7 @@ def _is_deleted(store: EventStore, stream: UUID) -> bool:
 
 
 def _forks(store: EventStore, stream: UUID) -> int:
-    with store.driver_transaction() as connection:
+    with driver_transaction(store) as connection:
         return len(descendants(connection, stream))
 
 
@@ -308,7 +308,7 @@ class Records:
         """Return the newest record, and the conversation's head that was read for it."""
         stream = self._store.stream(conversation_id)
         known = self._written.get(conversation_id)
-        with self._store.driver_transaction() as connection:
+        with driver_transaction(self._store) as connection:
             head = head_of(connection, stream)
         if known is not None and (known.places.version, known.chain) == head[:2]:
             told = known.record
