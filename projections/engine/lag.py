@@ -17,7 +17,7 @@ from eventstore import EventStore
 from eventstore.errors import StatementRefused, StoreUnavailable
 from eventstore.sql import feed
 from eventstore.sql.backend import AnyConnection, Statement, backend_of
-from eventstore.sql.feed import held_back
+from eventstore.sql.feed import delayed_events
 from eventstore.sql.schema import metadata_for
 from eventstore.telemetry.gauges import Measurement
 from projections.engine import generations
@@ -72,7 +72,7 @@ def measure(store: EventStore, projections: Sequence[Projection]) -> list[Measur
     try:
         with store._on_driver(snapshot=True) as connection:
             behind = lags(connection, find_all_live(connection, projections))
-            held = held_back(connection)
+            held = delayed_events(connection)
     except (StoreUnavailable, StatementRefused):
         return []
     found: list[Measurement] = []

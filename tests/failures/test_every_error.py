@@ -122,7 +122,7 @@ CALLS: dict[str, Callable[[World], object]] = {
         world.checkpoint, conversation_id=world.cid
     ),
     "writer": lambda world: world.store.writer(world.cid),
-    "whose": lambda world: world.own.whose(user_id="ada"),
+    "resolve_owner": lambda world: world.own.resolve_owner(user_id="ada"),
     "writing": lambda world: _ask(world.own.writing),
 }
 APPENDS = {"append", "_append_group", "transaction"}

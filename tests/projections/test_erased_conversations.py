@@ -34,7 +34,7 @@ def test_the_bill_stays(store: EventStore, views: Views) -> None:
     cid = converse(store, 2, user="ada")
     before = bill(views)
     receipt = store.erase(cid, reason="asked for")
-    assert 4 == receipt.kept_calls
+    assert 4 == receipt.billed_calls
     assert before == bill(views)
     rebuild(store)
     assert before == bill(views)
@@ -47,7 +47,7 @@ def test_the_bill_goes_where_that_is_asked_for(store: EventStore, views: Views) 
     cid = converse(store, 1)
     store.erase(cid, reason="asked for")
     receipt = store.erase(cid, reason="the bill too", keep_usage=False)
-    assert 0 == receipt.kept_calls
+    assert 0 == receipt.billed_calls
     assert (8,) == receipt.versions, "the event that kept it"
     assert [[], [], [], [], [], []] == bill(views)
     assert store.verify(cid).ok

@@ -10,7 +10,7 @@ from sqlalchemy import make_url, text
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from eventstore.sql.feed import HeldBack, held_back
+from eventstore.sql.feed import DelayedEvents, delayed_events
 from projections import PROJECTIONS, Views, worker
 from projections.engine.follower import catch_up_behind
 from projections.engine.lag import Lag
@@ -31,10 +31,10 @@ def lagging(store: EventStore) -> list[int]:
     return [each.lag.events for each in status(store)]
 
 
-def held(store: EventStore) -> HeldBack:
+def held(store: EventStore) -> DelayedEvents:
     """Return what the store's feed holds back."""
     with store.reading() as connection:
-        return held_back(connection)
+        return delayed_events(connection)
 
 
 def test_what_nobody_has_read_lags_whole(store: EventStore) -> None:
@@ -88,7 +88,7 @@ def test_nothing_is_held_back_on_sqlite(sqlite_url: str) -> None:
     """One writer at a time: what is committed is handed out."""
     with EventStore.open(sqlite_url) as store:
         say(store, "one")
-        assert HeldBack(0, 0.0, None) == held(store)
+        assert DelayedEvents(0, 0.0, None) == held(store)
 
 
 class TestHeldBack:
@@ -122,8 +122,8 @@ class TestHeldBack:
         assert found.holder is not None
         who = (found.holder.pid, found.holder.application_name, found.holder.state)
         assert (pid, "the-culprit", "idle in transaction") == who
-        assert "1 event held back" in found.said
-        assert f"by process {pid} (the-culprit, idle in transaction" in found.said
+        assert "1 event held back" in found.description
+        assert f"by process {pid} (the-culprit, idle in transaction" in found.description
         assert "secret" not in repr(found)
 
     def test_nobody_is_named_without_need(self, store: EventStore) -> None:
@@ -156,4 +156,4 @@ def test_a_prepared_transaction_is_named() -> None:
             found = held(store)
     assert found.holder is not None
     assert (None, "left behind") == (found.holder.pid, found.holder.prepared)
-    assert "by the prepared transaction 'left behind' (user postgres" in found.said
+    assert "by the prepared transaction 'left behind' (user postgres" in found.description

@@ -124,7 +124,7 @@ class Machine(RuleBasedStateMachine):
         assert (gone, len(digests)) == (receipt.versions, receipt.blob_count)
         *bill, event = chosen.read(cid, after=stream.version)
         assert isinstance(event.data, e.Erasure)
-        assert all(isinstance(each.data, e.KeptUsage) for each in bill)
+        assert all(isinstance(each.data, e.RetainedUsage) for each in bill)
         assert (gone, receipt.version) == (event.data.versions, event.version)
         stream.events += [*bill, event]
         for digest in digests:
