@@ -26,7 +26,7 @@ from sqlalchemy import Connection
 from eventstore import EventStore
 from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
-from eventstore.owners import ANYBODY, Owner
+from eventstore.owners import ANY_OWNER, Owner
 from eventstore.sql.backend import AnyConnection, DriverConnection
 from eventstore.sql.driver_errors import lacks_connection
 from eventstore.telemetry.log import get_logger
@@ -94,7 +94,7 @@ def read_current(
     conversation_id: UUID | None,
     read: Reading[T],
     *,
-    whose: Owner = ANYBODY,
+    whose: Owner = ANY_OWNER,
 ) -> T:
     """Return a query's answer about the current state of one conversation, or of all of them.
 

@@ -21,7 +21,7 @@ from eventstore import EventStore
 from eventstore.arguments import at_most, require_known, require_store, require_text
 from eventstore.events import ToolPolicy
 from eventstore.ids import StreamId
-from eventstore.owners import ANYBODY, Owned, Owner
+from eventstore.owners import ANY_OWNER, Owned, Owner
 from projections import queries
 from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.context import CONTEXT, ContextView
@@ -338,7 +338,7 @@ class Views:
         conversation_id: UUID | None,
         read: Callable[[Connection, Generation], T],
         at: int | None = None,
-        whose: Owner = ANYBODY,
+        whose: Owner = ANY_OWNER,
     ) -> T:
         def answer(copies: Sequence[Copy]) -> T:
             with readable(projection.name):

@@ -18,7 +18,7 @@ from uuid import UUID
 from sqlalchemy import Connection, and_, exists, not_, select
 
 from eventstore import EventStore
-from eventstore.owners import ANYBODY, Owner
+from eventstore.owners import ANY_OWNER, Owner
 from eventstore.sql import feed
 from eventstore.sql.backend import DriverConnection, Statement, run_each
 from eventstore.sql.schema import metadata_for
@@ -51,7 +51,7 @@ def catch_up_behind(
     pause: Pause = at_once,
     *,
     patience_ms: int | None = None,
-    whose: Owner = ANYBODY,
+    whose: Owner = ANY_OWNER,
 ) -> int:
     """Catch up every conversation that is behind; return their number.
 
