@@ -12,8 +12,8 @@ from eventstore import events as e
 from eventstore.errors import ConversationNotFound, OwnerMismatch
 from projections import Views, worker
 from projections.upkeep import compare, rebuild
+from tests.feed_wait import wait_for_feed
 from tests.projections.support import converse, read_all_views
-from tests.settling import settled
 
 pytestmark = pytest.mark.exhaustive_when("postgresql")
 
@@ -143,7 +143,7 @@ def test_a_purged_conversation_leaves_every_view(store: EventStore, views: Views
     assert ["anew"] == [item.text for item in views.timeline(cid)]
     assert [{"role": "user", "content": "anew"}] == list(views.context(cid).messages)
     assert {cid, other} == {*listed(views)}
-    worker.run(settled(store), once=True)
+    worker.run(wait_for_feed(store), once=True)
     rebuild(store)
     assert compare(store).ok
 

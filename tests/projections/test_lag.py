@@ -15,8 +15,8 @@ from projections import PROJECTIONS, Views, worker
 from projections.engine.follower import catch_up_behind
 from projections.engine.lag import Lag
 from projections.upkeep import rebuild, status
+from tests.feed_wait import wait_for_feed
 from tests.postgres import PostgresServer, place_of_many_files
-from tests.settling import settled
 
 
 def say(store: EventStore, *words: str, cid: UUID | None = None) -> UUID:
@@ -71,7 +71,7 @@ def test_a_rebuilt_generation_lags_by_what_came_later(store: EventStore) -> None
     """The new generation holds what there was; later events are missing until they are folded."""
     say(store, "one")
     rebuild(store)
-    assert [0] * len(PROJECTIONS) == lagging(settled(store))
+    assert [0] * len(PROJECTIONS) == lagging(wait_for_feed(store))
     say(store, "two")
     assert [1] * len(PROJECTIONS) == lagging(store)
 
@@ -98,7 +98,7 @@ class TestHeldBack:
     def store(self, postgres_url: str) -> Iterator[EventStore]:
         """Give a store that nobody else's transaction holds back."""
         with EventStore.open(postgres_url) as store:
-            yield settled(store)
+            yield wait_for_feed(store)
 
     def test_lag_is_counted_all_the_same(self, store: EventStore) -> None:
         """The feed hands nothing out, and the lag says what is missing."""
@@ -129,7 +129,7 @@ class TestHeldBack:
     def test_nobody_is_named_without_need(self, store: EventStore) -> None:
         """Once all transactions have ended nothing is held back."""
         say(store, "one")
-        assert 0 == held(settled(store)).events
+        assert 0 == held(wait_for_feed(store)).events
 
     def test_our_own_sessions_have_a_name(self, store: EventStore, postgres_url: str) -> None:
         """A session is told by the project's name, unless the URL gives it another."""
