@@ -25,24 +25,24 @@ def model(request: ModelRequest) -> dict[str, Any]:
     The root has a draft made, then a review; the reviewer asks the author to explain. What did not
     come about is asked for again.
     """
-    inputs = [m["content"] for m in request.messages if m["role"] == "user"]
-    inputs = [text for text in inputs if text != CONTINUE]
+    texts = [m["content"] for m in request.messages if m["role"] == "user"]
+    texts = [text for text in texts if text != CONTINUE]
     results = [json.loads(m["content"]) for m in request.messages if _is_answer(m)]
-    if inputs[0] == "Begin":
+    if texts[0] == "Begin":
         if not results:
             return _call("conv_create", user_instruction="Draft")
         if len(results) == 1:
             author = results[0]["conversation_id"]
             return _call("conv_create", user_instruction=f"Review {author}")
         return {"role": "assistant", "content": f"done: {results[1]['last_assistant_message']}"}
-    if inputs[0].startswith("Review"):
+    if texts[0].startswith("Review"):
         if not results:
-            return _call("conv_send", conversation_id=inputs[0].split()[1], text="Explain")
+            return _call("conv_send", conversation_id=texts[0].split()[1], text="Explain")
         answer = f"reviewed, {results[0]['last_assistant_message']}"
         return {"role": "assistant", "content": answer}
     return {
         "role": "assistant",
-        "content": {"Draft": "drafted", "Explain": "explained"}[inputs[-1]],
+        "content": {"Draft": "drafted", "Explain": "explained"}[texts[-1]],
     }
 
 
