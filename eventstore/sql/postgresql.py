@@ -286,11 +286,11 @@ _SAFE = """
 _PLACE = "(epoch, tx_id, position)"
 
 
-_GIVEN = "(:epoch, (:tx_id)::text::xid8, :position)"
+_CURSOR = "(:epoch, (:tx_id)::text::xid8, :position)"
 
 
 # Plain `ORDER BY tx_id` would sort by the selected text, in which 10 comes before 9.
-_UP, _DOWN = (f"epoch {way}, events.tx_id {way}, position {way}" for way in ("ASC", "DESC"))
+_UP, _DOWN = (f"epoch {order}, events.tx_id {order}, position {order}" for order in ("ASC", "DESC"))
 
 
 _FEED = FeedOrder(
@@ -298,19 +298,19 @@ _FEED = FeedOrder(
     place=("epoch", "tx_id", "position"),
     page=_sql(
         f"SELECT {EVENT_COLUMNS}, epoch, tx_id::text, position FROM events "  # noqa: S608 - constants
-        f"WHERE {_PLACE} >= {_GIVEN} AND {_SAFE} ORDER BY {_UP} LIMIT :page_size"
+        f"WHERE {_PLACE} >= {_CURSOR} AND {_SAFE} ORDER BY {_UP} LIMIT :page_size"
     ),
     end=f"SELECT epoch, tx_id::text, position, chain FROM events WHERE {_SAFE} "  # noqa: S608 - as above
     f"ORDER BY {_DOWN} LIMIT 1",
     # Includes events that are not yet safe to pass: their conversations are behind too.
     behind=_sql(
         f"SELECT conversation_id, epoch, tx_id::text, position, chain, {_SAFE} FROM events "  # noqa: S608 - as above
-        f"WHERE {_PLACE} > {_GIVEN} ORDER BY {_UP} LIMIT :page_size"
+        f"WHERE {_PLACE} > {_CURSOR} ORDER BY {_UP} LIMIT :page_size"
     ),
     at=_sql(
-        f"SELECT epoch, tx_id::text, position, chain FROM events WHERE {_PLACE} = {_GIVEN}"  # noqa: S608 - as above
+        f"SELECT epoch, tx_id::text, position, chain FROM events WHERE {_PLACE} = {_CURSOR}"  # noqa: S608 - as above
     ),
-    gained=_sql(f"SELECT DISTINCT conversation_id FROM events WHERE {_PLACE} > {_GIVEN}"),  # noqa: S608 - as above
+    gained=_sql(f"SELECT DISTINCT conversation_id FROM events WHERE {_PLACE} > {_CURSOR}"),  # noqa: S608 - as above
     # The newest event is enough once all transactions below it have ended. Until then one of them
     # may still commit events before it, so every end of a transaction counts.
     newest=f"""
