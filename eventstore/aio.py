@@ -114,22 +114,22 @@ class GroupCommit:
         self._executor.shutdown()
 
     def _drain(self) -> None:
-        held: list[_Waiting] = []
+        deferred: list[_Waiting] = []
         again, pause = 0.0, _AGAIN_S
         while True:
             with self._changed:
-                if held and not self._waiting:
+                if deferred and not self._waiting:
                     self._changed.wait(max(0.0, again - time.monotonic()))
                 size = min(_GROUP, len(self._waiting))
                 new = [self._waiting.popleft() for _ in range(size)]
-                if not new and not held:
+                if not new and not deferred:
                     self._running = False
                     return
             due = time.monotonic() >= again
-            group, held = _parted(held, self._made(new), due)
+            group, deferred = _parted(deferred, self._made(new), due)
             if group:
-                held = self._append(group) + held
-            if not held:
+                deferred = self._append(group) + deferred
+            if not deferred:
                 pause = _AGAIN_S
             elif due:
                 again, pause = time.monotonic() + pause, min(2 * pause, _SELDOM_S)
@@ -150,14 +150,14 @@ class GroupCommit:
     def _append(self, group: Sequence[_Waiting]) -> list[_Waiting]:
         """Append without waiting for locks, report the outcomes, return the appends to retry."""
         outcomes = self._append_group([each.request for each in group], wait=False)
-        held, told = list[_Waiting](), list[tuple[_Waiting, Appended | Exception]]()
+        deferred, finished = list[_Waiting](), list[tuple[_Waiting, Appended | Exception]]()
         for each, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, DatabaseBusy) and _may_try_again(each, outcome):
-                held.append(each)
+                deferred.append(each)
             else:
-                told.append((each, outcome))
-        _tell(told)
-        return held
+                finished.append((each, outcome))
+        _tell(finished)
+        return deferred
 
 
 def _may_try_again(each: _Waiting, error: DatabaseBusy) -> bool:
@@ -165,14 +165,14 @@ def _may_try_again(each: _Waiting, error: DatabaseBusy) -> bool:
 
 
 def _parted(
-    held: list[_Waiting], new: list[_Waiting], due: bool
+    deferred: list[_Waiting], new: list[_Waiting], due: bool
 ) -> tuple[list[_Waiting], list[_Waiting]]:
     """Return the appends to try now and those to try later; each stream keeps its order."""
     if due:
-        return held + new, []
-    streams = {each.request.conversation_id for each in held}
+        return deferred + new, []
+    streams = {each.request.conversation_id for each in deferred}
     later = [each for each in new if each.request.conversation_id in streams]
-    return [each for each in new if each not in later], held + later
+    return [each for each in new if each not in later], deferred + later
 
 
 def _tell(outcomes: Sequence[tuple[_Waiting, Appended | Exception]]) -> None:
@@ -291,7 +291,7 @@ class AsyncEventStore:
         an asynchronous SQLAlchemy connection with psycopg, which stays on its event loop.
         """
         events = many(events)
-        stream, _ = named(conversation_id, self.store.whose(tenant_id, user_id).tenant_id)
+        stream, _ = named(conversation_id, self.store.resolve_owner(tenant_id, user_id).tenant_id)
         request = partial(
             self.store._request,
             conversation_id,
@@ -341,12 +341,12 @@ class AsyncEventStore:
 
         Statements executed directly on the connection block the loop: use `asyncio.to_thread`.
         """
-        begun = self.store.transaction()
+        transaction = self.store.transaction()
         entered = False
 
         async def enter() -> Connection:
             nonlocal entered
-            connection = await self._run(begun.__enter__)
+            connection = await self._run(transaction.__enter__)
             entered = True
             return connection
 
@@ -354,14 +354,14 @@ class AsyncEventStore:
             connection = await finish(enter())
         except asyncio.CancelledError as error:
             if entered:
-                await finish(self._run(_end, begun, error))
+                await finish(self._run(_end, transaction, error))
             raise
         try:
             yield connection
         except BaseException as error:
-            await finish(self._run(_end, begun, error))
+            await finish(self._run(_end, transaction, error))
             raise
-        await finish(self._run(_end, begun, None))
+        await finish(self._run(_end, transaction, None))
 
     async def read(
         self,
@@ -436,5 +436,5 @@ class AsyncEventStore:
         return await answer
 
 
-def _end(begun: AbstractContextManager[Connection], error: BaseException | None) -> None:
-    begun.__exit__(None if error is None else type(error), error, None)
+def _end(transaction: AbstractContextManager[Connection], error: BaseException | None) -> None:
+    transaction.__exit__(None if error is None else type(error), error, None)

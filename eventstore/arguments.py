@@ -54,18 +54,18 @@ def at_most(limit: Limit, *, needed: bool = False) -> Limit:
     return min(limit, _MOST_ROWS)
 
 
-def require_text(**given: object) -> None:
+def require_text(**arguments: object) -> None:
     """Refuse arguments that are neither text nor None.
 
     Raises:
         TypeError: One of them is something else.
     """
-    for name, value in given.items():
+    for name, value in arguments.items():
         if not isinstance(value, str | None):
             raise TypeError(f"{name} must be a string, not {value!r:.80}")
 
 
-def require_several(**given: object) -> None:
+def require_several(**arguments: object) -> None:
     """Refuse one text where several ids or names are expected: its characters would be taken.
 
     >>> require_several(thread_ids="12")
@@ -76,7 +76,7 @@ def require_several(**given: object) -> None:
     Raises:
         TypeError: One of the arguments is a text or bytes.
     """
-    for name, value in given.items():
+    for name, value in arguments.items():
         if isinstance(value, str | bytes | bytearray | memoryview):
             raise TypeError(f"{name} must be several, such as a list, not the text {value!r:.80}")
 

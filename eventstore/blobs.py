@@ -115,7 +115,7 @@ def externalise(data: EventData, text: str, threshold: int) -> tuple[EventData, 
         return data, text, None
     if isinstance(data, ToolResult) and isinstance(data.content, str):
         blob = Blob.of(data.content.encode("utf-8", "surrogatepass"))
-        kept = data.model_copy(
+        stored = data.model_copy(
             update={
                 "content": None,
                 "blob": BlobRef(digest=blob.digest, size_bytes=blob.size_bytes),
@@ -123,9 +123,9 @@ def externalise(data: EventData, text: str, threshold: int) -> tuple[EventData, 
                 "alias": data.alias or alias_of(data.call_id, data.content),
             }
         )
-        kept_text = encode(kept)
-        if len(kept_text.encode()) <= threshold:
-            return kept, kept_text, blob
+        stored_text = encode(stored)
+        if len(stored_text.encode()) <= threshold:
+            return stored, stored_text, blob
         return data, _stub(text, whole := Blob.of(text.encode())), whole
     blob = Blob.of(text.encode())
     return data, _stub(text, blob), blob
@@ -294,13 +294,13 @@ def _cut(value: Any, entries: int, characters: int, depth: int) -> Any:
         if more <= 0:
             return [_cut(each, entries, characters, depth - 1) for each in value]
         last = value[-1:] if entries > 1 else []
-        kept = value[: entries - len(last)]
+        leading = value[: entries - len(last)]
         first, last = (
-            [_cut(each, entries, characters, depth - 1) for each in end] for end in (kept, last)
+            [_cut(each, entries, characters, depth - 1) for each in end] for end in (leading, last)
         )
         return [*first, f"{_ELLIPSIS} {more} more", *last]
     # Keep more keys of an object than entries of a list: the keys show what it contains.
-    held = list(value.items())
-    inner = {key: _cut(each, entries, characters, depth - 1) for key, each in held[: entries * 3]}
-    more = len(held) - len(inner)
+    items = list(value.items())
+    inner = {key: _cut(each, entries, characters, depth - 1) for key, each in items[: entries * 3]}
+    more = len(items) - len(inner)
     return {**inner, _ELLIPSIS: f"{more} more"} if more else inner

@@ -38,7 +38,7 @@ from eventstore.sql.backend import (
 from eventstore.sql.connection_cache import TURN_S
 from eventstore.sql.driver_errors import is_away, lacks_connection, translated
 from eventstore.sql.engines import open_engine
-from eventstore.sql.feed import held_back
+from eventstore.sql.feed import delayed_events
 
 # The schema, the rights of logins, and row-level security.
 from eventstore.sql.migrate import (
@@ -141,6 +141,7 @@ __all__ = [
     "cursor",
     "decode_meta",
     "decode_rows",
+    "delayed_events",
     "descendants",
     "driver_transaction",
     "erase_for",
@@ -153,7 +154,6 @@ __all__ = [
     "get_stream",
     "grant",
     "has_table",
-    "held_back",
     "indexed",
     "is_away",
     "is_in_memory",

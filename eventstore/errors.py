@@ -178,8 +178,8 @@ class ConversationExists(WrongExpectedVersion):
         super().__init__(conversation_id, 0, actual)
         self.key = key
         named = "" if key is None else f" with the key {key!r}"
-        said = f"conversation {conversation_id}{named} already exists"
-        self.args = (f'{said}: open it, or start it with if_exists="open"',)
+        message = f"conversation {conversation_id}{named} already exists"
+        self.args = (f'{message}: open it, or start it with if_exists="open"',)
 
 
 class WriterFenced(EventStoreError):
@@ -337,10 +337,10 @@ class ConversationForked(EventStoreError, ValueError):
     def __init__(self, conversation_id: UUID, forks: Sequence[UUID]) -> None:
         self.conversation_id = conversation_id
         self.forks = tuple(forks)
-        few = ", ".join(map(str, self.forks[:3])) + (", ..." if len(self.forks) > 3 else "")
+        examples = ", ".join(map(str, self.forks[:3])) + (", ..." if len(self.forks) > 3 else "")
         super().__init__(
             f"conversation {conversation_id} shares its events with {len(self.forks)} forks "
-            f"({few}): purge the forks first, or everything together with forks=True"
+            f"({examples}): purge the forks first, or everything together with forks=True"
         )
 
 
@@ -374,8 +374,8 @@ class OwnerMismatch(EventStoreError):
 
     def __init__(self, conversation_id: UUID | None, reason: str = "") -> None:
         self.conversation_id = conversation_id
-        whose = reason or f"conversation {conversation_id} belongs to another tenant or user"
-        super().__init__(whose)
+        message = reason or f"conversation {conversation_id} belongs to another tenant or user"
+        super().__init__(message)
 
 
 class InvalidEvent(EventStoreError, ValueError):
@@ -482,9 +482,9 @@ class OutputFileError(EventStoreError, OSError):
 
     def __init__(self, files: Sequence[tuple[Path, str]]) -> None:
         self.files = tuple(files)
-        few = "; ".join(f"{path}: {why}" for path, why in self.files[:3])
+        examples = "; ".join(f"{path}: {why}" for path, why in self.files[:3])
         more = f"; and {len(self.files) - 3} more" if len(self.files) > 3 else ""
-        super().__init__(f"files of tool outputs cannot be written or deleted: {few}{more}")
+        super().__init__(f"files of tool outputs cannot be written or deleted: {examples}{more}")
 
 
 class EventDamaged(EventStoreError, ValueError):

@@ -184,7 +184,7 @@ _SETTLES_S = 0.2  # how long a session that was collected needs to begin to end,
 
 
 @dataclass(slots=True)
-class _Kept:
+class _LocalSession:
     """A session of this process, and what the keeper does about its lease.
 
     It is renewed until its session has ``ended``: then the lease must go. If the store was closed
@@ -220,11 +220,11 @@ class Keeper:
     """
 
     def __init__(self) -> None:
-        self.begin_anew()
+        self.reset()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Forget everything, as in a forked child: its parent's conversations are not its own."""
-        self._kept: dict[str, _Kept] = {}
+        self._sessions: dict[str, _LocalSession] = {}
         self._over: dict[str, float] = {}
         self._collected = -_COLLECTED_S
         self._search_at = math.inf
@@ -244,9 +244,9 @@ class Keeper:
     ) -> None:
         """Renew a session's lease until `release`, or until ``owner`` is garbage-collected."""
         watched = weakref.ref(owner, self._dropped)
-        kept = _Kept(transactions, conversation_id, session_id, lease_s, watched)
+        session = _LocalSession(transactions, conversation_id, session_id, lease_s, watched)
         with self._changed:
-            self._kept[session_id] = kept
+            self._sessions[session_id] = session
             self._search_every = self._search_least
             self._search_at = min(self._search_at, time.monotonic() + self._search_least)
             self._wake()
@@ -273,32 +273,32 @@ class Keeper:
         thread tries again until the lease has expired by itself.
         """
         with self._changed:
-            kept = self._kept.get(session_id)
-            if kept is None:
+            session = self._sessions.get(session_id)
+            if session is None:
                 return
-            if not kept.ended:
-                kept.until = time.monotonic() + kept.lease_s
-            kept.ended, kept.unwritten, kept.leaves_until = True, unwritten, 0.0
+            if not session.ended:
+                session.until = time.monotonic() + session.lease_s
+            session.ended, session.unwritten, session.leaves_until = True, unwritten, 0.0
             if unwritten:  # by the thread that renews, so that no renewal comes after it
                 self._hurry = True
                 self._wake()
                 return
-        let_go = self._let_go(kept)
+        let_go = self._let_go(session)
         with self._changed:
             if let_go:
-                self._settled(kept)
+                self._settled(session)
             else:
                 self._wake()
 
-    def _settled(self, kept: _Kept) -> None:
+    def _settled(self, session: _LocalSession) -> None:
         """Remember for a while that a session's lease was ended; call with the lock held.
 
         Whoever has just read the lease, before it was ended, must not take the session for alive.
         """
         now = time.monotonic()
-        self._kept.pop(kept.session_id, None)
-        self._over.pop(kept.session_id, None)
-        self._over[kept.session_id] = now + _REMEMBERED_S
+        self._sessions.pop(session.session_id, None)
+        self._over.pop(session.session_id, None)
+        self._over[session.session_id] = now + _REMEMBERED_S
         while (oldest := next(iter(self._over))) and self._over[oldest] <= now:
             del self._over[oldest]
 
@@ -318,25 +318,25 @@ class Keeper:
         A renewal in progress finishes first and returns its connection.
         """
         with self._changed:
-            for kept in self._kept.values():
-                if kept.transactions.engine.pool is transactions.engine.pool:
-                    kept.until = time.monotonic() + kept.lease_s
-                    kept.quiet = True
+            for session in self._sessions.values():
+                if session.transactions.engine.pool is transactions.engine.pool:
+                    session.until = time.monotonic() + session.lease_s
+                    session.quiet = True
         with self._renewal:
             pass
 
     def is_dropped(self, session_id: str) -> bool:
         """Whether a session of this process has ended, or was garbage-collected unclosed."""
         with self._changed:
-            kept = self._kept.get(session_id)
-            return session_id in self._over if kept is None else kept.is_over
+            session = self._sessions.get(session_id)
+            return session_id in self._over if session is None else session.is_over
 
     def leave(self, session_id: str, seconds: float) -> None:
         """Expect that a session ends within these seconds: openings wait for it that long."""
         with self._changed:
-            kept = self._kept.get(session_id)
-            if kept is not None and not kept.ended:
-                kept.leaves_until = time.monotonic() + seconds
+            session = self._sessions.get(session_id)
+            if session is not None and not session.ended:
+                session.leaves_until = time.monotonic() + seconds
 
     def extend(self, session_id: str, owner: object, seconds: float) -> None:
         """Renew a lease for as long as ``owner`` lives instead; see `leave` for the seconds.
@@ -344,16 +344,16 @@ class Keeper:
         Does nothing if the lease has ended.
         """
         with self._changed:
-            kept = self._kept.get(session_id)
-            if kept is not None and not kept.ended:
-                kept.owner = weakref.ref(owner, self._dropped)
-                kept.leaves_until = time.monotonic() + seconds
+            session = self._sessions.get(session_id)
+            if session is not None and not session.ended:
+                session.owner = weakref.ref(owner, self._dropped)
+                session.leaves_until = time.monotonic() + seconds
 
     def is_leaving(self, session_id: str) -> bool:
         """Whether a session of this process is about to end; see `leave`."""
         with self._changed:
-            kept = self._kept.get(session_id)
-        return kept is not None and kept.leaves_until > time.monotonic()
+            session = self._sessions.get(session_id)
+        return session is not None and session.leaves_until > time.monotonic()
 
     def collect(self, session_id: str) -> bool:
         """Collect garbage if a session is of this process; return whether it may end by that.
@@ -364,8 +364,8 @@ class Keeper:
         """
         with self._changed:
             now = time.monotonic()
-            if session_id not in self._kept or now < self._collected + _COLLECTED_S:
-                return session_id in self._kept and now < self._collected + _SETTLES_S
+            if session_id not in self._sessions or now < self._collected + _COLLECTED_S:
+                return session_id in self._sessions and now < self._collected + _SETTLES_S
             self._collected = now
         gc.collect()
         with self._changed:
@@ -393,7 +393,7 @@ class Keeper:
         with self._changed:
             working = any(
                 not each.ended and getattr(each.owner(), "is_working", False)
-                for each in self._kept.values()
+                for each in self._sessions.values()
             )
             self._collected = time.monotonic()
             self._search_least = max(_COLLECTED_S, 50 * took)
@@ -403,7 +403,7 @@ class Keeper:
 
     def renew(self) -> None:
         """Renew all leases now, and end the leases of sessions that are over."""
-        done: list[_Kept] = []
+        done: list[_LocalSession] = []
         with self._changed:
             self._hurry = False
             engines = {each.transactions.engine for each in self._open()}
@@ -418,17 +418,20 @@ class Keeper:
             for each in done:
                 self._settled(each)
             now = time.monotonic()
-            for each in [*self._kept.values()]:
+            for each in [*self._sessions.values()]:
                 if each.is_over and not each.ended:  # its lease still has to be ended
                     each.ended, each.unwritten, each.until = True, True, now + each.lease_s
                 if (each.ended or each.quiet) and each.until <= now:
                     self._settled(each)
 
-    def _open(self) -> list[_Kept]:
-        return [each for each in self._kept.values() if not each.quiet]
+    def _open(self) -> list[_LocalSession]:
+        return [each for each in self._sessions.values() if not each.quiet]
 
     def _renew(
-        self, transactions: Transactions, kept: Sequence[_Kept], over: Sequence[_Kept]
+        self,
+        transactions: Transactions,
+        current: Sequence[_LocalSession],
+        over: Sequence[_LocalSession],
     ) -> bool:
         # A dropped session may have left work open, so its lease expires but is not deleted.
         ended = {each.session_id for each in over}
@@ -438,7 +441,7 @@ class Keeper:
                 each.session_id,
                 0.0 if each.session_id in ended else each.lease_s,
             )
-            for each in kept
+            for each in current
         ]
         try:
             with transactions.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
@@ -451,13 +454,15 @@ class Keeper:
             return False
         return True
 
-    def _let_go(self, kept: _Kept) -> bool:
+    def _let_go(self, session: _LocalSession) -> bool:
         try:
-            with kept.transactions.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
-                let_go(connection, kept.conversation_id, kept.session_id)
+            with session.transactions.writing(
+                durable=False, patience_ms=_PATIENCE_MS
+            ) as connection:
+                let_go(connection, session.conversation_id, session.session_id)
         except EventStoreError as error:
-            told = str(kept.conversation_id)
-            _log.warning("lease not released", conversation_id=told, why=str(error))
+            conversation_id = str(session.conversation_id)
+            _log.warning("lease not released", conversation_id=conversation_id, why=str(error))
             return False
         return True
 
@@ -465,11 +470,11 @@ class Keeper:
         process, due = os.getpid(), 0.0
         while process == os.getpid():
             with self._changed:
-                if not self._kept:
+                if not self._sessions:
                     self._thread = None
                     return
-                every = min(each.lease_s for each in self._kept.values()) / _PARTS
-                if any(each.is_over and not each.quiet for each in self._kept.values()):
+                every = min(each.lease_s for each in self._sessions.values()) / _PARTS
+                if any(each.is_over and not each.quiet for each in self._sessions.values()):
                     every = min(every, _AGAIN_S)
                 due = due if due else time.monotonic() + every
                 due = min(due, time.monotonic() + every)
@@ -492,7 +497,7 @@ KEEPER = Keeper()
 """This process's keeper."""
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
-    os.register_at_fork(after_in_child=KEEPER.begin_anew)
+    os.register_at_fork(after_in_child=KEEPER.reset)
 
 
 def writer_of(connection: AnyConnection, conversation_id: UUID) -> Lease | None:
@@ -532,22 +537,22 @@ def claim(
     """
     with transactions._driver_transaction(write=True) as connection:
         epoch = raise_writer_epoch(connection, conversation_id)
-        held = writer_of(connection, conversation_id)
-        own = held is not None and held.session_id == session_id  # an earlier attempt, committed
-        if held is not None and held.live and not own and not take_over:
-            leaves = KEEPER.is_leaving(held.session_id)
-            who = f"this {held.who}" if held.process == (identity() or None) else held.who
+        lease = writer_of(connection, conversation_id)
+        own = lease is not None and lease.session_id == session_id  # an earlier attempt, committed
+        if lease is not None and lease.live and not own and not take_over:
+            leaves = KEEPER.is_leaving(lease.session_id)
+            who = f"this {lease.who}" if lease.process == (identity() or None) else lease.who
             raise ConversationInUse(
                 conversation_id,
                 who,
-                held.since,
-                held.expires_at,
-                session_id=held.session_id,
+                lease.since,
+                lease.expires_at,
+                session_id=lease.session_id,
                 leaving=leaves,
             )
         if session_id is not None:
             take(connection, conversation_id, session_id, lease_s)
-        elif held is not None:
+        elif lease is not None:
             let_go(connection, conversation_id)
     return epoch
 

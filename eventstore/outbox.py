@@ -107,9 +107,9 @@ class Outbox:
     """The unwritten events of this process's ended sessions, of all its stores."""
 
     def __init__(self) -> None:
-        self.begin_anew()
+        self.reset()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Forget everything, as in a forked child: the events are its parent's to write."""
         self._entries: list[_Entry] = []
         self._changed = threading.Condition()
@@ -243,8 +243,8 @@ class Outbox:
         try:
             give_back(entry.store, entry.conversation_id, entry.session_id)
         except EventStoreError as error:  # it has expired, or will
-            told = str(entry.conversation_id)
-            _log.warning("lease not released", conversation_id=told, why=str(error))
+            conversation_id = str(entry.conversation_id)
+            _log.warning("lease not released", conversation_id=conversation_id, why=str(error))
 
     def _run(self) -> None:
         process, pause = os.getpid(), _AGAIN_S
@@ -294,8 +294,8 @@ def _tell(entry: _Entry, unwritten: Unwritten) -> None:
     try:
         entry.on_unwritten(unwritten)
     except Exception:
-        told = str(entry.conversation_id)
-        _log.warning("on_unwritten failed", conversation_id=told, exc_info=True)
+        conversation_id = str(entry.conversation_id)
+        _log.warning("on_unwritten failed", conversation_id=conversation_id, exc_info=True)
 
 
 OUTBOX = Outbox()
@@ -303,4 +303,4 @@ OUTBOX = Outbox()
 
 atexit.register(OUTBOX.at_exit)
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
-    os.register_at_fork(after_in_child=OUTBOX.begin_anew)
+    os.register_at_fork(after_in_child=OUTBOX.reset)

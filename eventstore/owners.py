@@ -22,7 +22,7 @@ from eventstore.sql.schema import metadata_for
 from eventstore.sql.streams import owner_of
 from eventstore.sql.transactions import Transactions
 
-__all__ = ["ANYBODY", "Owned", "Owner", "Owners", "named"]
+__all__ = ["ANY_OWNER", "Owned", "Owner", "Owners", "named"]
 
 
 class Owned(TypedDict, total=False):
@@ -101,7 +101,7 @@ class Owner:
         return query.where(conversation_id.in_(theirs))
 
 
-ANYBODY = Owner()
+ANY_OWNER = Owner()
 
 
 def named(conversation: UUID | str, tenant_id: str | None) -> tuple[UUID, str | None]:
@@ -132,7 +132,7 @@ class Owners:
     """Checks the owners of conversations, for a store that may be bound to one owner."""
 
     transactions: Transactions
-    bound: Owner = ANYBODY
+    bound: Owner = ANY_OWNER
 
     def narrowed(self, owner: Owner, transactions: Transactions) -> Owners:
         """Return these owners bound to an owner, using the transactions of a bound store.
@@ -140,9 +140,9 @@ class Owners:
         Raises:
             OwnerMismatch: They are already bound to another owner.
         """
-        return Owners(transactions, self.asked(owner))
+        return Owners(transactions, self.resolve(owner))
 
-    def asked(self, owner: Owner) -> Owner:
+    def resolve(self, owner: Owner) -> Owner:
         """Return the owner that a conversation must have if the caller names this one.
 
         Raises:
@@ -159,12 +159,12 @@ class Owners:
             TypeError: ``owner`` has options other than a tenant and a user.
         """
         require_known(owner, Owned)
-        asked = self.asked(Owner.of(owner.get("tenant_id"), owner.get("user_id")))
-        stream, key = named(conversation, asked.tenant_id)
-        if asked.asks:
+        requested = self.resolve(Owner.of(owner.get("tenant_id"), owner.get("user_id")))
+        stream, key = named(conversation, requested.tenant_id)
+        if requested.asks:
             with self.transactions._driver_transaction() as connection:
                 found = owner_of(connection, stream)
-            if found is not None and not asked.owns(*found):
+            if found is not None and not requested.owns(*found):
                 raise OwnerMismatch(stream)
         return stream, key
 

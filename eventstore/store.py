@@ -40,14 +40,14 @@ from eventstore.errors import (
     StoreUnavailable,
     Traceback,
 )
-from eventstore.events import Erasure, KeptUsage
+from eventstore.events import Erasure, RetainedUsage
 from eventstore.events.base import Clock, utc_now
 from eventstore.events.lifecycle import ConversationFork
 from eventstore.events.records import EventData, Meta, NewEvent, RecordedEvent
 from eventstore.ids import StreamId, derived_id, new_id
 from eventstore.leases import KEEPER, Lease, writer_of
 from eventstore.outbox import OUTBOX, OnUnwritten, Unwritten
-from eventstore.owners import ANYBODY, Owned, Owner, Owners, named
+from eventstore.owners import ANY_OWNER, Owned, Owner, Owners, named
 from eventstore.security.checkpoints import (
     Checkpoint,
     save_checkpoint,
@@ -113,7 +113,7 @@ class UserErasure:
         event_count: How many payloads were erased.
         blob_count: How many blobs were deleted.
         blob_bytes: Their total size in bytes.
-        kept_calls: How many model calls lost text and are still billed.
+        billed_calls: How many model calls lost text and are still billed.
         forks: Other users' conversations that lost events they shared with this user's.
         log_emptied: False if a reader keeps erased pages in SQLite's files.
         left: The conversations that could not be erased, each with the reason.
@@ -126,7 +126,7 @@ class UserErasure:
     event_count: int = 0
     blob_count: int = 0
     blob_bytes: int = 0
-    kept_calls: int = 0
+    billed_calls: int = 0
     forks: tuple[UUID, ...] = ()
     log_emptied: bool = True
     left: tuple[tuple[UUID, str], ...] = ()
@@ -139,7 +139,7 @@ class UserErasure:
             event_count=self.event_count + len(receipt.versions),
             blob_count=self.blob_count + receipt.blob_count,
             blob_bytes=self.blob_bytes + receipt.blob_bytes,
-            kept_calls=self.kept_calls + receipt.kept_calls,
+            billed_calls=self.billed_calls + receipt.billed_calls,
             forks=tuple(sorted({*self.forks, *receipt.forks})),
         )
 
@@ -201,7 +201,7 @@ def _is_erased(connection: Connection, conversation_id: UUID, keep_usage: bool) 
     events = metadata_for(connection.dialect.name).tables["events"]
     bill = select(events.c.version).where(
         events.c.conversation_id == conversation_id,
-        events.c.type == KeptUsage.type,
+        events.c.type == RetainedUsage.type,
         events.c.data.is_not(None),
     )
     return keep_usage or connection.execute(bill.limit(1)).first() is None
@@ -286,14 +286,14 @@ class EventStore(Transactions):
         """The owner that the store is bound to: anybody, unless `for_owner` returned it."""
         return self._owners.bound
 
-    def whose(self, tenant_id: str | None = None, user_id: str | None = None) -> Owner:
+    def resolve_owner(self, tenant_id: str | None = None, user_id: str | None = None) -> Owner:
         """Return the owner to limit a query to, from the given owner and the store's own.
 
         Raises:
             OwnerMismatch: The store is bound to another owner.
         """
         nobody = tenant_id is None and user_id is None
-        return self._owners.asked(ANYBODY if nobody else Owner.of(tenant_id, user_id))
+        return self._owners.resolve(ANY_OWNER if nobody else Owner.of(tenant_id, user_id))
 
     def stream(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> UUID:
         """Return the id of a conversation given by id or key, whether it exists or not.
@@ -413,7 +413,7 @@ class EventStore(Transactions):
             after: Only ids above this one: the last id of the previous page.
             limit: The most conversations to return.
         """
-        owner = self.whose(tenant_id, user_id)
+        owner = self.resolve_owner(tenant_id, user_id)
         with self.reading() as connection:
             return streams.list_streams(
                 connection, limit_to=owner.limit, after=after, limit=at_most(limit)
@@ -468,7 +468,7 @@ class EventStore(Transactions):
         if conversation_id is not None:
             return self.stream(conversation_id, **owner)
         self._owners.everything(what)
-        if self.whose(**owner).asks:
+        if self.resolve_owner(**owner).asks:
             raise OwnerMismatch(None, f"{what} concerns all owners unless it names a conversation")
         return None
 
@@ -634,18 +634,18 @@ class EventStore(Transactions):
         """
         parent = self.stream(source, tenant_id=tenant_id, user_id=user_id)
         named_as = new_id() if conversation_id is None else conversation_id
-        whose = self.whose(tenant_id, user_id)
+        source_owner = self.resolve_owner(tenant_id, user_id)
         # Before SQLite's lock is taken: encoding and redaction may take long.
         further, most = self._prepared(events, meta) if events else (), self.max_event_bytes
         unplaced = ConversationFork(
             parent_conversation_id=str(parent), parent_version=1, title=title
         )
         [checked] = prepare([unplaced], meta, most, most, self.redact)
-        begun = self._at_hand.transaction(write=True)
-        with translated(self.url), begun as connection:
-            point = locate(connection, parent, before, whose.tenant_id, whose.user_id)
+        transaction = self._at_hand.transaction(write=True)
+        with translated(self.url), transaction as connection:
+            point = locate(connection, parent, before, source_owner.tenant_id, source_owner.user_id)
             user = point.user_id if new_user_id is None else new_user_id
-            owner = self.whose(point.tenant_id, user)
+            owner = self.resolve_owner(point.tenant_id, user)
             stream, stream_key = named(named_as, owner.tenant_id)
             forked = cast(ConversationFork, checked.data).model_copy(
                 update={"parent_version": point.version}
@@ -682,7 +682,7 @@ class EventStore(Transactions):
         Raises:
             InvalidEvent: As `append` does.
         """
-        owner = self.whose(tenant_id, user_id)
+        owner = self.resolve_owner(tenant_id, user_id)
         stream, stream_key = named(conversation_id, owner.tenant_id)
         request = Append(
             stream,
@@ -793,8 +793,8 @@ class EventStore(Transactions):
         require_several(versions=versions)
         stream = self.stream(conversation_id, **owner)
         wanted = None if versions is None else frozenset(versions)
-        asked = Erasing(reason, self.clock(), wanted, requested_by, derived, keep_usage)
-        return self._erased(stream, asked, state_directory=state_directory, vacuum=vacuum)
+        erasing = Erasing(reason, self.clock(), wanted, requested_by, derived, keep_usage)
+        return self._erased(stream, erasing, state_directory=state_directory, vacuum=vacuum)
 
     def _erase_for(
         self,
@@ -830,14 +830,14 @@ class EventStore(Transactions):
 
         require_several(versions=versions)
         wanted = None if versions is None else frozenset(versions)
-        asked = Erasing(reason, self.clock(), wanted, version=expected_version)
-        self._erased(self.stream(conversation_id, **owner), asked, then)
+        erasing = Erasing(reason, self.clock(), wanted, version=expected_version)
+        self._erased(self.stream(conversation_id, **owner), erasing, then)
         return last
 
     def _erased(
         self,
         stream: UUID,
-        asked: Erasing,
+        erasing: Erasing,
         then: Callable[[Connection, int], None] | None = None,
         *,
         state_directory: str | Path | None = None,
@@ -845,7 +845,7 @@ class EventStore(Transactions):
     ) -> ErasureReceipt:
         """Erase, and clean up after the commit."""
         with operation("eventstore", "erase", level=INFO, conversation_id=stream) as erased:
-            receipt = erase_in(self, stream, asked, then)
+            receipt = erase_in(self, stream, erasing, then)
             erased.note(version=receipt.version, events=len(receipt.versions))
             failed = self._leave_nothing((stream,), state_directory, vacuum)
             receipt = replace(receipt, log_emptied=not self._log_to_empty)
@@ -892,7 +892,7 @@ class EventStore(Transactions):
         """
         if user_id is None:
             raise InvalidEvent("erase_user needs a user_id")
-        owner = self._owners.asked(Owner.of(tenant_id, user_id, exact=True))
+        owner = self._owners.resolve(Owner.of(tenant_id, user_id, exact=True))
         if not self.owner.asks and self._is_limited():
             # Otherwise row-level security would show none of the user's conversations.
             return self.for_owner(tenant_id=tenant_id, user_id=user_id).erase_user(
@@ -904,10 +904,10 @@ class EventStore(Transactions):
                 vacuum=vacuum,
                 keep_usage=keep_usage,
             )
-        asked = Erasing(reason, self.clock(), None, requested_by, True, keep_usage)
-        asked.check()
+        erasing = Erasing(reason, self.clock(), None, requested_by, True, keep_usage)
+        erasing.check()
         with operation("eventstore", "erase_user", level=INFO) as erased:
-            done, streams, failed = erase_all(self, owner, asked)
+            done, streams, failed = erase_all(self, owner, erasing)
             erased.note(conversations=len(done.conversations), events=done.event_count)
             failed += self._leave_nothing(streams, state_directory, vacuum)
             done = replace(done, log_emptied=not self._log_to_empty)
@@ -959,10 +959,10 @@ class EventStore(Transactions):
                 nothing was purged. Or everything is done, but the key could not be destroyed.
         """
         stream = self.stream(conversation_id, **owner)
-        whose = self.whose(owner.get("tenant_id"), owner.get("user_id"))
-        asked = Purging(reason, self.clock(), requested_by, forks, whose)
+        resolved_owner = self.resolve_owner(owner.get("tenant_id"), owner.get("user_id"))
+        purging = Purging(reason, self.clock(), requested_by, forks, resolved_owner)
         with operation("eventstore", "purge", level=INFO, conversation_id=stream) as purged:
-            receipt = purge_in(self, stream, asked)
+            receipt = purge_in(self, stream, purging)
             purged.note(events=receipt.event_count)
             failed = self._leave_nothing((stream, *receipt.forks), state_directory, vacuum)
             receipt = replace(receipt, log_emptied=not self._log_to_empty)
@@ -1017,8 +1017,8 @@ class EventStore(Transactions):
             self.vacuum()
         except StoreUnavailable as error:
             reason = str(error).removeprefix(f"{error.url}: ")
-            said = f"the erasure is committed, but tables were not rewritten: {reason}"
-            raise type(error)(error.url, said) from error
+            message = f"the erasure is committed, but tables were not rewritten: {reason}"
+            raise type(error)(error.url, message) from error
 
     def _empty_log(self) -> None:
         self._log_to_empty = not empty_log(self)
@@ -1182,8 +1182,8 @@ class EventStore(Transactions):
         bound._owners = self._owners.narrowed(owner, bound)
         if self._is_secured():
             theirs = bound.owner
-            said = speaks_for(theirs.tenant_id, theirs.user_id)
-            bound.engine = self.engine.execution_options(**{OWNER: said})
+            owner_option = speaks_for(theirs.tenant_id, theirs.user_id)
+            bound.engine = self.engine.execution_options(**{OWNER: owner_option})
             bound._at_hand = self._at_hand.within(bound.engine)
             bound._appending = self._appending.within(bound._at_hand)
         return bound
@@ -1265,5 +1265,5 @@ def _time_of(clock: Clock) -> datetime:
     try:
         return moment.astimezone(UTC)
     except OverflowError as error:
-        said = f"clock returned {moment}: in UTC that is before the year 1 or after 9999"
-        raise InvalidEvent(said, field="clock") from error
+        message = f"clock returned {moment}: in UTC that is before the year 1 or after 9999"
+        raise InvalidEvent(message, field="clock") from error

@@ -33,7 +33,7 @@ from eventstore.database import (
 )
 from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
-from eventstore.owners import ANYBODY, Owner
+from eventstore.owners import ANY_OWNER, Owner
 from eventstore.telemetry.log import get_logger
 from projections.engine import heads
 from projections.engine.catch_up import PATIENCE_MS, PIECE, Begin, CatchUp, catch_up, in_pieces
@@ -99,7 +99,7 @@ def read_current(
     conversation_id: UUID | None,
     read: Reading[T],
     *,
-    whose: Owner = ANYBODY,
+    whose: Owner = ANY_OWNER,
 ) -> T:
     """Return a query's answer about the current state of one conversation, or of all of them.
 

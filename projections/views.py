@@ -21,7 +21,7 @@ from eventstore import EventStore
 from eventstore.arguments import at_most, require_known, require_store, require_text
 from eventstore.events import ToolPolicy
 from eventstore.ids import StreamId
-from eventstore.owners import ANYBODY, Owned, Owner
+from eventstore.owners import ANY_OWNER, Owned, Owner
 from projections import queries
 from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.context import CONTEXT, ContextView
@@ -152,7 +152,7 @@ class Views:
         for moment in (since, until):
             if moment is not None and moment.utcoffset() is None:
                 raise ValueError(f"{moment!r} has no time zone: pass datetime(..., tzinfo=UTC)")
-        whose = self.store.whose(tenant_id, user_id)
+        whose = self.store.resolve_owner(tenant_id, user_id)
         stream = self._stream(conversation_id, tenant_id=tenant_id, user_id=user_id)
 
         def read(connection: Connection, generation: Generation) -> list[UsageTotal]:
@@ -178,7 +178,7 @@ class Views:
             ConversationNotFound: No conversation has this id or key.
         """
         require_text(model=model)
-        stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
+        stream, whose = self._stream(conversation_id, **owner), self.store.resolve_owner(**owner)
 
         def read(connection: Connection, generation: Generation) -> Calibration:
             table = generation.tables["usage_by_call"]
@@ -206,7 +206,7 @@ class Views:
             ConversationNotFound: No conversation has this id or key.
         """
         require_text(tool=tool, call_id=call_id, alias=alias)
-        stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
+        stream, whose = self._stream(conversation_id, **owner), self.store.resolve_owner(**owner)
         read = partial(
             queries.tool_calls,
             conversation_id=stream,
@@ -228,7 +228,7 @@ class Views:
             limit: Maximum number to return, in order of id.
             after: Only ids above this one; pass the last id of the previous page.
         """
-        whose = self.store.whose(**owner)
+        whose = self.store.resolve_owner(**owner)
         read = partial(queries.conversations_with_open_work, after=after, limit=limit, whose=whose)
         return self._read(OPEN_WORK, None, read, whose=whose)
 
@@ -258,7 +258,7 @@ class Views:
             InvalidCursor: ``after`` is not a page's cursor.
             ValueError: The status is unknown.
         """
-        whose = self.store.whose(tenant_id, user_id)
+        whose = self.store.resolve_owner(tenant_id, user_id)
         size = at_most(limit, needed=True)
         read = partial(page_of, whose=whose, status=status, place=Place.of(after), limit=size)
         return self._read(DIRECTORY, None, read, whose=whose)
@@ -289,7 +289,7 @@ class Views:
             TypeError: ``text`` is not text.
         """
         require_text(text=text)
-        whose, size = self.store.whose(tenant_id, user_id), at_most(limit, needed=True)
+        whose, size = self.store.resolve_owner(tenant_id, user_id), at_most(limit, needed=True)
         terms = terms_of(text)
         if not terms or not size:
             return []
@@ -325,7 +325,7 @@ class Views:
             UnknownProjection: No projection declares this table.
         """
         projection = self.projections.owner_of(table)
-        stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
+        stream, whose = self._stream(conversation_id, **owner), self.store.resolve_owner(**owner)
         read = partial(queries.rows, table=table, conversation_id=stream, limit=limit, whose=whose)
         return self._read(projection, stream, read, whose=whose)
 
@@ -338,7 +338,7 @@ class Views:
         conversation_id: UUID | None,
         read: Callable[[Connection, Generation], T],
         at: int | None = None,
-        whose: Owner = ANYBODY,
+        whose: Owner = ANY_OWNER,
     ) -> T:
         def answer(copies: Sequence[Copy]) -> T:
             with readable(projection.name):

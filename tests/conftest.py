@@ -27,7 +27,6 @@ from eventstore import EventStore
 from projections import Views
 from tests.compiled import share_compiled_statements
 from tests.connected import close_left, share_connections
-from tests.emptied import EmptiedDatabase
 from tests.exhaustive import mark_exhaustive
 from tests.fork_servers import start_by
 from tests.postgres import (
@@ -40,6 +39,7 @@ from tests.postgres import (
     place_of_many_files,
     roomy_memory,
 )
+from tests.reusable_database import ReusableDatabase
 from tests.warm import Programs
 from tests.warm import programs as serving
 
@@ -184,16 +184,16 @@ def installed_database(postgres_server_url: str, upgraded_database: str) -> Iter
 
 
 @pytest.fixture(scope="session")
-def emptied(
+def reusable_databases(
     postgres_server_url: str, request: pytest.FixtureRequest
-) -> Iterator[Callable[[Beginning], EmptiedDatabase]]:
+) -> Iterator[Callable[[Beginning], ReusableDatabase]]:
     """Give PostgreSQL databases that tests have for themselves, one after the other."""
     with ExitStack() as stack:
 
         @cache
-        def find(beginning: Beginning) -> EmptiedDatabase:
+        def find(beginning: Beginning) -> ReusableDatabase:
             template = request.getfixturevalue(f"{beginning}_database")
-            return stack.enter_context(closing(EmptiedDatabase(postgres_server_url, template)))
+            return stack.enter_context(closing(ReusableDatabase(postgres_server_url, template)))
 
         yield find
 
@@ -220,9 +220,9 @@ def postgres_url(
         with fresh_database(postgres_server_url) as url:
             yield url
         return
-    database = request.getfixturevalue("emptied")(beginning)
+    database = request.getfixturevalue("reusable_databases")(beginning)
     yield database.url()
-    database.empty()
+    database.reset()
 
 
 @pytest.fixture

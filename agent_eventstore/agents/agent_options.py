@@ -126,7 +126,7 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
     _require_sound(options)
     name, widgets = options.get("model_name", MODEL_NAME), tuple(options.get("widgets", ()))
     agent = Agent(
-        **_asked(model, name, options),
+        **_model_arguments(model, name, options),
         tools=tools_by_name([*options.get("tools", ()), *widget_tools(widgets)]),
         screen=lambda: live_screen(widgets),
         protocol=options.get("protocol", "tools"),
@@ -172,7 +172,7 @@ def _require_number(name: str, number: object, least: int) -> None:
         raise ValueError(f"{name} must be at least {least}, not {number}")
 
 
-def _asked(model: Any, name: str, options: AgentOptions) -> dict[str, Any]:
+def _model_arguments(model: Any, name: str, options: AgentOptions) -> dict[str, Any]:
     """Return the model of the first step and, if there is a router, the models of the others."""
     parameters, settings = options.get("parameters", {}), settings_of(options.get("settings"))
     tokenizer = options.get("tokenizer_model") or settings.tokenizer
@@ -184,8 +184,8 @@ def _asked(model: Any, name: str, options: AgentOptions) -> dict[str, Any]:
 
     def routing(step: int) -> dict[str, Any]:
         route = model.route(step)
-        told = {"port": ports[id(route)], "parameters": {**parameters, **route.parameters}}
-        return {**told, "model": route.model, "tokenizer": tokenizer or route.model}
+        call_options = {"port": ports[id(route)], "parameters": {**parameters, **route.parameters}}
+        return {**call_options, "model": route.model, "tokenizer": tokenizer or route.model}
 
     return {**routing(0), "routing": routing}
 

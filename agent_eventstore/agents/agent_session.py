@@ -104,10 +104,10 @@ class AgentSession:
         Raises:
             ConversationExists: A conversation with this id or key already exists.
         """
-        told = config_of(model, options, config)
-        begun = Conversation.start(store, session_config=told, **(conversation or {}))
-        with closed_on_error(begun):
-            return cls(begun, model=model, **options)
+        session_config = config_of(model, options, config)
+        started = Conversation.start(store, session_config=session_config, **(conversation or {}))
+        with closed_on_error(started):
+            return cls(started, model=model, **options)
 
     @classmethod
     def open(
@@ -134,9 +134,9 @@ class AgentSession:
             ConversationInUse: Another session has it open.
             ConversationNotFound: No conversation has this id or key.
         """
-        told = config_of(model, options, config)
+        session_config = config_of(model, options, config)
         opened = Conversation.open(
-            store, conversation_id, session_config=told, **(conversation or {})
+            store, conversation_id, session_config=session_config, **(conversation or {})
         )
         with closed_on_error(opened):
             return cls(opened, model=model, **options)
@@ -168,9 +168,9 @@ class AgentSession:
             ConversationNotFound: The source does not exist.
             ForkRefused: There is nothing to share before that version.
         """
-        told = config_of(model, options, config)
+        session_config = config_of(model, options, config)
         forked = Conversation.fork(
-            store, source, before=before, session_config=told, **(conversation or {})
+            store, source, before=before, session_config=session_config, **(conversation or {})
         )
         with closed_on_error(forked):
             return cls(forked, model=model, **options)
@@ -190,14 +190,14 @@ class AgentSession:
         """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
         return self.conversation.usage
 
-    def run_turn(self, said: Said, *, message_id: str | None = None) -> TurnResult:
+    def run_turn(self, message: Said, *, message_id: str | None = None) -> TurnResult:
         """Answer an input, with as many model calls and tool calls as needed.
 
         A failing model or tool ends the turn with the status ``error``. Errors of the store or of
         your product's own code are raised.
 
         Args:
-            said: The user's message: text, or parts.
+            message: The user's message: text, or parts.
             message_id: Your product's own id of the message. A message that is posted again is not
                 answered again: the result is that of the first time, without its steps.
 
@@ -205,9 +205,9 @@ class AgentSession:
             PromptTooLong: The request would exceed the limit and is refused; nothing is written.
             TurnRunning: The message was posted before, and its turn has not ended.
         """
-        said = with_screen(said, self._agent.screen())
-        self._require_room(said)
-        return self._go(self.conversation.turn(said, message_id=message_id))
+        message = with_screen(message, self._agent.screen())
+        self._require_room(message)
+        return self._go(self.conversation.turn(message, message_id=message_id))
 
     def close_call(
         self,
@@ -311,8 +311,8 @@ class AgentSession:
         """Return the result of a message that was posted before."""
         text: str | None = outcome.text
         if self._agent.protocol == "react":
-            said = parse_reply(outcome.text)
-            text = said.of(said.final)
+            reply = parse_reply(outcome.text)
+            text = reply.of(reply.final)
         status = outcome.status or "aborted"
         final = text if status == "ok" else None
         return TurnResult(
@@ -324,20 +324,20 @@ class AgentSession:
         self.conversation.close(reason)
         self._history.follow()
 
-    def _require_room(self, said: Said) -> None:
+    def _require_room(self, message: Said) -> None:
         """Refuse an input whose request would exceed the limit, before anything is written."""
         most = self._agent.max_prompt_tokens
         if most is None and self._warn is None:
             return
         limit = most if self._over == "trim" else None
-        parts = message_of(said).parts
+        parts = message_of(message).parts
         text = spoken(parts)
         own = estimated_tokens([text, self._agent.instructions], self._agent.tokenizer)
         if limit is not None and own > limit:
             raise PromptTooLong(self.id, own, limit)
-        asked = replace(self._agent, max_prompt_tokens=None).rendering()
+        rendering = replace(self._agent, max_prompt_tokens=None).rendering()
         views = self.conversation.views
-        tokens = own + views.context(self.id, **asked).tokens.tokens
+        tokens = own + views.context(self.id, **rendering).tokens.tokens
         if self._over == "refuse" and most is not None and tokens > most:
             raise PromptTooLong(self.id, tokens, most)
         if self._warn is not None and tokens >= self._warn:

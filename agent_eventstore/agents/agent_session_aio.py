@@ -55,12 +55,12 @@ class _Bridge:
 
     def options(self, options: AgentOptions) -> AgentOptions:
         """Return the options with this bridge; the listener is called in the event loop."""
-        told: AgentOptions = {**options, "settle": self.settle, "check": self.check}
+        bridged: AgentOptions = {**options, "settle": self.settle, "check": self.check}
         if (listener := options.get("listener")) is not None:
-            told["listener"] = lambda kind, text: cast(
+            bridged["listener"] = lambda kind, text: cast(
                 None, self._loop.call_soon_threadsafe(listener, kind, text)
             )
-        return told
+        return bridged
 
     @property
     def stopped(self) -> bool:
@@ -186,7 +186,7 @@ class AsyncAgentSession:
     ) -> Self:
         """Begin a conversation and its first session; see `AgentSession.create`."""
         bridge = _Bridge()
-        told = bridge.options(options)
+        bridged = bridge.options(options)
         session = await made_in_thread(
             AgentSession.create,
             _close_unused,
@@ -194,7 +194,7 @@ class AsyncAgentSession:
             model=model,
             config=config,
             conversation=conversation,
-            **told,
+            **bridged,
         )
         return cls(session, bridge)
 
@@ -211,7 +211,7 @@ class AsyncAgentSession:
     ) -> Self:
         """Open a conversation again; see `AgentSession.open`."""
         bridge = _Bridge()
-        told = bridge.options(options)
+        bridged = bridge.options(options)
         session = await made_in_thread(
             AgentSession.open,
             _close_unused,
@@ -220,7 +220,7 @@ class AsyncAgentSession:
             model=model,
             config=config,
             conversation=conversation,
-            **told,
+            **bridged,
         )
         return cls(session, bridge)
 
@@ -239,10 +239,10 @@ class AsyncAgentSession:
         """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
         return self._session.tokens
 
-    async def run_turn(self, said: Said, *, message_id: str | None = None) -> TurnResult:
+    async def run_turn(self, message: Said, *, message_id: str | None = None) -> TurnResult:
         """Answer an input; see `AgentSession.run_turn`."""
         result: TurnResult = await self._bridge.run(
-            lambda: self._session.run_turn(said, message_id=message_id)
+            lambda: self._session.run_turn(message, message_id=message_id)
         )
         return result
 

@@ -136,7 +136,7 @@ class Agent:
         if self.tokenizer != self.model:
             changes["tokenizer"] = self.tokenizer
         settings = self.settings.with_(**changes) if changes else self.settings
-        told: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "model": self.model,
             "tools": self.declared,
             "format": self.format,
@@ -145,8 +145,8 @@ class Agent:
             "settings": settings,
         }
         if own and isinstance(settings.max_tokens, int):
-            told["reserve_for_response"] = settings.reserve_for_response + own
-        return told
+            arguments["reserve_for_response"] = settings.reserve_for_response + own
+        return arguments
 
 
 class AgentTurn:
@@ -207,18 +207,18 @@ class AgentTurn:
             return text, None
         if self._agent.protocol == "tools":
             return text, text
-        said = parse_reply(text)
-        return text, said.of(said.final)
+        reply = parse_reply(text)
+        return text, reply.of(reply.final)
 
     def _ask(self) -> LlmCall:
         """Call the model until it answers; raise the failure if no further attempt may fix it."""
         agent, failed = self._agent, None
-        asked, recorded = self._asked()
+        request, recorded = self._next_request()
         for attempt in range(1, agent.attempts + 1):
-            call = self._call(retry_of=failed, tools=asked.tools, **recorded)
+            call = self._call(retry_of=failed, tools=request.tools, **recorded)
             try:
                 with call:
-                    self._hear(call, asked)
+                    self._hear(call, request)
                 if call.error is None:
                     return call
                 problem: Exception = ConnectionError(call.error.message)
@@ -231,7 +231,7 @@ class AgentTurn:
             time.sleep(_AGAIN_S * 2 ** (attempt - 1))
         raise AssertionError("the last attempt returns or raises")
 
-    def _asked(self) -> tuple[ModelRequest, dict[str, Any]]:
+    def _next_request(self) -> tuple[ModelRequest, dict[str, Any]]:
         """Return the next request, and the arguments with which `Turn.llm_call` records it."""
         agent = self._agent
         request = self._turn.context(**agent.rendering())
@@ -261,8 +261,8 @@ class AgentTurn:
             **recorded,
         )
 
-    def _hear(self, call: LlmCall, asked: ModelRequest) -> None:
-        answer = self._agent.settle(self._agent.port.ask(asked))
+    def _hear(self, call: LlmCall, request: ModelRequest) -> None:
+        answer = self._agent.settle(self._agent.port.ask(request))
         if self._agent.protocol == "react":
             self._hear_tags(call, answer)
         elif isinstance(answer, str):
@@ -298,11 +298,11 @@ class AgentTurn:
         for kind, text in stream.end():
             self._agent.tell(kind, text)
         message = None if parser is None else parser.message()
-        said = parse_reply(stream.text)
-        call.show(said.ui)
+        reply = parse_reply(stream.text)
+        call.show(reply.ui)
         call.message(
             stream.text,
-            tool_calls=self._calls_in(said.tool, said.of(said.action)),
+            tool_calls=self._calls_in(reply.tool, reply.of(reply.action)),
             usage=message.usage if message else None,
             finish_reason=message.finish_reason if message else None,
         )
@@ -334,11 +334,13 @@ class AgentTurn:
             raise ConnectionError("the stream ended unfinished")
         return parser
 
-    def _calls_in(self, tool: str | None, given: str | None) -> list[JsonObject]:
+    def _calls_in(self, tool: str | None, arguments_text: str | None) -> list[JsonObject]:
         if tool is None:
             return []
         known = self._agent.tools.get(tool)
-        arguments: Any = (given or "") if known is None else known.arguments_of(given or "")
+        arguments: Any = (
+            (arguments_text or "") if known is None else known.arguments_of(arguments_text or "")
+        )
         return [{"name": tool or "unnamed", "arguments": arguments}]
 
     def _use(self, left: list[RequestedCall]) -> ToolUse:
@@ -364,9 +366,9 @@ class AgentTurn:
             del left[0]
             status, content = "denied", denied.reason
         self._noted()
-        told = content if isinstance(content, str) else dumps(content)
-        agent.tell("result" if status == "success" else "failed", told)
-        return ToolUse(wanted.name, wanted.arguments_text, told, status)
+        text = content if isinstance(content, str) else dumps(content)
+        agent.tell("result" if status == "success" else "failed", text)
+        return ToolUse(wanted.name, wanted.arguments_text, text, status)
 
     def _require_success(self, use: ToolUse) -> None:
         tool = self._agent.tools.get(use.tool)
@@ -388,17 +390,17 @@ class AgentTurn:
             why = "" if wanted.parse_error is None else f": {wanted.parse_error}"
             return "failed", f"the arguments are not a JSON object{why}"
         policy = tool.on_error or self._agent.on_tool_error
-        told = ""
+        failure = ""
         for _ in range(_TOOL_ATTEMPTS if policy == "retry" else 1):
             try:
                 value = self._agent.settle(tool.run(wanted.arguments))
             except ToolRefused as refused:
                 return "failed", refused.content
             except Exception as error:
-                told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                failure = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             else:
                 return "success", "" if value is None else plain(value)
-        return "failed", told
+        return "failed", failure
 
 
 @contextmanager

@@ -73,7 +73,7 @@ _WHOLE = ContextSettings(max_tokens=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ParticipantAnswer:
     """A participant's answer to a message."""
 
     speaker: str
@@ -96,8 +96,8 @@ class LastMessage:
 
     version: int
     text: str
-    answers: tuple[Said, ...]
-    since_state: tuple[Said, ...]
+    answers: tuple[ParticipantAnswer, ...]
+    since_state: tuple[ParticipantAnswer, ...]
     state: JsonObject | None
     answered: bool
 
@@ -150,24 +150,26 @@ def last_message(
         conversation_id: The conversation.
         turn: Number of the message's turn; by default the last turn with a message.
     """
-    answers: list[Said] = []
-    since: list[Said] | None = None
+    answers: list[ParticipantAnswer] = []
+    since: list[ParticipantAnswer] | None = None
     state: JsonObject | None = None
     status: str | None = None
     for event in store.read(conversation_id, backward=True):
         data = event.data
         if isinstance(data, AssistantMessage):
             who = data.name or ""
-            answers.insert(0, Said(who, spoken(data.parts, joint=""), data.usage))
+            answers.insert(0, ParticipantAnswer(who, spoken(data.parts, joint=""), data.usage))
         elif isinstance(data, ModeState) and since is None:
             state, since = data.state, list(answers)
         elif isinstance(data, TurnEnd):
             status = status or data.status
         elif isinstance(data, UserMessage):
             if turn in (None, event.meta.turn):
-                told = tuple(answers if since is None else since)
+                since_state = tuple(answers if since is None else since)
                 text = spoken(data.parts, joint="")
-                return LastMessage(event.version, text, (*answers,), told, state, status == "ok")
+                return LastMessage(
+                    event.version, text, (*answers,), since_state, state, status == "ok"
+                )
             answers, since, state, status = [], None, None, None
     return None
 
@@ -242,14 +244,14 @@ class _Asking(AgentTurn):
         tokens = call.answer.usage if call.answer else None
         return ChatReply(who, str(call.text), tokens=tokens)
 
-    def _asked(self) -> tuple[ModelRequest, dict[str, Any]]:
+    def _next_request(self) -> tuple[ModelRequest, dict[str, Any]]:
         agent = self._agent
         request = ModelRequest(agent.model, self._messages, None, (), agent.parameters)
         return request, {"prompt": self._messages}
 
-    def _call(self, **told: Any) -> LlmCall:
+    def _call(self, **recorded: Any) -> LlmCall:
         with self._lock:  # a turn numbers its calls sequentially
-            self.last = super()._call(agent=self._participant.id, **told)
+            self.last = super()._call(agent=self._participant.id, **recorded)
         return self.last
 
 
@@ -339,13 +341,18 @@ class ChatSession:
             raise ValueError("a chat needs at least one participant")
         _require_roles(participants, mode, role_map)
         agents = agents_for(participants, model, options)
-        given = dict(conversation or {})
+        start_options = dict(conversation or {})
         own = {"thread_slug": thread_slug, "role_map": dict(role_map) if role_map else None}
-        config = {**given.pop("config", {}), **{k: v for k, v in own.items() if v is not None}}
-        kept = [each.to_json() for each in participants]
-        begun = Conversation.start(store, mode=mode, config=config, participants=kept, **given)
-        with closed_on_error(begun):
-            return cls(begun, participants, config, agents, options)
+        config = {
+            **start_options.pop("config", {}),
+            **{k: v for k, v in own.items() if v is not None},
+        }
+        stored = [each.to_json() for each in participants]
+        started = Conversation.start(
+            store, mode=mode, config=config, participants=stored, **start_options
+        )
+        with closed_on_error(started):
+            return cls(started, participants, config, agents, options)
 
     @classmethod
     def open(
@@ -377,8 +384,10 @@ class ChatSession:
             ConversationNotFound: No conversation has this id or key.
         """
         require_known(options, ChatOptions)
-        given = dict(conversation or {})
-        owner = {name: given[name] for name in ("tenant_id", "user_id") if name in given}
+        open_options = dict(conversation or {})
+        owner = {
+            name: open_options[name] for name in ("tenant_id", "user_id") if name in open_options
+        }
         stream = store.stream(conversation_id, **owner)
         first = next(iter(store.read(stream, limit=1)), None)
         start = first.data if first is not None else None
@@ -386,10 +395,10 @@ class ChatSession:
         if first is not None and config.get("thread_slug") != thread_slug:
             raise WrongThread(stream, thread_slug)
         if participants is None:
-            kept = start.participants if isinstance(start, ConversationStart) else ()
-            participants = [Participant.of(each) for each in kept]
+            stored = start.participants if isinstance(start, ConversationStart) else ()
+            participants = [Participant.of(each) for each in stored]
         agents = agents_for(participants, model, options)
-        opened = Conversation.open(store, conversation_id, **given)
+        opened = Conversation.open(store, conversation_id, **open_options)
         with closed_on_error(opened):
             return cls(opened, participants, config, agents, options)
 
@@ -447,8 +456,8 @@ class ChatSession:
             TurnRunning: The message was posted before, and its turn has not ended.
         """
         routed = self._context(text, [], None, self.mode_state if self.mode == WORKFLOW else {})
-        said = UserMessage.text(text, name=name, mentions=routed.mentions)
-        turn = self.conversation.turn(said, message_id=message_id)
+        message = UserMessage.text(text, name=name, mentions=routed.mentions)
+        turn = self.conversation.turn(message, message_id=message_id)
         return self._within(turn, text, ())
 
     def go_on(self) -> ChatResult | None:
@@ -530,12 +539,12 @@ class ChatSession:
         version = self._message_version()
         before = [each for each in self._history() if each.version < version]
         context = self._context(text, before, None, {})
-        asked = {
+        prompts = {
             each: build_mode_prompt(each, context, self.participants)
             for each in context.targets
             if each.id not in answered
         }
-        replies += ask_all(turn, asked, self._agents)
+        replies += ask_all(turn, prompts, self._agents)
 
     def _go_through(
         self, turn: Turn, text: str, answered: Sequence[str], replies: list[ChatReply]

@@ -37,7 +37,7 @@ _SWITCHES: dict[str, tuple[str, ...]] = {
 """The tools that the document's preferences switch."""
 
 
-class _Given(BaseModel):
+class _ToolArguments(BaseModel):
     """The arguments of a tool call."""
 
     model_config = ConfigDict(extra="forbid")
@@ -55,7 +55,7 @@ class _Given(BaseModel):
             raise refused(wrong_in(error)) from error
 
 
-class InputItem(_Given):
+class InputItem(_ToolArguments):
     """A part of an input: a text, or an image by its URL."""
 
     type: Literal["text", "image"]
@@ -77,7 +77,7 @@ class InputItem(_Given):
         raise refused("an item has a text, or an image_url, as its type says")
 
 
-class InternalTools(_Given):
+class InternalTools(_ToolArguments):
     """Which of your product's tools a conversation has; omitted switches stay unchanged."""
 
     include_plan_tool: bool | None = None
@@ -87,11 +87,11 @@ class InternalTools(_Given):
 
     def switches(self) -> dict[str, bool]:
         """Return the switches by the names of the tools."""
-        told = self.model_dump(exclude_none=True)
-        return {tool: on for name, on in told.items() for tool in _SWITCHES[name]}
+        preferences = self.model_dump(exclude_none=True)
+        return {tool: on for name, on in preferences.items() for tool in _SWITCHES[name]}
 
 
-class Create(_Given):
+class Create(_ToolArguments):
     """The arguments of ``conv.create``."""
 
     base_instruction_text: str | None = Field(None, description="Instructions of the new one.")
@@ -122,7 +122,7 @@ class Create(_Given):
         )
 
 
-class Send(_Given):
+class Send(_ToolArguments):
     """The arguments of ``conv.send``."""
 
     conversation_id: str
@@ -138,18 +138,18 @@ class Send(_Given):
         return _parts(self.text, self.items, "text")
 
 
-class List(_Given):
+class List(_ToolArguments):
     """The arguments of ``conv.list``: none."""
 
 
-class History(_Given):
+class History(_ToolArguments):
     """The arguments of ``conv.history``."""
 
     conversation_id: str
     limit: int | None = Field(None, ge=1, description="Only so many of the latest messages.")
 
 
-class Destroy(_Given):
+class Destroy(_ToolArguments):
     """The arguments of ``conv.destroy``."""
 
     conversation_id: str
@@ -158,14 +158,14 @@ class Destroy(_Given):
 def _parts(text: str | None, items: list[InputItem] | None, name: str) -> tuple[ContentPart, ...]:
     if not text and not items:
         raise refused(f"{name} or items is required")
-    said = (TextPart(text=text),) if text else ()
-    return (*said, *(item.part() for item in items or ()))
+    texts = (TextPart(text=text),) if text else ()
+    return (*texts, *(item.part() for item in items or ()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
     name: str
-    takes: type[_Given]
+    takes: type[_ToolArguments]
     description: str
 
 
@@ -213,7 +213,7 @@ def _tool(each: _Declared, run: Callable[[str, Any], JsonObject]) -> FunctionToo
 
 # Pydantic needs milliseconds for each, and every session declares all of them.
 @cache
-def _schema(takes: type[_Given]) -> str:
+def _schema(takes: type[_ToolArguments]) -> str:
     schema = takes.model_json_schema()
     return json.dumps(_plain(schema, schema.pop("$defs", {})))
 
@@ -228,8 +228,8 @@ def _plain(schema: Any, named: JsonObject) -> Any:
         return _plain(named[schema["$ref"].rpartition("/")[2]], named)
     if "anyOf" in schema:
         (one,) = (each for each in schema["anyOf"] if each.get("type") != "null")
-        told = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
-        return _plain({**one, **told}, named)
+        siblings = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
+        return _plain({**one, **siblings}, named)
     left = {key: value for key, value in schema.items() if key not in ("title", "description")}
     if isinstance(schema.get("description"), str) and "properties" not in schema:
         left["description"] = schema["description"]

@@ -96,8 +96,8 @@ class FunctionTool:
             raise TypeError(f"the tool {named!r} cannot be declared: {error}") from error
         if schema.get("type") != "object":
             schema = {"type": "object", "properties": {}}
-        told = inspect.getdoc(function) or ""
-        return cls(named, description or told, schema, function, idempotent, on_error)
+        docstring = inspect.getdoc(function) or ""
+        return cls(named, description or docstring, schema, function, idempotent, on_error)
 
     def declaration(self, format: str = "openai_chat") -> JsonObject:
         """Return the declaration for OpenAI's chat completions or Anthropic's Messages."""
@@ -145,7 +145,7 @@ def wrong_in(error: ValidationError) -> str:
 
 
 def tools_by_name(
-    given: Iterable[FunctionTool | Callable[..., Any]],
+    tools: Iterable[FunctionTool | Callable[..., Any]],
 ) -> dict[str, FunctionTool]:
     """Return tools by their names.
 
@@ -153,7 +153,7 @@ def tools_by_name(
         ValueError: Two of them have the same name.
     """
     found: dict[str, FunctionTool] = {}
-    for each in given:
+    for each in tools:
         tool = each if isinstance(each, FunctionTool) else FunctionTool.of(each)
         if tool.name in found:
             raise ValueError(f"two tools have the name {tool.name!r}: rename one")
@@ -170,8 +170,8 @@ class ToolArgumentParser:
     Args:
         arguments: The model's arguments, decoded.
 
-    >>> given = ToolArgumentParser({"path": "a.md", "lines": "3, 4"})
-    >>> given.get_required("path", str), given.parse_list("lines")
+    >>> arguments = ToolArgumentParser({"path": "a.md", "lines": "3, 4"})
+    >>> arguments.get_required("path", str), arguments.parse_list("lines")
     ('a.md', ['3', '4'])
     """
 

@@ -53,15 +53,15 @@ class HistoryLines:
             return
         match event.data:
             case SessionStart() as start:
-                yield self._line(event, "session_start", meta=self._begun(start))
-            case TurnStart(input=said):
-                tokens = {"prompt": estimated_tokens([said or ""], self._tokenizer)}
-                yield self._line(event, "turn_start", content=said or "", meta={"tokens": tokens})
+                yield self._line(event, "session_start", meta=self._session_meta(start))
+            case TurnStart(input=text):
+                tokens = {"prompt": estimated_tokens([text or ""], self._tokenizer)}
+                yield self._line(event, "turn_start", content=text or "", meta={"tokens": tokens})
             case AssistantMessage() as answer:
                 yield from self._answer(event, answer)
             case LlmError() as error:
-                told = {"error": error.message, "tokens": _tokens(error.usage)}
-                yield self._line(event, "assistant", content=error.partial_text, meta=told)
+                error_meta = {"error": error.message, "tokens": _tokens(error.usage)}
+                yield self._line(event, "assistant", content=error.partial_text, meta=error_meta)
             case ToolCall() as call:
                 yield self._action(event, call.call_id, call.name, dumps(call.arguments or {}))
             case ToolResult() as result:
@@ -71,7 +71,7 @@ class HistoryLines:
             case SessionEnd() as end:
                 yield self._line(event, "session_end", meta={"tokens": _tokens(end.tokens)})
 
-    def _begun(self, start: SessionStart) -> JsonObject:
+    def _session_meta(self, start: SessionStart) -> JsonObject:
         config = dict(start.config)
         named = {name: config.pop(name, None) for name in ("model", "tokenizer")}
         self._tokenizer = named["tokenizer"] or named["model"]
@@ -80,23 +80,25 @@ class HistoryLines:
     def _answer(self, event: RecordedEvent, answer: AssistantMessage) -> Iterator[JsonObject]:
         text = spoken(answer.parts, joint="")
         widget = (answer.ui.widget if answer.ui else None) or {}
-        said = parse_reply(text) if widget.get("protocol") == "react" else None
+        reply = parse_reply(text) if widget.get("protocol") == "react" else None
         for index, call in enumerate(answer.tool_calls):
-            given = said.of(said.action) if said else None
-            told = call.arguments_text if given is None else given
-            self._inputs[call_id(event.version, index)] = (call.name, told)
-        final = None if answer.tool_calls else text if said is None else said.of(said.final)
+            action = reply.of(reply.action) if reply else None
+            tool_input = call.arguments_text if action is None else action
+            self._inputs[call_id(event.version, index)] = (call.name, tool_input)
+        final = None if answer.tool_calls else text if reply is None else reply.of(reply.final)
         tokens = _tokens(answer.usage)
-        if final is None or (said is not None and said.thought is not None):
+        if final is None or (reply is not None and reply.thought is not None):
             yield self._line(event, "assistant", content=text, meta={"tokens": tokens})
         if final is not None:
             counts = {key: tokens[key] for key in ("completion", "estimated") if key in tokens}
             yield self._line(event, "final", content=final, meta={"tokens": counts})
 
-    def _action(self, event: RecordedEvent, own_id: str, name: str, given: str) -> JsonObject:
+    def _action(
+        self, event: RecordedEvent, own_id: str, name: str, arguments_text: str
+    ) -> JsonObject:
         self._acted.add(own_id)
-        tool, told = self._inputs.get(own_id, (name, given))
-        return self._line(event, "action", meta={"tool": tool, "input": told})
+        tool, tool_input = self._inputs.get(own_id, (name, arguments_text))
+        return self._line(event, "action", meta={"tool": tool, "input": tool_input})
 
     def _observation(self, event: RecordedEvent, result: ToolResult) -> Iterator[JsonObject]:
         if result.call_id not in self._acted:
@@ -120,7 +122,7 @@ class HistoryLines:
     ) -> JsonObject:
         framing = kind in ("session_start", "session_end")
         stepping = not framing and kind not in ("turn_start", "turn_end")
-        told = known({key: value for key, value in (meta or {}).items() if value != {}})
+        known_meta = known({key: value for key, value in (meta or {}).items() if value != {}})
         return known(
             {
                 "ts": moment(event.occurred_at),
@@ -129,7 +131,7 @@ class HistoryLines:
                 "step": event.meta.step if stepping else None,
                 "type": kind,
                 "content": content,
-                "meta": told or None,
+                "meta": known_meta or None,
             }
         )
 

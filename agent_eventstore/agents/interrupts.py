@@ -33,7 +33,7 @@ class Opening:
     conversation_id: UUID
     parent: UUID
     base_instructions: str | None
-    given: Create
+    request: Create
 
 
 class Interrupts:
@@ -49,27 +49,27 @@ class Interrupts:
     def __init__(self, root: UUID, members: Members, directory: Path, most: int) -> None:
         self._root, self._members, self._directory, self._most = root, members, directory, most
 
-    def look_at(self, given: Create | Send, depth: int) -> tuple[UUID | None, str | None]:
+    def look_at(self, request: Create | Send, depth: int) -> tuple[UUID | None, str | None]:
         """Return the target conversation, if it exists, and a new one's instructions.
 
         Raises:
             ToolRefused: The call cannot be carried out.
         """
-        given.parts()
+        request.parts()
         if depth > self._most:
             raise refused(f"max_interrupt_chain_depth is {self._most}: finish without interrupting")
-        if isinstance(given, Create):
-            return None, self._instructions(given)
-        target = self._members.find(given.conversation_id)
+        if isinstance(request, Create):
+            return None, self._instructions(request)
+        target = self._members.find(request.conversation_id)
         if target is None:
             raise refused("conversation not found")
         return target, None
 
-    def _instructions(self, given: Create) -> str | None:
-        name = given.base_instruction_file
+    def _instructions(self, request: Create) -> str | None:
+        name = request.base_instruction_file
         if name is None:
-            return given.base_instruction_text
-        if given.base_instruction_text is not None:
+            return request.base_instruction_text
+        if request.base_instruction_text is not None:
             raise refused("hand in base_instruction_text or base_instruction_file, not both")
         try:
             return read_instructions(self._directory, name)
@@ -90,17 +90,17 @@ class Interrupts:
             task_id=self.task_id(call, "result"),
         )
         try:
-            given = given_by(call.name, call.arguments)
-            target, instructions = self.look_at(given, depth)
+            request = request_of(call.name, call.arguments)
+            target, instructions = self.look_at(request, depth)
         except ToolRefused as refused:
             return None, [replace(back, input_items=refused.content)]
         opening = None
-        if isinstance(given, Create):
+        if isinstance(request, Create):
             target = DerivedId.of(self._root, "conversation", _key(call))
-            opening = Opening(target, caller, instructions, given)
+            opening = Opening(target, caller, instructions, request)
         ask = TaskPlan(
             conversation_id=target or caller,
-            input_items=given.parts(),
+            input_items=request.parts(),
             task_id=self.task_id(call, "target"),
         )
         return opening, [ask, back]
@@ -110,7 +110,7 @@ class Interrupts:
         return str(derived_id(self._root, "task", _key(call), which))
 
 
-def given_by(name: str, arguments: JsonObject | None) -> Create | Send:
+def request_of(name: str, arguments: JsonObject | None) -> Create | Send:
     """Return the arguments of a call that interrupts.
 
     Raises:
@@ -121,15 +121,15 @@ def given_by(name: str, arguments: JsonObject | None) -> Create | Send:
 
 def answered(call: OpenToolCall, conversation_id: str, answer: str | None) -> str:
     """Return the result of a call whose task is complete."""
-    told: JsonObject = {"conversation_id": conversation_id}
+    result: JsonObject = {"conversation_id": conversation_id}
     if call.name == CREATE:
-        given = Create.of(call.arguments or {})
-        texts = [part.text for part in given.parts() if isinstance(part, TextPart)]
+        request = Create.of(call.arguments or {})
+        texts = [part.text for part in request.parts() if isinstance(part, TextPart)]
         if texts:
-            told["first_user_message"] = "\n".join(texts)
-        if given.items:
-            told["first_items_count"] = len(given.items)
-    return payload({**told, "last_assistant_message": answer or ""})
+            result["first_user_message"] = "\n".join(texts)
+        if request.items:
+            result["first_items_count"] = len(request.items)
+    return payload({**result, "last_assistant_message": answer or ""})
 
 
 def _key(call: OpenToolCall) -> str:

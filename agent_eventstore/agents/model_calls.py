@@ -119,20 +119,20 @@ def _openai(client: Any) -> Callable[[ModelRequest], Any]:
 
 def _anthropic(client: Any) -> Callable[[ModelRequest], Any]:
     def ask(request: ModelRequest) -> Any:
-        told: JsonObject = {"max_tokens": MODEL_OUTPUT_TOKENS, **request.parameters}
+        arguments: JsonObject = {"max_tokens": MODEL_OUTPUT_TOKENS, **request.parameters}
         messages, system = request.messages, [request.system or ""]
         # The ReAct protocol uses OpenAI's roles for every provider.
         system += [each["content"] for each in messages if each["role"] == "system"]
         if any(system):
-            told.setdefault("system", "\n\n".join(filter(None, system)))
+            arguments.setdefault("system", "\n\n".join(filter(None, system)))
         if request.tools:
-            told.setdefault("tools", list(request.tools))
-        asked = client.beta if "betas" in told else client
-        return asked.messages.create(
+            arguments.setdefault("tools", list(request.tools))
+        api = client.beta if "betas" in arguments else client
+        return api.messages.create(
             model=request.model,
             messages=[each for each in messages if each["role"] != "system"],
             stream=True,
-            **told,
+            **arguments,
         )
 
     return ask

@@ -170,7 +170,7 @@ class TaskQueue:
         )
         self._root.append(end)
 
-    def said(self, task: TaskRow) -> TaskEnqueue:
+    def input_of(self, task: TaskRow) -> TaskEnqueue:
         """Return a task's input; empty if it was erased."""
         found = self._at(task.enqueued_version)
         return found if isinstance(found, TaskEnqueue) else TaskEnqueue(task_id=task.task_id)
@@ -285,13 +285,13 @@ class Members:
         return next((row for row in rows if row["status"] not in ("destroyed", "erased")), None)
 
 
-def _entry(said: object) -> JsonObject | None:
-    if not isinstance(said, UserMessage | AssistantMessage):
+def _entry(message: object) -> JsonObject | None:
+    if not isinstance(message, UserMessage | AssistantMessage):
         return None
-    entry: JsonObject = {"role": "user" if isinstance(said, UserMessage) else "assistant"}
-    if text := spoken(said.parts):
+    entry: JsonObject = {"role": "user" if isinstance(message, UserMessage) else "assistant"}
+    if text := spoken(message.parts):
         entry["text"] = text
-    images = [part.url for part in said.parts if isinstance(part, ImagePart)]
+    images = [part.url for part in message.parts if isinstance(part, ImagePart)]
     entry["attachments"] = [{"type": "image", "image_url": url} for url in images]
     return entry if text or images else None
 

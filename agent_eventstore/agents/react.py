@@ -90,8 +90,8 @@ class ParsedReply:
 def parse_reply(text: str) -> ParsedReply:
     """Parse a whole reply: its first action or answer, whichever comes first.
 
-    >>> said = parse_reply('<thought>Look.</thought><action tool="read">README.md</action>')
-    >>> said.tool, said.of(said.action)
+    >>> reply = parse_reply('<thought>Look.</thought><action tool="read">README.md</action>')
+    >>> reply.tool, reply.of(reply.action)
     ('read', 'README.md')
     """
     with_code = _parsed(text, code=True)
@@ -184,7 +184,7 @@ class ReactStream:
         return self._tell(final=True)
 
     def _tell(self, *, final: bool) -> list[tuple[str, str]]:
-        told: list[tuple[str, str]] = []
+        pieces: list[tuple[str, str]] = []
         seen = self._at
         while (mark := _MARK.search(self._text, seen)) is not None:
             end = self._end_of_mark(mark.start(), final=final)
@@ -192,11 +192,11 @@ class ReactStream:
                 break
             seen = end
             if (tag := _TAG.fullmatch(self._text, mark.start(), end)) is not None:
-                self._take(told, tag)
+                self._take(pieces, tag)
             elif end - mark.start() == len(_FENCE) and self._text.startswith(_FENCE, mark.start()):
                 self._fence = not self._fence
-        self._show(told, len(self._text) if mark is None else mark.start())
-        return told
+        self._show(pieces, len(self._text) if mark is None else mark.start())
+        return pieces
 
     def _end_of_mark(self, at: int, *, final: bool) -> int | None:
         """Return the end of a tag, of code or of a plain character; None if it is not known yet."""
@@ -214,7 +214,7 @@ class ReactStream:
             return None if open_end and undecided else at + 1
         return code.end()
 
-    def _take(self, told: list[tuple[str, str]], tag: re.Match[str]) -> None:
+    def _take(self, pieces: list[tuple[str, str]], tag: re.Match[str]) -> None:
         name = tag["name"].lower()
         if self._fence:
             return
@@ -226,14 +226,14 @@ class ReactStream:
             inside = name
         else:
             return
-        self._show(told, tag.start())
+        self._show(pieces, tag.start())
         self._inside, self._at = inside, tag.end()
 
-    def _show(self, told: list[tuple[str, str]], until: int) -> None:
+    def _show(self, pieces: list[tuple[str, str]], until: int) -> None:
         kind = {"thought": "thought", "final": "text"}.get(self._inside)
         if until > self._at:
             if kind is not None:
-                told.append((kind, self._text[self._at : until]))
+                pieces.append((kind, self._text[self._at : until]))
             self._at = until
 
 
@@ -253,19 +253,21 @@ def in_tags(messages: Sequence[JsonObject], instructions: str) -> list[JsonObjec
     The instructions are at the end of the system message, which is created if there is none.
     """
     names: dict[str, str] = {}
-    told = [_in_tags(message, names) for message in messages]
-    system = next((m for m in told if m["role"] in ("system", "developer")), None)
+    rendered = [_in_tags(message, names) for message in messages]
+    system = next((m for m in rendered if m["role"] in ("system", "developer")), None)
     if system is None:
-        return [{"role": "system", "content": instructions}, *told]
+        return [{"role": "system", "content": instructions}, *rendered]
     system["content"] = f"{_words(system.get('content'))}\n\n{instructions}"
-    return told
+    return rendered
 
 
 def _in_tags(message: JsonObject, names: dict[str, str]) -> JsonObject:
     if message["role"] == "tool":
         tool = names.get(message.get("tool_call_id", ""), "")
-        said = f'<observation tool="{tool}">\n{_words(message.get("content"))}\n</observation>'
-        return {"role": "user", "content": said}
+        observation = (
+            f'<observation tool="{tool}">\n{_words(message.get("content"))}\n</observation>'
+        )
+        return {"role": "user", "content": observation}
     calls = message.get("tool_calls") or ()
     if message["role"] != "assistant" or not calls:
         return dict(message)

@@ -90,11 +90,11 @@ class Scheduler:
         Raises:
             ConversationExists: A conversation with this id or key already exists.
         """
-        told = config_of(model, _of_agents(options), None)
+        session_config = config_of(model, _of_agents(options), None)
         how = options.get("conversation") or {}
-        begun = Conversation.start(store, session_config=told, **how)
-        with closed_on_error(begun):
-            return cls(begun, model=model, **options)
+        started = Conversation.start(store, session_config=session_config, **how)
+        with closed_on_error(started):
+            return cls(started, model=model, **options)
 
     @classmethod
     def open(
@@ -117,9 +117,9 @@ class Scheduler:
             ConversationInUse: Another session has it open.
             ConversationNotFound: No conversation has this id or key.
         """
-        told = config_of(model, _of_agents(options), None)
+        session_config = config_of(model, _of_agents(options), None)
         how = options.get("conversation") or {}
-        opened = Conversation.open(store, root, session_config=told, **how)
+        opened = Conversation.open(store, root, session_config=session_config, **how)
         with closed_on_error(opened):
             return cls(opened, model=model, **options)
 
@@ -169,7 +169,7 @@ class Scheduler:
                 found.append(self._runs.perform(task))
         return found
 
-    def run_task(self, said: Said, *, conversation_id: UUID | None = None) -> TaskResult:
+    def run_task(self, message: Said, *, conversation_id: UUID | None = None) -> TaskResult:
         """Enqueue a task, run all tasks, and return its result.
 
         That of the task that resumed it, if a tool interrupted it; if it was replaced by
@@ -177,12 +177,12 @@ class Scheduler:
         once: one of them runs all tasks, and each gets the result of its own.
 
         Args:
-            said: The input: text, or parts.
+            message: The input: text, or parts.
             conversation_id: The conversation; by default the root.
         """
         whom = conversation_id or self.root
         task_id = str(new_id())
-        self.enqueue([TaskPlan(conversation_id=whom, input_items=said, task_id=task_id)])
+        self.enqueue([TaskPlan(conversation_id=whom, input_items=message, task_id=task_id)])
         ran = [each for each in self.run() if each.conversation_id == whom]
         own = self._runs.queue.result_of(task_id)
         if own is not None and (own.reason != "replaced" or not ran):

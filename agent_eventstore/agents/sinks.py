@@ -141,14 +141,14 @@ class LegacyXmlSink(_Files):
 
 def _element(event: JsonObject) -> str:
     """Return a line as an element on one line."""
-    told: JsonObject = {key: event[key] for key in ("ts", "turn", "step") if key in event}
+    fields: JsonObject = {key: event[key] for key in ("ts", "turn", "step") if key in event}
     meta = dict(event.get("meta") or {})
     if "tool" in meta:
-        told["tool"] = meta.pop("tool")
+        fields["tool"] = meta.pop("tool")
     if meta:
-        told["meta"] = json.dumps(meta, ensure_ascii=False)
+        fields["meta"] = json.dumps(meta, ensure_ascii=False)
     attributes = "".join(
-        f" {key}={_attribute(str(value))}" for key, value in told.items() if value is not None
+        f" {key}={_attribute(str(value))}" for key, value in fields.items() if value is not None
     )
     kind, content = event["type"], event.get("content")
     if not content:

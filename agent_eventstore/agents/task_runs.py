@@ -27,7 +27,13 @@ from agent_eventstore.agents.conversation_tools import (
     refused,
 )
 from agent_eventstore.agents.function_tools import ToolRefused
-from agent_eventstore.agents.interrupts import INTERRUPTING, Interrupts, Opening, answered, given_by
+from agent_eventstore.agents.interrupts import (
+    INTERRUPTING,
+    Interrupts,
+    Opening,
+    answered,
+    request_of,
+)
 from agent_eventstore.agents.queue import Members, TaskPlan, TaskQueue, TaskResult
 from agent_eventstore.agents.turn_results import TurnResult
 from agent_eventstore.conversation import Conversation, closed_on_error
@@ -176,13 +182,13 @@ class TaskRuns:
             if listener is not None:
                 listener(kind, text)
 
-        told: AgentOptions = {
+        agent_options: AgentOptions = {
             **options,
             "tools": [*options.get("tools", ()), *declared(self.use)],
             "interrupt": partial(self._interrupt, here),
             "listener": tell,
         }
-        return AgentSession(conversation, model=self._model, **told)
+        return AgentSession(conversation, model=self._model, **agent_options)
 
     def _session(self, conversation_id: UUID) -> AgentSession:
         """Return the session of a conversation; opening one seals the work that a process left."""
@@ -245,35 +251,35 @@ class TaskRuns:
     def _answer(self, task: TaskRow, session: AgentSession, left: _Left) -> None:
         """Run a turn of the task: the first, or one after turns that were cut off."""
         number, calls = left.number, left.work.tool_calls
-        message_id, said = f"{task.task_id}/{number}", self.queue.said(task)
-        if said.closes_call_id is not None:
-            waiting = (each for each in calls if each.call_id == said.closes_call_id)
+        message_id, task_input = f"{task.task_id}/{number}", self.queue.input_of(task)
+        if task_input.closes_call_id is not None:
+            waiting = (each for each in calls if each.call_id == task_input.closes_call_id)
             if (call := next(waiting, None)) is not None:
-                content, failed = self._outcome(call, said.items)
+                content, failed = self._outcome(call, task_input.items)
                 session.close_call(call, content, failed=failed, message_id=message_id)
                 return
-        if number or said.closes_call_id is not None:
+        if number or task_input.closes_call_id is not None:
             session.run_turn(CONTINUE, message_id=message_id)
             return
-        if (instructions := said.base_instructions_override) is not None:
+        if (instructions := task_input.base_instructions_override) is not None:
             session.conversation.append(SystemInstruction(text=instructions))
-        session.run_turn(said.items, message_id=message_id)
+        session.run_turn(task_input.items, message_id=message_id)
 
-    def _outcome(self, call: OpenToolCall, given: tuple[Any, ...]) -> tuple[str, bool]:
+    def _outcome(self, call: OpenToolCall, parts: tuple[Any, ...]) -> tuple[str, bool]:
         """Return the result of a waiting call, and whether it is a failure."""
-        if given:
-            text = spoken(given)
+        if parts:
+            text = spoken(parts)
             return text, text.startswith('{"ok": false')
-        asked = self.queue.last_of(self._interrupts.task_id(call, "target"))
-        if asked is None or asked.target_conversation_id is None:
+        target_task = self.queue.last_of(self._interrupts.task_id(call, "target"))
+        if target_task is None or target_task.target_conversation_id is None:
             return refusal("the task of this call is unknown"), True
-        end = self.queue.end_of(asked)
-        if asked.status == "complete":
+        end = self.queue.end_of(target_task)
+        if target_task.status == "complete":
             answer = end.last_assistant_message if end is not None else None
-            return answered(call, asked.target_conversation_id, answer), False
-        if self._is_destroyed(self.queue.target_of(asked)):
+            return answered(call, target_task.target_conversation_id, answer), False
+        if self._is_destroyed(self.queue.target_of(target_task)):
             return refusal("the conversation was destroyed"), True
-        if asked.status == "aborted":
+        if target_task.status == "aborted":
             return refusal("the task was aborted"), True
         why = "" if end is None or end.error is None else f": {end.error}"
         return refusal(f"the task failed{why}"), True
@@ -305,19 +311,19 @@ class TaskRuns:
         return self._result(task, "aborted", "replaced")
 
     def _open(self, opening: Opening) -> None:
-        begun = Conversation.start(
+        started = Conversation.start(
             self._store,
             mode=self._root.mode or "chat",
             conversation_id=opening.conversation_id,
             if_exists="open",
             parent=opening.parent,
             base_instructions=opening.base_instructions,
-            tool_policy=opening.given.policy(),
+            tool_policy=opening.request.policy(),
             session_config=config_of(self._model, self._options, None),
             **{name: value for name, value in self._opening.items() if name != "wait_s"},
         )
-        with closed_on_error(begun):
-            self._sessions[begun.id] = self._agent(begun)
+        with closed_on_error(started):
+            self._sessions[started.id] = self._agent(started)
 
     def _interrupt(self, here: UUID, turn: Turn, calls: list[RequestedCall]) -> bool:
         """Replace the turn if the next call interrupts and can be carried out."""
@@ -325,7 +331,7 @@ class TaskRuns:
         if call.name not in INTERRUPTING or call.arguments is None or task is None:
             return False
         try:
-            self._interrupts.look_at(given_by(call.name, call.arguments), (task.depth or 0) + 1)
+            self._interrupts.look_at(request_of(call.name, call.arguments), (task.depth or 0) + 1)
         except ToolRefused:
             return False  # The tool itself reports the refusal.
         if not turn.replace(call, calls[1:]):
@@ -333,23 +339,23 @@ class TaskRuns:
         self._tell(here, "turn_aborted", "replaced")
         return True
 
-    def use(self, name: str, given: Any) -> JsonObject:
+    def use(self, name: str, arguments: Any) -> JsonObject:
         """Run a tool that does not interrupt; for one that does, report why it cannot.
 
         Raises:
             ToolRefused: The call is refused; the exception has the text for the model.
         """
-        if isinstance(given, Create | Send):
+        if isinstance(arguments, Create | Send):
             task, _ = self._running or (None, None)
-            self._interrupts.look_at(given, ((task and task.depth) or 0) + 1)
+            self._interrupts.look_at(arguments, ((task and task.depth) or 0) + 1)
             raise refused(f"{name} is called within a task of the scheduler's")
-        if isinstance(given, Destroy):
-            return self.destroy(given.conversation_id)
-        if isinstance(given, History):
-            found = self.members.find(given.conversation_id)
+        if isinstance(arguments, Destroy):
+            return self.destroy(arguments.conversation_id)
+        if isinstance(arguments, History):
+            found = self.members.find(arguments.conversation_id)
             if found is None:
                 raise refused("conversation not found")
-            return {"entries": self.members.history(found, given.limit)}
+            return {"entries": self.members.history(found, arguments.limit)}
         return {"conversations": self.members.listed()}
 
     def _end(

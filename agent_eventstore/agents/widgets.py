@@ -89,12 +89,14 @@ def live_screen(widgets: Iterable[Widget]) -> str | None:
     return "\n\n".join(["# [Live Screen]", *fragments]) if fragments else None
 
 
-def with_screen(said: Said, screen: str | None) -> Said:
+def with_screen(message: Said, screen: str | None) -> Said:
     """Return an input with the screen added to its live sections."""
     if screen is None:
-        return said
-    message = message_of(said)
-    return message.model_copy(update={"sections": screen_section(message.sections, screen)})
+        return message
+    user_message = message_of(message)
+    return user_message.model_copy(
+        update={"sections": screen_section(user_message.sections, screen)}
+    )
 
 
 def screen_section(sections: Sections | None, screen: str) -> Sections:

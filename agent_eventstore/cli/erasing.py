@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import fields
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -24,7 +25,7 @@ from agent_eventstore.cli.options import (
     json_option,
 )
 from agent_eventstore.cli.program import Failed
-from eventstore import ErasureReceipt, EventStore, PurgeReceipt
+from eventstore import ErasureReceipt, EventStore, PurgeReceipt, UserErasure
 from eventstore.erasure.plan import ranges
 from eventstore.errors import ConversationNotFound, EventStoreError, InvalidEvent
 from eventstore.events.values import Quoting
@@ -143,7 +144,7 @@ def erase(
             partial(store.erase, stream, versions=versions, derived=not no_derived, **asked)
         )
     if as_json:
-        print_document(receipt)
+        print_document(_document(receipt))
     else:
         _tell(receipt)
     if missed := set(versions or ()).difference(receipt.versions):
@@ -166,7 +167,7 @@ def _erase_user(
             ask(f"Erase all conversations of user {user_id!r} for good?")
         done, failed = _receipt_of(partial(store.erase_user, user_id, tenant_id=tenant_id, **asked))
     if as_json:
-        print_document(done)
+        print_document(_document(done))
         _fail(failed)
         return
     blobs = f" and {plural(done.blob_count, 'blob')}" if done.blob_count else ""
@@ -174,13 +175,21 @@ def _erase_user(
     say(f"erased {what} of {plural(len(done.conversations), 'conversation')} of {user_id!r}")
     if done.erased_before:
         say(f"erased before: {plural(done.erased_before, 'conversation')}")
-    if done.kept_calls:
-        say(f"the usage of {plural(done.kept_calls, 'model call')} is kept")
+    if done.billed_calls:
+        say(f"the usage of {plural(done.billed_calls, 'model call')} is kept")
     if done.forks:
         say(f"other users' forks that lost shared events: {', '.join(map(str, done.forks))}")
     if done.left:
         note(f"not erased: {', '.join(map(str, done.left))}", "yellow")
     _fail(failed)
+
+
+def _document(receipt: ErasureReceipt | UserErasure) -> dict[str, Any]:
+    """Return a receipt's fields by the names in the printed JSON, where one has another name."""
+    renamed = {"billed_calls": "kept_calls"}
+    return {
+        renamed.get(each.name, each.name): getattr(receipt, each.name) for each in fields(receipt)
+    }
 
 
 def _receipt_of(erasing: Callable[[], R]) -> tuple[R, EventStoreError | None]:
@@ -224,8 +233,8 @@ def _tell(receipt: ErasureReceipt) -> None:
     blobs = f" and {plural(receipt.blob_count, 'blob')}" if receipt.blob_count else ""
     done = f"erased {plural(len(receipt.versions), 'event')}{blobs} of {receipt.conversation_id}"
     say(f"{done}; the receipt is event {receipt.version}")
-    if receipt.kept_calls:
-        say(f"the usage of {plural(receipt.kept_calls, 'model call')} is kept")
+    if receipt.billed_calls:
+        say(f"the usage of {plural(receipt.billed_calls, 'model call')} is kept")
     if receipt.derived:
         say(f"of these, as copies: {_quoting(receipt.derived)}")
     if receipt.quoted_by:

@@ -35,7 +35,7 @@ from agent_eventstore.cli.console import (
 from agent_eventstore.cli.options import Number, Target, common, json_option
 from agent_eventstore.cli.program import Failed, found_something
 from eventstore import EventStore
-from eventstore.database import held_back
+from eventstore.database import delayed_events
 from projections import ProjectionSet, worker
 from projections.errors import InvalidProjection
 from projections.upkeep import DiffReport, FoldFailure, Projection, RebuildReport, compare
@@ -125,14 +125,14 @@ def status(target: Target, projection_set: ProjectionSet, as_json: bool) -> None
     with target.open() as store:
         found = status_of(store, projection_set)
         with store.reading() as connection:
-            feed = held_back(connection)
+            feed = delayed_events(connection)
     if as_json:
         print_document({"held_back": feed, "projections": found})
         return
     stdout().print(render.status_table(found))
     _show_set_aside([failure for each in found for failure in each.set_aside])
     if feed.events:
-        say(f"feed: {feed.said}", "yellow")
+        say(f"feed: {feed.description}", "yellow")
 
 
 @projections.command("rebuild")

@@ -40,13 +40,13 @@ from eventstore.events import (
     ConversationFork,
     ConversationStart,
     Erasure,
-    KeptUsage,
     LlmError,
     LlmRequest,
     ModeState,
     ModeSwitch,
     Notebook,
     RecordedEvent,
+    RetainedUsage,
     Retraction,
     RunEnd,
     RunStart,
@@ -151,7 +151,7 @@ def _told(data: EventData) -> str:
             return " · ".join(filter(None, (data.node_id, getattr(data, "status", None))))
         case Erasure():
             return f"{plural(data.event_count, 'event')} erased: {data.reason}"
-        case KeptUsage():
+        case RetainedUsage():
             return f"usage of {plural(len(data.calls), 'model call')} kept"
         case UnknownEvent() if data.reason or not is_own(data.type):
             return f"not readable: {data.reason or 'unknown type or version'}"

@@ -26,9 +26,9 @@ from eventstore.events import (
     AssistantMessage,
     ConversationStart,
     Erasure,
-    KeptUsage,
     LlmRequest,
     Meta,
+    RetainedUsage,
     SessionEnd,
     SessionStart,
     SystemInstruction,
@@ -283,7 +283,7 @@ class _SessionExport:
                 yield from self._pending()
                 yield self._session_start(event, data, start)
                 return
-            case LlmRequest() | AssistantChunk() | Erasure() | KeptUsage():
+            case LlmRequest() | AssistantChunk() | Erasure() | RetainedUsage():
                 return
             case UserMessage():
                 yield from self._user(event, data)

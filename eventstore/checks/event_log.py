@@ -10,18 +10,18 @@ from sqlalchemy import column as sql_column
 from sqlalchemy import table as sql_table
 
 from eventstore.checks import Check, Checker, postgresql_checks, sqlite_checks
-from eventstore.erasure.purge import KEPT_TABLES
+from eventstore.erasure.purge import PERMANENT_TABLES
 from eventstore.errors import ConversationNotFound
 from eventstore.events.own import ENTRY_POINTS
 from eventstore.security.hash_chain import Verification
-from eventstore.sql.feed import held_back
+from eventstore.sql.feed import delayed_events
 from eventstore.sql.migrate import REVISIONS, current_revision, revision_script
 from eventstore.sql.schema import derived_tables, metadata_for
 from eventstore.store import EventStore
 
 __all__ = ["chain", "feed", "keys", "of_database", "orphans", "schema", "tables", "triggers"]
 
-_HELD_S = 10.0
+_LONG_DELAY_S = 10.0
 _OWN = {"sqlite": sqlite_checks, "postgresql": postgresql_checks}
 
 
@@ -69,8 +69,8 @@ def tables(store: EventStore) -> Check:
     if not missing:
         return Check("tables", "ok", "every table, column and index exists")
     advice = "restore a backup, or create them as the migrations declare them"
-    said = f"missing: {', '.join(sorted(missing))}"
-    return Check("tables", "problem", said, advice, {"missing": sorted(missing)})
+    finding = f"missing: {', '.join(sorted(missing))}"
+    return Check("tables", "problem", finding, advice, {"missing": sorted(missing)})
 
 
 def _columns(connection: Connection) -> dict[str, set[str]]:
@@ -89,8 +89,8 @@ def triggers(store: EventStore) -> Check:
     if not wrong:
         return Check("triggers", "ok", "the database refuses to change events")
     advice = "recreate them as migrations/versions/0001_events.py does; verify with --all"
-    said = f"missing, changed or disabled: {', '.join(wrong)}"
-    return Check("triggers", "problem", said, advice, {"wrong": wrong})
+    finding = f"missing, changed or disabled: {', '.join(wrong)}"
+    return Check("triggers", "problem", finding, advice, {"wrong": wrong})
 
 
 def chain(store: EventStore, sample: int | None) -> Check:
@@ -100,9 +100,9 @@ def chain(store: EventStore, sample: int | None) -> Check:
     """
     unregistered: Counter[str] = Counter()
     if store._is_limited():
-        said = "not verified: row-level security shows this login the rows of one owner at most"
+        finding = "not verified: row-level security shows this login the rows of one owner at most"
         advice = "check as the tables' owner or as a role with BYPASSRLS"
-        return Check("chain", "warning", said, advice)
+        return Check("chain", "warning", finding, advice)
     if sample is None:
         found = store.verify()
         conversations, events, problems = found.conversations, found.events, found.problems
@@ -129,18 +129,18 @@ def chain(store: EventStore, sample: int | None) -> Check:
         "unregistered": unregistered,
     }
     if not problems and unregistered:
-        told = ", ".join(f"{kind} ({count:,})" for kind, count in sorted(unregistered.items()))
-        said = f"{seen}; as written, some with types that are not registered here: {told}"
+        counts = ", ".join(f"{kind} ({count:,})" for kind, count in sorted(unregistered.items()))
+        finding = f"{seen}; as written, some with types that are not registered here: {counts}"
         advice = f"declare their classes in the entry points {ENTRY_POINTS}, or upgrade the package"
-        return Check("chain", "warning", said, advice, details)
+        return Check("chain", "warning", finding, advice, details)
     if not problems:
         return Check("chain", "ok", f"{seen}; all as written", details=details)
     first = problems[0]
-    said = (
+    finding = (
         f"{seen}; not as written: {len(problems):,}, the first is "
         f"{first.conversation_id} at version {first.version} ({first.kind})"
     )
-    return Check("chain", "problem", said, "list them all: eventstore verify", details)
+    return Check("chain", "problem", finding, "list them all: eventstore verify", details)
 
 
 def orphans(store: EventStore) -> Check:
@@ -151,7 +151,7 @@ def orphans(store: EventStore) -> Check:
         declared = metadata_for(connection.dialect.name).tables
         names = [name for name, each in declared.items() if "conversation_id" in each.c]
         names += derived_tables(connection)
-        for name in sorted({*names} - KEPT_TABLES - {"conversations"}):
+        for name in sorted({*names} - PERMANENT_TABLES - {"conversations"}):
             rows = sql_table(name, sql_column("conversation_id"))
             own = select(streams.c.conversation_id).where(
                 streams.c.conversation_id == rows.c.conversation_id
@@ -161,27 +161,31 @@ def orphans(store: EventStore) -> Check:
                 found[name] = count
     if not found:
         return Check("orphans", "ok", "every row belongs to a conversation")
-    said = ", ".join(f"{name} ({count:,})" for name, count in found.items())
+    finding = ", ".join(f"{name} ({count:,})" for name, count in found.items())
     advice = (
         "a purge by an older version under row-level security, or someone with the database, left "
         "them: `eventstore verify` names their conversations; purge these as the tables' owner"
     )
-    return Check("orphans", "problem", f"rows of no conversation: {said}", advice, {"rows": found})
+    return Check(
+        "orphans", "problem", f"rows of no conversation: {finding}", advice, {"rows": found}
+    )
 
 
 def feed(store: EventStore) -> Check:
     """Whether an open transaction holds back events of the feed, and which one."""
     with store.reading() as connection:
-        held = held_back(connection)
-    longest = max(held.seconds, held.holder.seconds if held.holder else 0.0)
-    details = {"held_back": held}
-    if longest < _HELD_S:
-        return Check("feed", "ok", held.said, details=details)
-    said = held.said
-    if not held.events and held.holder is not None:
-        said = f"nothing is held back yet, but new events will be, by {held.holder.said}"
+        delayed = delayed_events(connection)
+    longest = max(delayed.seconds, delayed.holder.seconds if delayed.holder else 0.0)
+    details = {"held_back": delayed}
+    if longest < _LONG_DELAY_S:
+        return Check("feed", "ok", delayed.description, details=details)
+    finding = delayed.description
+    if not delayed.events and delayed.holder is not None:
+        finding = (
+            f"nothing is held back yet, but new events will be, by {delayed.holder.description}"
+        )
     advice = "end that transaction: SELECT pg_terminate_backend(pid), or ROLLBACK PREPARED"
-    return Check("feed", "warning", said, advice, details)
+    return Check("feed", "warning", finding, advice, details)
 
 
 def keys(store: EventStore) -> Check:
@@ -193,8 +197,8 @@ def keys(store: EventStore) -> Check:
         query = select(streams.c.conversation_id).where(streams.c.key_id.is_not(None)).limit(1)
         sealed = connection.execute(query).first() is not None
     if left:
-        said = f"keys of erased conversations not destroyed yet: {left}"
+        finding = f"keys of erased conversations not destroyed yet: {left}"
         advice = "open the store with its keys, which destroys them: --keys DIR"
-        return Check("keys", "problem", said, advice, {"left": left})
-    said = "conversations are sealed; the keys of erased ones are destroyed"
-    return Check("keys", "ok", said if sealed else "no conversation is sealed")
+        return Check("keys", "problem", finding, advice, {"left": left})
+    finding = "conversations are sealed; the keys of erased ones are destroyed"
+    return Check("keys", "ok", finding if sealed else "no conversation is sealed")

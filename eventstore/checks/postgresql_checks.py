@@ -88,16 +88,16 @@ def server(store: EventStore) -> Check:
         found: dict[str, str] = {row.name: row.setting for row in connection.execute(_SETTINGS)}
     off = [name for name in _NEEDED if found[name] == "off"]
     if off:
-        said = f"off: {', '.join(off)}; acknowledged events may be lost"
+        finding = f"off: {', '.join(off)}; acknowledged events may be lost"
         advice = "turn them on in postgresql.conf, for the role or for the database"
-        return Check("server", "problem", said, advice, found)
+        return Check("server", "problem", finding, advice, found)
     if (encoding := found["server_encoding"]) not in ENCODINGS:
-        said = f"the encoding {encoding} lacks characters: texts that contain them are refused"
+        finding = f"the encoding {encoding} lacks characters: texts that contain them are refused"
         advice = "restore a dump of this database into one created with ENCODING 'UTF8'"
-        return Check("server", "problem", said, advice, found)
+        return Check("server", "problem", finding, advice, found)
     if found["autovacuum"] == "off":
-        said = "autovacuum is off: tables bloat and query plans degrade"
-        return Check("server", "warning", said, "turn it on, or run VACUUM ANALYZE daily", found)
+        finding = "autovacuum is off: tables bloat and query plans degrade"
+        return Check("server", "warning", finding, "turn it on, or run VACUUM ANALYZE daily", found)
     return Check("server", "ok", f"version {found['server_version']}, commits durable", "", found)
 
 
@@ -105,24 +105,24 @@ def connections(store: EventStore) -> Check:
     """Whether there is room for the connections of another store."""
     with store.reading() as connection:
         used, most = connection.execute(_CONNECTIONS).one()
-    said = f"{used} of {most} in use; a store takes up to {_STORE_CONNECTIONS} by default"
+    finding = f"{used} of {most} in use; a store takes up to {_STORE_CONNECTIONS} by default"
     details = {"used": used, "most": most}
     if used + _STORE_CONNECTIONS > most:
         advice = "raise max_connections, lower pool_size, or put a pooler in front"
-        return Check("connections", "warning", said, advice, details)
-    return Check("connections", "ok", said, details=details)
+        return Check("connections", "warning", finding, advice, details)
+    return Check("connections", "ok", finding, details=details)
 
 
 def wraparound(store: EventStore) -> Check:
     """How far the oldest transaction id is from being frozen."""
     with store.reading() as connection:
         age, limit = connection.execute(_AGE).one()
-    said = f"the oldest transaction id has age {age:,}; autovacuum freezes at {limit:,}"
+    finding = f"the oldest transaction id has age {age:,}; autovacuum freezes at {limit:,}"
     status: Status = "ok"
     if age > 2 * limit:
         status = "problem" if age > _WRAPAROUND else "warning"
     advice = "" if status == "ok" else "find what holds vacuum back, then run VACUUM (FREEZE)"
-    return Check("wraparound", status, said, advice, {"age": age, "limit": limit})
+    return Check("wraparound", status, finding, advice, {"age": age, "limit": limit})
 
 
 def epoch(store: EventStore) -> Check:
@@ -130,14 +130,14 @@ def epoch(store: EventStore) -> Check:
     with store.reading() as connection:
         row = connection.execute(_EPOCH).first()
     if row is None:
-        said = "the feed has no epoch: store_epochs is empty"
-        return Check("epoch", "problem", said, "restore the row from a backup")
+        finding = "the feed has no epoch: store_epochs is empty"
+        return Check("epoch", "problem", finding, "restore the row from a backup")
     same, number = row
     if same:
         return Check("epoch", "ok", f"epoch {number} of the feed is this cluster's")
-    said = f"epoch {number} belongs to another cluster: the feed may hold events back"
+    finding = f"epoch {number} belongs to another cluster: the feed may hold events back"
     advice = "connect with write access, which begins a new epoch: eventstore db upgrade"
-    return Check("epoch", "problem", said, advice)
+    return Check("epoch", "problem", finding, advice)
 
 
 def size(store: EventStore) -> Check:
@@ -148,8 +148,8 @@ def size(store: EventStore) -> Check:
     by_table = {name: {"table_bytes": own, "index_bytes": index} for name, own, index in rows}
     largest = sorted(by_table.items(), key=lambda pair: -sum(pair[1].values()))[:3]
     parts = [f"{name} {sum(sizes.values()) / 2**20:.1f} MB" for name, sizes in largest]
-    said = f"{total / 2**20:.1f} MB; largest: {', '.join(parts)}"
-    return Check("size", "ok", said, details={"bytes": total, "tables": by_table})
+    finding = f"{total / 2**20:.1f} MB; largest: {', '.join(parts)}"
+    return Check("size", "ok", finding, details={"bytes": total, "tables": by_table})
 
 
 def row_security(store: EventStore) -> Check:
@@ -162,19 +162,19 @@ def row_security(store: EventStore) -> Check:
         complete = not on or is_complete(connection)
     details = {"on": on, "unsecured": open_to_all, "login_is_concerned": concerned}
     if not complete:
-        said = "on, as an older version turned it on: an owner's login cannot erase or purge"
+        finding = "on, as an older version turned it on: an owner's login cannot erase or purge"
         advice = "as the tables' owner, run: eventstore db secure"
-        return Check("row security", "problem", said, advice, details)
+        return Check("row security", "problem", finding, advice, details)
     if open_to_all:
-        said = f"on, but not for: {', '.join(open_to_all)}"
+        finding = f"on, but not for: {', '.join(open_to_all)}"
         advice = "as the tables' owner, run: eventstore db secure"
-        return Check("row security", "problem", said, advice, details)
+        return Check("row security", "problem", finding, advice, details)
     if on and concerned:
-        said = "on, and this login sees nothing until an owner is named"
+        finding = "on, and this login sees nothing until an owner is named"
         advice = "check as the tables' owner or as a role with BYPASSRLS"
-        return Check("row security", "warning", said, advice, details)
-    said = "on: logins see only their owner's rows" if on else "off: every login sees all rows"
-    return Check("row security", "ok", said, details=details)
+        return Check("row security", "warning", finding, advice, details)
+    finding = "on: logins see only their owner's rows" if on else "off: every login sees all rows"
+    return Check("row security", "ok", finding, details=details)
 
 
 CHECKS: tuple[tuple[str, Checker], ...] = (

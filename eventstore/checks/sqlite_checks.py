@@ -48,16 +48,16 @@ def integrity(store: EventStore) -> Check:
         found = connection.exec_driver_sql("PRAGMA quick_check(5)").scalars().all()
     if found == ["ok"]:
         return Check("integrity", "ok", "the file's pages are consistent")
-    said = "; ".join(str(each).splitlines()[-1] for each in found)
-    return Check("integrity", "problem", said, "restore a backup, or salvage data with .recover")
+    finding = "; ".join(str(each).splitlines()[-1] for each in found)
+    return Check("integrity", "problem", finding, "restore a backup, or salvage data with .recover")
 
 
 def version(store: EventStore) -> Check:
     """Whether the SQLite release that Python is linked with may damage a file in WAL mode."""
     with store.reading() as connection:
-        said = connection.exec_driver_sql("SELECT sqlite_version()").scalar_one()
-    release = tuple(int(part) for part in said.split("."))
-    found, details = f"SQLite {said}", {"version": said}
+        number = connection.exec_driver_sql("SELECT sqlite_version()").scalar_one()
+    release = tuple(int(part) for part in number.split("."))
+    found, details = f"SQLite {number}", {"version": number}
     if is_sound(release):
         return Check("version", "ok", found, details=details)
     why = "may damage a file when two connections write and checkpoint at the same time"
@@ -81,26 +81,26 @@ def journal(store: EventStore) -> Check:
         path = Path(_path(connection) + "-wal")
     if store.engine.get_execution_options().get(IMMUTABLE):
         # Then SQLite looks for no log, and says that the mode is "delete".
-        said = "unknown: the directory is not writable, so the file is read without a log"
-        return Check("journal", "ok", said, details={"journal_mode": None, "wal_bytes": 0})
+        finding = "unknown: the directory is not writable, so the file is read without a log"
+        return Check("journal", "ok", finding, details={"journal_mode": None, "wal_bytes": 0})
     size = path.stat().st_size if path.exists() else 0
     details = {"journal_mode": mode, "wal_bytes": size}
     if mode not in ("wal", "memory"):
         advice = "open the database once with EventStore.open, or run: eventstore db upgrade"
         return Check("journal", "problem", f"journal mode {mode}, not wal", advice, details)
-    said = f"journal mode {mode}, {size / 2**20:.1f} MB in the write-ahead log"
+    finding = f"journal mode {mode}, {size / 2**20:.1f} MB in the write-ahead log"
     if size > _LARGE_LOG_BYTES:
         advice = "a reader keeps the log from being emptied: end long-running transactions"
-        return Check("journal", "warning", said, advice, details)
-    return Check("journal", "ok", said, details=details)
+        return Check("journal", "warning", finding, advice, details)
+    return Check("journal", "ok", finding, details=details)
 
 
 def sync(store: EventStore) -> Check:
     """The level at which SQLite syncs commits by default; each store's own option decides."""
     with store.reading() as connection:
         level = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}[_pragma(connection, "synchronous")]
-    said = f"{level} by default; appends use the store's own `synchronous` option"
-    return Check("sync", "ok", said, details={"synchronous": level})
+    finding = f"{level} by default; appends use the store's own `synchronous` option"
+    return Check("sync", "ok", finding, details={"synchronous": level})
 
 
 def size(store: EventStore) -> Check:
@@ -114,10 +114,10 @@ def size(store: EventStore) -> Check:
     details = {"bytes": total, "free_bytes": free, "tables": by_table}
     largest = sorted(by_table.items(), key=lambda pair: -sum(pair[1].values()))[:3]
     parts = [f"{name} {sum(sizes.values()) / 2**20:.1f} MB" for name, sizes in largest]
-    said = f"{total / 2**20:.1f} MB, {free / 2**20:.1f} MB free; largest: {', '.join(parts)}"
+    finding = f"{total / 2**20:.1f} MB, {free / 2**20:.1f} MB free; largest: {', '.join(parts)}"
     if free > _MANY_FREE_BYTES and 2 * free > total:
-        return Check("size", "warning", said, "release the free pages: VACUUM", details)
-    return Check("size", "ok", said, details=details)
+        return Check("size", "warning", finding, "release the free pages: VACUUM", details)
+    return Check("size", "ok", finding, details=details)
 
 
 def _by_table(connection: Connection) -> dict[str, dict[str, int]]:

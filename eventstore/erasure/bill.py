@@ -25,16 +25,16 @@ from eventstore.events.model import (
     AssistantChunk,
     AssistantMessage,
     BilledCall,
-    KeptUsage,
     LlmError,
     LlmRequest,
+    RetainedUsage,
 )
 from eventstore.events.records import RecordedEvent
 from eventstore.events.values import Invocation
 from eventstore.sql.read import END, read_page
 from eventstore.telemetry.log import get_logger
 
-__all__ = ["bills", "is_unreadable", "kept", "nameless", "readable"]
+__all__ = ["bills", "is_unreadable", "nameless", "readable", "usage_events"]
 
 _log = get_logger("eventstore")
 
@@ -45,11 +45,11 @@ _PAGE = 1_000
 _BILLED = (AssistantChunk, AssistantMessage, LlmError, LlmRequest)
 
 
-def kept(bill: Collection[BilledCall]) -> list[KeptUsage]:
+def usage_events(bill: Collection[BilledCall]) -> list[RetainedUsage]:
     """Return the events that keep a bill."""
     calls = tuple(bill)
     return [
-        KeptUsage(calls=calls[start : start + _MOST_CALLS])
+        RetainedUsage(calls=calls[start : start + _MOST_CALLS])
         for start in range(0, len(calls), _MOST_CALLS)
     ]
 
@@ -88,8 +88,8 @@ def readable(
             if not is_unreadable(error):
                 raise
             if not singles:  # one by one, to find those that can be read
-                said = "an event cannot be read: the erasure goes on without it"
-                _log.warning(said, conversation_id=conversation_id, error=str(error))
+                message = "an event cannot be read: the erasure goes on without it"
+                _log.warning(message, conversation_id=conversation_id, error=str(error))
                 singles = _PAGE
                 continue
             page = []
@@ -117,7 +117,7 @@ def bills(events: Iterable[RecordedEvent], erased: Collection[int]) -> tuple[Bil
     losing: dict[str, None] = {}
     for event in events:
         data = event.data
-        if isinstance(data, KeptUsage) and not event.inherited:
+        if isinstance(data, RetainedUsage) and not event.inherited:
             calls |= {call.llm_call_id: dict(call) for call in data.calls}
         if not isinstance(data, _BILLED):
             continue
@@ -147,11 +147,11 @@ def _after(
     if call is not None and call["status"] == "ok":
         return call
     if isinstance(data, LlmRequest):
-        begun = dict(BilledCall(**_begun(own_id, event)))
-        return {**begun, **_called(data.invocation), **_asked(data)}
+        started = dict(BilledCall(**_started(own_id, event)))
+        return {**started, **_called(data.invocation), **_requested(data)}
     if call is not None and call["status"] != "started" and not isinstance(data, AssistantMessage):
         return call
-    call = call or dict(BilledCall(**_begun(own_id, event)))
+    call = call or dict(BilledCall(**_started(own_id, event)))
     if isinstance(data, AssistantChunk):
         if call["first_token_ms"] is None and call["has_request"]:
             return {**call, "first_token_ms": _elapsed_ms(call, event)}
@@ -159,12 +159,12 @@ def _after(
     ended = {**call, **_called(data.invocation), **_ended(call, event, data)}
     if isinstance(data, AssistantMessage):
         first = data.first_token_ms
-        told = {} if first is None else {"first_token_ms": first}
-        return {**ended, "status": "ok", **told}
+        first_token = {} if first is None else {"first_token_ms": first}
+        return {**ended, "status": "ok", **first_token}
     return {**ended, "status": data.kind, "attempt": data.attempt}
 
 
-def _begun(own_id: str, event: RecordedEvent) -> dict[str, Any]:
+def _started(own_id: str, event: RecordedEvent) -> dict[str, Any]:
     return {
         "llm_call_id": own_id,
         "status": "started",
@@ -175,7 +175,7 @@ def _begun(own_id: str, event: RecordedEvent) -> dict[str, Any]:
     }
 
 
-def _asked(request: LlmRequest) -> dict[str, Any]:
+def _requested(request: LlmRequest) -> dict[str, Any]:
     return {
         "estimated_prompt_tokens": request.counted_tokens,
         "attempt": request.attempt,
@@ -186,8 +186,8 @@ def _asked(request: LlmRequest) -> dict[str, Any]:
 
 def _called(invocation: Invocation | None) -> dict[str, Any]:
     names = ("provider", "model", "specification")
-    told = {name: getattr(invocation, name) for name in names if invocation is not None}
-    return {name: value for name, value in told.items() if value is not None}
+    attributes = {name: getattr(invocation, name) for name in names if invocation is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _ended(

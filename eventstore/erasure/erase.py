@@ -29,8 +29,8 @@ from sqlalchemy import (
 from sqlalchemy import Table as SqlTable
 
 from eventstore.blobs import stub_of
-from eventstore.erasure.bill import bills, kept, nameless, readable
-from eventstore.erasure.plan import copies_of, quotations_of, ranges, told
+from eventstore.erasure.bill import bills, nameless, readable, usage_events
+from eventstore.erasure.plan import copies_of, group_by_kind, quotations_of, ranges
 from eventstore.errors import (
     ConversationNotFound,
     DeletionIncomplete,
@@ -41,7 +41,7 @@ from eventstore.errors import (
     KeyUnavailable,
     WrongExpectedVersion,
 )
-from eventstore.events import BilledCall, Erasure, KeptUsage, ToolResult
+from eventstore.events import BilledCall, Erasure, RetainedUsage, ToolResult
 from eventstore.events.codec import decode
 from eventstore.events.records import NewEvent, RecordedEvent
 from eventstore.events.values import Quoting
@@ -137,10 +137,10 @@ def erase_blobs(
 ) -> list[int]:
     """Delete the blobs that no remaining payload refers to, and return their sizes in bytes."""
     blobs, events = tables["blobs"], tables["events"]
-    kept = connection.execute(
+    existing = connection.execute(
         select(blobs.c.digest, blobs.c.size_bytes).where(blobs.c.conversation_id == conversation_id)
     ).all()
-    if not kept:
+    if not existing:
         return []
     stored = map(backend_of(connection).as_stored, ("type", "data", "event_id"))
     rows = connection.execute(
@@ -150,7 +150,7 @@ def erase_blobs(
     )
     keys = keys_of(connection)
     used = {name for row in rows for name in _names(keys, conversation_id, *row)}
-    gone = {digest: int(size) for digest, size in kept if digest not in used}
+    gone = {digest: int(size) for digest, size in existing if digest not in used}
     for digest in gone:
         query = delete(blobs).where(
             blobs.c.conversation_id == conversation_id, blobs.c.digest == digest
@@ -264,7 +264,7 @@ def survey(
     """
     # Read the version first, so that events appended in between are noticed later.
     version = _version_of(connection, conversation_id)
-    stays = (Erasure.type, KeptUsage.type) if keep_usage else (Erasure.type,)
+    stays = (Erasure.type, RetainedUsage.type) if keep_usage else (Erasure.type,)
     present = _chosen(connection, conversation_id, versions, stays)
     copies: dict[int, str] = {}
     quoting: dict[int, str] = {}
@@ -298,7 +298,7 @@ def survey_fork(
     least = point.version if point else 0
     copies, quoting = _quoting(connection, fork, newest, shared, derived)
     own = {version for version in copies if version > least}
-    stays = (Erasure.type, KeptUsage.type) if keep_usage else (Erasure.type,)
+    stays = (Erasure.type, RetainedUsage.type) if keep_usage else (Erasure.type,)
     chosen = _chosen(connection, fork, own, stays) if own else ()
     quoting = {version: what for version, what in quoting.items() if version > least}
     bill = bills(readable(connection, fork), {*chosen}) if chosen and keep_usage else ()
@@ -359,24 +359,26 @@ def _quoting(
     connection: Connection,
     conversation_id: UUID,
     newest: int,
-    asked: Collection[int],
+    requested: Collection[int],
     derived: bool,
 ) -> tuple[dict[int, str], dict[int, str]]:
     """Return the versions to erase with these, and those that will or may still hold their text.
 
     Raises:
-        EventDamaged: One of ``asked`` cannot be read, so that its copies cannot be found.
+        EventDamaged: One of ``requested`` cannot be read, so that its copies cannot be found.
     """
-    if not asked:
+    if not requested:
         return {}, {}
     events = _Readable(connection, conversation_id, newest)
-    copies = copies_of(events, asked)
+    copies = copies_of(events, requested)
     for version, error in events.unread.items():
         # What is sealed with a lost key has no readable copies: they were sealed with it too.
-        if version in asked and not isinstance(error, KeyUnavailable):
+        if version in requested and not isinstance(error, KeyUnavailable):
             raise EventDamaged(conversation_id, version)
-    quotations = quotations_of(events, {*asked, *copies} if derived else asked)
-    quotations |= dict.fromkeys((each for each in events.unread if each not in asked), "unreadable")
+    quotations = quotations_of(events, {*requested, *copies} if derived else requested)
+    quotations |= dict.fromkeys(
+        (each for each in events.unread if each not in requested), "unreadable"
+    )
     if not derived:
         return {}, quotations | copies
     requests = {version: what for version, what in quotations.items() if what == "request"}
@@ -424,7 +426,7 @@ class ErasureReceipt:
         derived: Those of ``versions`` that were not requested, but held the same text.
         quoted_by: Versions that still hold such text, or cannot be read.
         log_emptied: False if a reader keeps erased pages in SQLite's file or write-ahead log.
-        kept_calls: How many model calls lost text and are still billed.
+        billed_calls: How many model calls lost text and are still billed.
         forks: The forks that lost the events they shared.
     """
 
@@ -439,7 +441,7 @@ class ErasureReceipt:
     derived: tuple[Quoting, ...] = ()
     quoted_by: tuple[Quoting, ...] = ()
     log_emptied: bool = True
-    kept_calls: int = 0
+    billed_calls: int = 0
     forks: tuple[UUID, ...] = ()
 
 
@@ -770,10 +772,10 @@ def _receive(
         blob_count=len(sizes),
         blob_bytes=sum(sizes),
         requested_by=erasing.requested_by,
-        derived=told(found.copies),
-        quoted_by=told(found.quoting),
+        derived=group_by_kind(found.copies),
+        quoted_by=group_by_kind(found.quoting),
     )
-    left = [NewEvent(each) for each in (*kept(found.bill), receipt)]
+    left = [NewEvent(each) for each in (*usage_events(found.bill), receipt)]
     request = Append(conversation_id, prepare(left, None, 1 << 30, receipts=True), ANY)
     done = append(connection, request, erasing.now)
     return ErasureReceipt(
@@ -787,7 +789,7 @@ def _receive(
         done.version,
         receipt.derived,
         receipt.quoted_by,
-        kept_calls=len(found.bill),
+        billed_calls=len(found.bill),
     )
 
 

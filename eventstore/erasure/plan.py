@@ -40,15 +40,15 @@ from eventstore.events.values import Quoting, VersionRange
 
 __all__ = [
     "copies_of",
+    "group_by_kind",
     "quotations_of",
     "ranges",
-    "told",
 ]
 
 
 _LEAST = 20  # characters; a text this long is not repeated by chance
-_FEW = 8
-_MANY = 64
+_MOST_PLACES = 8
+_MOST_STARTS = 64
 
 
 class _Outline(NamedTuple):
@@ -73,30 +73,30 @@ class _Outline(NamedTuple):
 
 def copies_of(events: Iterable[RecordedEvent], chosen: Collection[int]) -> dict[int, str]:
     """Return the versions that copy the chosen ones or their copies, each with its kind."""
-    kept = {event.version: _Outline.of(event) for event in events if event.data is not None}
+    outlines = {event.version: _Outline.of(event) for event in events if event.data is not None}
     near: dict[tuple[str, object], dict[type, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for version, outline in kept.items():
+    for version, outline in outlines.items():
         for key in outline.keys:
             near[key][outline.kind].append(version)
     found: dict[int, str] = {}
-    asked: set[tuple[tuple[str, object], type]] = set()
-    waiting = [version for version in chosen if version in kept]
+    searched: set[tuple[tuple[str, object], type]] = set()
+    waiting = [version for version in chosen if version in outlines]
     seen = set(waiting)
     while waiting:
-        for source in [kept[version] for version in waiting]:
+        for source in [outlines[version] for version in waiting]:
             for key in source.keys:
                 # An event that copies a source by position also copies the next of its kind there.
-                if key[0] != "input" and (key, source.kind) in asked:
+                if key[0] != "input" and (key, source.kind) in searched:
                     continue
-                asked.add((key, source.kind))
+                searched.add((key, source.kind))
                 for version in _others(near[key], key[0], source):
-                    if version not in seen and _copies(key, source, kept[version]):
+                    if version not in seen and _copies(key, source, outlines[version]):
                         found.setdefault(version, key[0])
-        found.update(_covering(kept, Summary, seen.union(found), "summary"))
+        found.update(_covering(outlines, Summary, seen.union(found), "summary"))
         waiting = [version for version in found if version not in seen]
         seen.update(waiting)
     # A request has no text of its own, but its digest reveals what it contained.
-    found.update(_covering(kept, LlmRequest, seen, "request"))
+    found.update(_covering(outlines, LlmRequest, seen, "request"))
     return found
 
 
@@ -121,7 +121,7 @@ def quotations_of(events: Iterable[RecordedEvent], chosen: Collection[int]) -> d
     }
 
 
-def told(found: Mapping[int, str]) -> tuple[Quoting, ...]:
+def group_by_kind(found: Mapping[int, str]) -> tuple[Quoting, ...]:
     """Return versions grouped by kind, as in a receipt."""
     names = sorted(set(found.values()))
     return tuple(
@@ -142,36 +142,36 @@ def ranges(versions: Sequence[int]) -> Iterator[tuple[int, int]]:
         yield found[0], found[-1]
 
 
-def _holds(said: str, starts: Mapping[str, Collection[str]]) -> bool:
+def _holds(content: str, starts: Mapping[str, Collection[str]]) -> bool:
     return any(
-        text in said  # linear in the text, however often a match may start
-        if len(found) > _FEW
-        else any(said.startswith(text, at) for at in found)
-        for start, found in _places(said, starts).items()
+        text in content  # linear in the text, however often a match may start
+        if len(found) > _MOST_PLACES
+        else any(content.startswith(text, at) for at in found)
+        for start, found in _places(content, starts).items()
         for text in starts[start]
     )
 
 
-def _places(said: str, starts: Collection[str]) -> Mapping[str, Sequence[int]]:
+def _places(content: str, starts: Collection[str]) -> Mapping[str, Sequence[int]]:
     """Return where these starts occur; of one that occurs often, at least more than a few places.
 
     In a long text, the search for one start takes a hundredth of the time of a pass that looks at
     each character.
     """
-    if len(starts) <= min(_MANY, len(said) // 8):
-        return {start: [*islice(_finds(said, start), _FEW + 1)] for start in starts}
+    if len(starts) <= min(_MOST_STARTS, len(content) // 8):
+        return {start: [*islice(_finds(content, start), _MOST_PLACES + 1)] for start in starts}
     places: dict[str, list[int]] = defaultdict(list)
-    for at in range(len(said) - _LEAST + 1):
-        if (start := said[at : at + _LEAST]) in starts:
+    for at in range(len(content) - _LEAST + 1):
+        if (start := content[at : at + _LEAST]) in starts:
             places[start].append(at)
     return places
 
 
-def _finds(said: str, start: str) -> Iterator[int]:
-    at = said.find(start)
+def _finds(content: str, start: str) -> Iterator[int]:
+    at = content.find(start)
     while at >= 0:
         yield at
-        at = said.find(start, at + 1)
+        at = content.find(start, at + 1)
 
 
 def _keys(event: RecordedEvent) -> Iterator[tuple[str, object]]:
@@ -213,7 +213,7 @@ def _copies(key: tuple[str, object], source: _Outline, event: _Outline) -> bool:
 
 
 def _covering(
-    kept: Mapping[int, _Outline],
+    outlines: Mapping[int, _Outline],
     kind: type[Summary | LlmRequest],
     versions: Collection[int],
     what: str,
@@ -223,7 +223,7 @@ def _covering(
     Also the summaries that stand for such a summary before them.
     """
     ordered, found = sorted(versions), dict[int, str]()
-    for version, event in kept.items():
+    for version, event in outlines.items():
         if not issubclass(event.kind, kind) or version in versions:
             continue
         if any(

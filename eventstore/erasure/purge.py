@@ -39,7 +39,7 @@ from eventstore.errors import (
 )
 from eventstore.events import RecordedEvent, ToolResult
 from eventstore.ids import new_id
-from eventstore.owners import ANYBODY, Owner
+from eventstore.owners import ANY_OWNER, Owner
 from eventstore.security.key_directory import retire
 from eventstore.sql.backend import keys_of
 from eventstore.sql.residues import clear_statistics
@@ -49,7 +49,7 @@ from eventstore.sql.streams import descendants, owner_of, pages
 from eventstore.sql.transactions import Transactions
 
 __all__ = [
-    "KEPT_TABLES",
+    "PERMANENT_TABLES",
     "PurgeReceipt",
     "Purging",
     "delete_erased",
@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 
-KEPT_TABLES = frozenset({"purges", "retired_keys"})
+PERMANENT_TABLES = frozenset({"purges", "retired_keys"})
 
 
 """What stays of a conversation: the receipt, and the key's id until the key is destroyed."""
@@ -103,7 +103,7 @@ class Purging:
     now: datetime
     requested_by: str | None = None
     forks: bool = False
-    whose: Owner = ANYBODY
+    owner: Owner = ANY_OWNER
 
 
 def purge_in(store: Transactions, conversation_id: UUID, purging: Purging) -> PurgeReceipt:
@@ -123,7 +123,7 @@ def purge_in(store: Transactions, conversation_id: UUID, purging: Purging) -> Pu
         with store.writing() as connection:
             return _sum(purge(connection, conversation_id, purging), purged)
     except ConversationNotFound:
-        if purging.whose.asks:
+        if purging.owner.asks:
             raise
         with store.writing() as connection:
             receipt = _purge_left(connection, conversation_id, purging) or _last_receipt(
@@ -146,17 +146,17 @@ def _pieces(store: Transactions, conversation_id: UUID, purging: Purging) -> lis
         if len(forks) <= FORKS_AT_ONCE:
             return []
         require_forks_visible(connection, conversation_id)
-        if not purging.whose.owns(*owner):
+        if not purging.owner.owns(*owner):
             raise OwnerMismatch(conversation_id)
         for fork in forks:
-            _require_purgeable(connection, fork, purging.whose)
+            _require_purgeable(connection, fork, purging.owner)
     # Forks of forks first: a fork whose parent is gone could not be read or found.
     return [*pages(forks[::-1], FORKS_AT_ONCE)]
 
 
-def _require_purgeable(connection: Connection, fork: UUID, whose: Owner) -> None:
+def _require_purgeable(connection: Connection, fork: UUID, owner: Owner) -> None:
     require_forks_visible(connection, fork)
-    if not whose.owns(*(owner_of(connection, fork) or (None, None))):
+    if not owner.owns(*(owner_of(connection, fork) or (None, None))):
         raise OwnerMismatch(fork)
     streams = metadata_for(connection.dialect.name).tables["conversations"].c
     query = select(streams.key_id).where(streams.conversation_id == fork)
@@ -172,12 +172,12 @@ def _purge_forks(
     found: list[UUID] = []
     for fork in sorted(forks):
         with suppress(ConversationNotFound):
-            keyed |= _lock(connection, fork, purging.whose)
+            keyed |= _lock(connection, fork, purging.owner)
             found.append(fork)
     for fork in found:  # which can itself be forked until it is locked
         for each, _ in descendants(connection, fork):
             if each not in found:
-                keyed |= _lock(connection, each, purging.whose)
+                keyed |= _lock(connection, each, purging.owner)
                 found.append(each)
     return _delete_all(connection, found, keyed, purging)
 
@@ -232,7 +232,7 @@ def purge(connection: Connection, conversation_id: UUID, purging: Purging) -> Pu
         DeletionIncomplete: The database deleted fewer rows than there are.
     """
     _require_reason(purging)
-    keyed = _lock(connection, conversation_id, purging.whose)
+    keyed = _lock(connection, conversation_id, purging.owner)
     forks: list[UUID] = []
     # A fork can itself be forked until it is locked.
     while new := [
@@ -243,7 +243,7 @@ def purge(connection: Connection, conversation_id: UUID, purging: Purging) -> Pu
         if not purging.forks:
             raise ConversationForked(conversation_id, sorted(new))
         for fork in sorted(new):
-            keyed |= _lock(connection, fork, purging.whose)
+            keyed |= _lock(connection, fork, purging.owner)
         forks += new
     receipt, *others = _delete_all(connection, [conversation_id, *sorted(forks)], keyed, purging)
     return _sum(receipt, others)
@@ -269,10 +269,10 @@ def _delete_all(
     return receipts
 
 
-def _lock(connection: Connection, conversation_id: UUID, whose: Owner) -> dict[UUID, str]:
+def _lock(connection: Connection, conversation_id: UUID, owner: Owner) -> dict[UUID, str]:
     """Lock a conversation against everyone else; return its key's id by conversation, if any."""
     _, key_id = lock_stream(connection, conversation_id)
-    if not whose.owns(*(owner_of(connection, conversation_id) or (None, None))):
+    if not owner.owns(*(owner_of(connection, conversation_id) or (None, None))):
         raise OwnerMismatch(conversation_id)
     if key_id is None:
         return {}
@@ -320,7 +320,7 @@ def _delete(connection: Connection, conversation_id: UUID, purging: Purging) -> 
     )
     own = owner_of(connection, conversation_id) is not None
     planned = {"events": event_count, "blobs": blob_count, "conversations": int(own)}
-    theirs = [each for name, each in tables.items() if name not in KEPT_TABLES]
+    theirs = [each for name, each in tables.items() if name not in PERMANENT_TABLES]
     # The conversation's own row last: without it, row-level security hides all its other rows.
     for rows in sorted(theirs, key=lambda each: each.name == "conversations"):
         if "conversation_id" in rows.c:

@@ -36,9 +36,9 @@ from eventstore.events.model import (
     AssistantChunk,
     AssistantMessage,
     BilledCall,
-    KeptUsage,
     LlmError,
     LlmRequest,
+    RetainedUsage,
 )
 from eventstore.events.own import register_event
 from eventstore.events.records import Meta, NewEvent, RecordedEvent
@@ -86,7 +86,6 @@ __all__ = [
     "ImagePart",
     "Invocation",
     "JsonObject",
-    "KeptUsage",
     "LlmError",
     "LlmRequest",
     "Mention",
@@ -102,6 +101,7 @@ __all__ = [
     "ReasoningPart",
     "RecordedEvent",
     "RefusalPart",
+    "RetainedUsage",
     "Retraction",
     "RunEnd",
     "RunNode",

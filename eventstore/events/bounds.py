@@ -97,8 +97,8 @@ class Excess:
 
 
 V = TypeVar("V", bound=BaseModel)
-_Told = Callable[[Excess], None]
-_Fit = Callable[[Any, str, _Told], Any]
+_Report = Callable[[Excess], None]
+_Fit = Callable[[Any, str, _Report], Any]
 _Scope = Literal["all", "flat", "numbers"]
 """What is checked: everything with a limit, everything but JSON, or only numbers."""
 _Plan = tuple[tuple[str, int | None, _Fit], ...]
@@ -132,9 +132,9 @@ def excess_of(kind: Any, field: str, value: Any) -> list[Excess]:
     return found
 
 
-def fitted(value: V, told: _Told) -> V:
+def fitted(value: V, report: _Report) -> V:
     """Return a payload or metadata within all limits; the same object if it already is."""
-    return _fit(value, "", told, _plan(type(value), "all"))
+    return _fit(value, "", report, _plan(type(value), "all"))
 
 
 def clamped(value: V) -> V:
@@ -155,16 +155,16 @@ def read_json(text: str) -> Any:
 _NONE = ()
 
 
-def _fit(value: V, path: str, told: _Told, plan: _Plan) -> V:
+def _fit(value: V, path: str, report: _Report, plan: _Plan) -> V:
     changed: dict[str, Any] = {}
-    held = value.__dict__
+    values = value.__dict__
     for name, limit, fit in plan:
-        before = held.get(name)
+        before = values.get(name)
         if before is None or before is _NONE:
             continue
         # Checked inline, because every append and every read runs this loop.
         if limit is None or (len(before) if type(before) is str else abs(before)) > limit:
-            after = fit(before, f"{path}{name}", told)
+            after = fit(before, f"{path}{name}", report)
             if after is not before:
                 changed[name] = after
     return value.model_copy(update=changed) if changed else value
@@ -228,20 +228,20 @@ def _fit_of(kind: Any, scope: _Scope, around: frozenset[type] = frozenset()) -> 
 
 
 def _number(most: int) -> _Fit:
-    def fit(value: int, path: str, told: _Told) -> int:
+    def fit(value: int, path: str, report: _Report) -> int:
         if not isinstance(value, int) or -most <= value <= most:
             return value
-        told(Excess(path, "is a larger number", f"{most:,}"))
+        report(Excess(path, "is a larger number", f"{most:,}"))
         return most if value > 0 else -most
 
     return fit
 
 
 def _name(most: int) -> _Fit:
-    def fit(value: str, path: str, told: _Told) -> str:
+    def fit(value: str, path: str, report: _Report) -> str:
         if not isinstance(value, str) or len(value) <= most:
             return value
-        told(Excess(path, f"is {len(value):,} characters long", f"{most:,}"))
+        report(Excess(path, f"is {len(value):,} characters long", f"{most:,}"))
         digest = sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return f"{value[: most - 33]}…{digest}"
 
@@ -249,25 +249,25 @@ def _name(most: int) -> _Fit:
 
 
 def _each(fit: _Fit) -> _Fit:
-    def each(value: Any, path: str, told: _Told) -> Any:
+    def each(value: Any, path: str, report: _Report) -> Any:
         if not isinstance(value, tuple | list):
             return value
-        after = [fit(one, f"{path}[{place}]", told) for place, one in enumerate(value)]
+        after = [fit(one, f"{path}[{place}]", report) for place, one in enumerate(value)]
         return value if all(map(is_, value, after)) else type(value)(after)
 
     return each
 
 
 def _value(scope: _Scope) -> _Fit:
-    def fit(value: Any, path: str, told: _Told) -> Any:
+    def fit(value: Any, path: str, report: _Report) -> Any:
         if isinstance(value, BaseModel) and (plan := _plan(type(value), scope)):
-            return _fit(value, f"{path}.", told, plan)
+            return _fit(value, f"{path}.", report, plan)
         return value
 
     return fit
 
 
-def _json(value: Any, path: str, told: _Told) -> Any:
+def _json(value: Any, path: str, report: _Report) -> Any:
     """Return JSON that is too deep, or holds too long a number, as text; other JSON unchanged."""
     level, depth, excess = [value], 0, None
     while level and excess is None:
@@ -284,17 +284,17 @@ def _json(value: Any, path: str, told: _Told) -> Any:
         level, depth = inner, depth + 1
     if excess is None:
         return value
-    told(excess)
+    report(excess)
     return _as_text(value)
 
 
 def _small(most: int) -> _Fit:
-    def fit(value: Any, path: str, told: _Told) -> Any:
-        kept = _json(value, path, told)
-        size = len(_text_of(kept).encode("utf-8", "surrogatepass"))
+    def fit(value: Any, path: str, report: _Report) -> Any:
+        json_value = _json(value, path, report)
+        size = len(_text_of(json_value).encode("utf-8", "surrogatepass"))
         if size <= most:
-            return kept
-        told(Excess(path, f"has {size:,} bytes of JSON", f"{most:,} bytes"))
+            return json_value
+        report(Excess(path, f"has {size:,} bytes of JSON", f"{most:,} bytes"))
         return None
 
     return fit

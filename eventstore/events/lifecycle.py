@@ -100,9 +100,9 @@ class ToolPolicy(Value):
 
     def _with(self, other: ToolPolicy) -> Self:
         mine, theirs = self.internal_tools, other.internal_tools
-        told = [text for text in (self.text, other.text) if text]
-        if len(told) > 1 and told[1] in told[0].split(_BETWEEN):
-            del told[1]
+        texts = [text for text in (self.text, other.text) if text]
+        if len(texts) > 1 and texts[1] in texts[0].split(_BETWEEN):
+            del texts[1]
         return type(self)(
             allowed=_common(self.allowed, other.allowed),
             denied=tuple(dict.fromkeys((*self.denied, *other.denied))),
@@ -111,7 +111,7 @@ class ToolPolicy(Value):
                 name: mine.get(name, True) and theirs.get(name, True)
                 for name in dict.fromkeys((*mine, *theirs))
             },
-            text=_BETWEEN.join(told) or None,
+            text=_BETWEEN.join(texts) or None,
         )
 
 

@@ -32,9 +32,9 @@ __all__ = [
     "AssistantChunk",
     "AssistantMessage",
     "BilledCall",
-    "KeptUsage",
     "LlmError",
     "LlmRequest",
+    "RetainedUsage",
 ]
 
 
@@ -232,7 +232,7 @@ class BilledCall(Value):
     copy_key: Name | None = None
 
 
-class KeptUsage(Payload):
+class RetainedUsage(Payload):
     """The usage of model calls whose content is erased, kept for billing.
 
     It comes just before the receipt of the erasure. An erasure that keeps no usage erases this

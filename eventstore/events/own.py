@@ -46,13 +46,13 @@ READ_BACK: set[type[Payload]] = {*REGISTRY.values()}
 
 _TYPE = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+")
 _LONGEST = 128
-_TOLD = 100
+_MOST_LOGGED = 100
 _NO_UPCASTERS: Mapping[int, Upcaster] = MappingProxyType({})
 
 _log = get_logger("eventstore.events")
 _own: dict[str, type[Payload]] = {}
 _upcasters: dict[tuple[str, int], Upcaster] = {}
-_told: set[str] = set()
+_logged: set[str] = set()
 _loading = RLock()
 _entry_points: list[EntryPoint] | None = None
 
@@ -95,9 +95,9 @@ def class_of(type_name: str) -> type[Payload] | None:
 
 def tell_of_unknown(type_name: str) -> None:
     """Log, once for each type, that events of it are read as unknown."""
-    if type_name in UNINTERPRETED or type_name in _told or len(_told) >= _TOLD:
+    if type_name in UNINTERPRETED or type_name in _logged or len(_logged) >= _MOST_LOGGED:
         return
-    _told.add(type_name)
+    _logged.add(type_name)
     advice = "upgrade the package"
     if is_own(type_name):
         advice = f"register its class, or name it in the entry points {ENTRY_POINTS}"
@@ -147,5 +147,5 @@ def _load_entry_points() -> None:
                 if isinstance(found, type) and _own.get(getattr(found, "type", "")) is not found:
                     register_event(found)
             except Exception as error:
-                said = f"{type(error).__name__}: {error}"
-                _log.warning("entry_point_failed", name=entry.name, value=entry.value, error=said)
+                reason = f"{type(error).__name__}: {error}"
+                _log.warning("entry_point_failed", name=entry.name, value=entry.value, error=reason)

@@ -100,8 +100,10 @@ class RecordedEvent:
 
     def __post_init__(self) -> None:
         """Determine the time once: every fold uses it."""
-        told: datetime | None = vars(self.meta)["occurred_at"]  # in a third of a model's own time
-        object.__setattr__(self, "occurred_at", told or self.recorded_at)
+        occurred: datetime | None = vars(self.meta)[
+            "occurred_at"
+        ]  # in a third of a model's own time
+        object.__setattr__(self, "occurred_at", occurred or self.recorded_at)
 
     @property
     def erased(self) -> bool:

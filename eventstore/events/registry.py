@@ -48,7 +48,7 @@ EVENT_TYPES: tuple[type[Payload], ...] = (
     content.Retraction,
     content.BranchSwitch,
     lifecycle.Erasure,
-    model.KeptUsage,
+    model.RetainedUsage,
 )
 
 REGISTRY: dict[str, type[Payload]] = {cls.type: cls for cls in EVENT_TYPES}

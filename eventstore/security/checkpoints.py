@@ -315,8 +315,8 @@ class _CheckpointReader:
             except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
                 raise self._refused("it is not a checkpoint, or was altered or cut off") from error
         if self._wanted not in (None, signed_by):
-            said = "it is not signed" if signed_by is None else "it is signed by another key"
-            raise self._refused(said)
+            reason = "it is not signed" if signed_by is None else "it is signed by another key"
+            raise self._refused(reason)
         self.checkpoint = Checkpoint(
             store_id, made_at, conversations, events, digest.digest(), signed_by
         )

@@ -62,8 +62,8 @@ class DirectoryKeys:
     ) -> None:
         self.directory = Path(directory)
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        given = wrapping if isinstance(wrapping, tuple | list) else (wrapping,)
-        self._wrapping = {_id_of(key): key for key in map(_read, given)}
+        wrapping_keys = wrapping if isinstance(wrapping, tuple | list) else (wrapping,)
+        self._wrapping = {_id_of(key): key for key in map(_read, wrapping_keys)}
 
     def create(self, conversation_id: UUID, key_id: str) -> bytes:
         """Return a new key, once its file is durable."""
@@ -209,8 +209,8 @@ def _id_of(wrapping: bytes) -> str:
     return sha256(b"agent-eventstore wrapping key" + wrapping).hexdigest()[:8]
 
 
-def _read(given: WrappingKey) -> bytes:
-    raw = given.read_bytes() if isinstance(given, Path) else given
+def _read(wrapping: WrappingKey) -> bytes:
+    raw = wrapping.read_bytes() if isinstance(wrapping, Path) else wrapping
     if callable(raw):
         raw = raw()
     if isinstance(raw, bytes) and len(raw) != KEY_BYTES:

@@ -84,12 +84,12 @@ def redacted(
             if raw is payload.raw:
                 return payload
             return UnknownEvent(payload.type, payload.schema_version, raw, payload.reason)
-        kept: EventData = _value(payload, path, redact, only)
-        return kept
+        result: EventData = _value(payload, path, redact, only)
+        return result
     except Exception as error:
         # Not the error's text: the redactor may quote there what it should take out.
-        said = f"the redactor failed at a {payload.type} event ({type(error).__name__})"
-        raise RedactionFailed(f"{said}: nothing was stored", index=index) from error
+        message = f"the redactor failed at a {payload.type} event ({type(error).__name__})"
+        raise RedactionFailed(f"{message}: nothing was stored", index=index) from error
 
 
 def redacted_meta(meta: Meta, redact: Redactor, *, index: int | None = None) -> Meta:
@@ -102,12 +102,12 @@ def redacted_meta(meta: Meta, redact: Redactor, *, index: int | None = None) -> 
         return meta
     path: Path = ("meta", "extra")
     try:
-        kept = _json(meta.extra, path, redact)
-        _check(meta.extra, kept, path)
+        extra = _json(meta.extra, path, redact)
+        _check(meta.extra, extra, path)
     except Exception as error:
-        said = f"the redactor failed at an event's extra metadata ({type(error).__name__})"
-        raise RedactionFailed(f"{said}: nothing was stored", index=index) from error
-    return meta if kept is meta.extra else meta.model_copy(update={"extra": kept})
+        message = f"the redactor failed at an event's extra metadata ({type(error).__name__})"
+        raise RedactionFailed(f"{message}: nothing was stored", index=index) from error
+    return meta if extra is meta.extra else meta.model_copy(update={"extra": extra})
 
 
 def hidden(payload: EventData, redact: Redactor | None) -> EventData:
@@ -117,13 +117,13 @@ def hidden(payload: EventData, redact: Redactor | None) -> EventData:
         try:
             if redact is None:
                 raise ValueError(path)
-            kept = redact(path, value)
-            _check(value, kept, path)
+            result = redact(path, value)
+            _check(value, result, path)
         except Exception:
             if isinstance(value, dict):
                 return _HIDDEN
             return UNREDACTED if isinstance(value, str | list) else value
-        return kept
+        return result
 
     return redacted(payload, safe)
 
@@ -132,9 +132,9 @@ def _value(
     value: BaseModel, path: Path, redact: Redactor, only: Collection[str] | None = None
 ) -> Any:
     changed: dict[str, Any] = {}
-    held = value.__dict__
-    for name in _asked(type(value)):
-        before = held.get(name)
+    values = value.__dict__
+    for name in _redacted_fields(type(value)):
+        before = values.get(name)
         if before is not None and (only is None or name in only):
             after = _content(before, (*path, name), redact)
             if after is not before:
@@ -148,9 +148,9 @@ def _content(value: Any, path: Path, redact: Redactor) -> Any:
     if isinstance(value, tuple):
         after = tuple(_content(one, (*path, at), redact) for at, one in enumerate(value))
         return value if all(map(_is, value, after)) else after
-    kept = _json(value, path, redact)
-    _check(value, kept, path)
-    return kept
+    result = _json(value, path, redact)
+    _check(value, result, path)
+    return result
 
 
 def _json(value: Any, path: Path, redact: Redactor) -> Any:
@@ -158,9 +158,9 @@ def _json(value: Any, path: Path, redact: Redactor) -> Any:
         return _value(value, path, redact)
     if value in (UNREDACTED, _HIDDEN):
         return value
-    kept = redact(path, value)
-    if kept is not value or not isinstance(value, dict | list):
-        return kept
+    result = redact(path, value)
+    if result is not value or not isinstance(value, dict | list):
+        return result
     if isinstance(value, dict):
         items = {key: _json(one, (*path, key), redact) for key, one in value.items()}
         return value if all(items[key] is one for key, one in value.items()) else items
@@ -168,9 +168,9 @@ def _json(value: Any, path: Path, redact: Redactor) -> Any:
     return value if all(map(_is, value, listed)) else listed
 
 
-def _check(value: Any, kept: Any, path: Path) -> None:
+def _check(value: Any, result: Any, path: Path) -> None:
     for kind in (str, dict):
-        if isinstance(value, kind) and not isinstance(kept, kind):
+        if isinstance(value, kind) and not isinstance(result, kind):
             raise TypeError(f"{path} must stay a {kind.__name__}")
 
 
@@ -179,7 +179,7 @@ def _is(one: Any, other: Any) -> bool:
 
 
 @cache
-def _asked(cls: type[BaseModel]) -> tuple[str, ...]:
+def _redacted_fields(cls: type[BaseModel]) -> tuple[str, ...]:
     """Return the fields of a payload or value that a redactor sees."""
     return tuple(name for name, kind in types_of(cls).items() if _has_content(kind))
 
@@ -316,8 +316,12 @@ class _Form:
             start = max(start, spot + self.near.start)
             while start < spot + self.near.stop:
                 if found := self.pattern.match(text, start):
-                    told = self.instead
-                    marked = found.expand(told) if isinstance(told, str) else told(found)
+                    replacement = self.instead
+                    marked = (
+                        found.expand(replacement)
+                        if isinstance(replacement, str)
+                        else replacement(found)
+                    )
                     pieces += [text[done:start], marked]
                     start = done = found.end()
                 else:
@@ -338,18 +342,18 @@ def _form(
     instead: str | Callable[[re.Match[str]], str],
     near: range | None = range(1),
 ) -> _Form:
-    kept: dict[str, tuple[str, ...]] = {}
+    by_root: dict[str, tuple[str, ...]] = {}
     for sign in signs.split("|"):
         root = next((root for root in _ROOTS if root in sign), sign)
-        kept[root] = (*kept.get(root, ()), sign)
-    return _Form(kept, near, re.compile(pattern, re.I | re.S), instead)
+        by_root[root] = (*by_root.get(root, ()), sign)
+    return _Form(by_root, near, re.compile(pattern, re.I | re.S), instead)
 
 
 def _assigned(found: re.Match[str]) -> str:
     """Return a name and the marker of its value; a value without quotes gets the name's quotes."""
     name, closing, sign, opening = found["name"], found["closing"], found["sign"], found["opening"]
     # A name with a letter that only matches case-insensitively may be in none of these.
-    names = (told for known, told in _NAMES.items() if _squeezed(name).endswith(known))
+    names = (label for known, label in _NAMES.items() if _squeezed(name).endswith(known))
     what = next(names, "secret")
     marked = f"[redacted: {what}]"
     if closing and not opening:
@@ -423,7 +427,7 @@ def _without_secrets(text: str) -> str:
     lowered = text.lower()
     alike = not any(letter in text for letter in _UNLIKE)
     for form in _FORMS:
-        kept = form.marked(text, lowered, alike and len(lowered) == len(text))
-        if kept is not text:
-            text, lowered = kept, kept.lower()
+        cleaned = form.marked(text, lowered, alike and len(lowered) == len(text))
+        if cleaned is not text:
+            text, lowered = cleaned, cleaned.lower()
     return text

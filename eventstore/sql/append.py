@@ -270,11 +270,11 @@ def _repeated(connection: AnyConnection, request: Append) -> Appended | None:
         return None
     places = [versions.get(event.event_id) for event in request.events]
     first = places[0]
-    asked = request.expected
-    if isinstance(asked, Expected):
-        start = first if asked is ANY else 1
+    expected = request.expected
+    if isinstance(expected, Expected):
+        start = first if expected is ANY else 1
     else:
-        start = asked + 1
+        start = expected + 1
     if first is None or first != start or places != list(range(first, first + len(places))):
         raise EventIdConflict(request.conversation_id, versions)
     events = read_page(
@@ -363,8 +363,8 @@ class Appending:
             group = AppendGroup(requests, self._heads, self._clock())
             if group:
                 patience_ms = self._patience_ms(wait)
-                begun = self._at_hand.statement(patience_ms=patience_ms)
-                with translated(self._url), begun as connection:
+                statement = self._at_hand.statement(patience_ms=patience_ms)
+                with translated(self._url), statement as connection:
                     return [*group.write(connection, wait=wait)]
         except StoreUnavailable as error:
             # After a lost connection it is unknown whether they were committed: callers decide.
@@ -380,9 +380,9 @@ class Appending:
     ) -> list[Appended | Exception]:
         """Append in one transaction, locking each stream's row first; if that fails, in many."""
         patience_ms = self._patience_ms(wait)
-        begun = self._at_hand.transaction(write=True, patience_ms=patience_ms)
+        transaction = self._at_hand.transaction(write=True, patience_ms=patience_ms)
         try:
-            with translated(self._url), begun as connection:
+            with translated(self._url), transaction as connection:
                 return [self._append(connection, request, busy, wait) for request in requests]
         except Exception as error:
             if len(requests) == 1 or self._concerns_all(error):

@@ -16,7 +16,7 @@ from eventstore.events.bounds import Excess, excess_of, excesses
 from eventstore.events.codec import dumps, encode, unreadable
 from eventstore.events.content import UserMessage
 from eventstore.events.lifecycle import Erasure
-from eventstore.events.model import AssistantMessage, KeptUsage
+from eventstore.events.model import AssistantMessage, RetainedUsage
 from eventstore.events.own import READ_BACK
 from eventstore.events.records import NO_META, EventData, Meta, NewEvent, RecordedEvent
 from eventstore.events.registry import UnknownEvent
@@ -57,7 +57,7 @@ NO_STREAM = Expected.NO_STREAM
 MOST_BYTES = 128 * 1024 * 1024
 """The most bytes of a payload's JSON, unless a store is opened with another limit."""
 
-OUTLIVING = frozenset({Erasure.type, KeptUsage.type})
+OUTLIVING = frozenset({Erasure.type, RetainedUsage.type})
 """Events that an erasure leaves behind; they outlive the conversation's key and are not sealed."""
 
 _SALT = 16
@@ -165,11 +165,11 @@ class Append:
         stream = self.conversation_id
         if self.exact_tenant and stream.version == 5 and self.stream_key is None:
             if not isinstance(stream, DerivedId):
-                said = (
+                message = (
                     f"conversation {stream} does not exist, and UUIDs of version 5 are reserved "
                     "for conversations with a key: pass the key, or an id of another version"
                 )
-                raise InvalidEvent(said, field="conversation_id")
+                raise InvalidEvent(message, field="conversation_id")
 
     @property
     def has_blobs(self) -> bool:
@@ -267,7 +267,7 @@ def prepare(
         raise InvalidEvent("an append needs at least one event")
     salts = os.urandom(_SALT * len(events))
     prepared: list[Prepared] = []
-    before = kept_meta = NO_META
+    before = stored_meta = NO_META
     meta_text, private = _NO_META_TEXT, ""
     for place, event in enumerate(events):
         if isinstance(event, NewEvent):
@@ -280,13 +280,13 @@ def prepare(
             raise InvalidEvent(f"{payload!r} is not an event: use a class of eventstore.events")
         if own_meta is not before:  # Events of a turn usually share their metadata.
             before = own_meta
-            kept_meta = _kept_meta(own_meta, redact, place)
-            meta_text, private = _meta_text(kept_meta, place), _private_text(kept_meta)
+            stored_meta = _stored_meta(own_meta, redact, place)
+            meta_text, private = _meta_text(stored_meta, place), _private_text(stored_meta)
         if not allow_empty:
             require_content(payload, place)
         if payload.type == Erasure.type and not receipts:
-            said = "a receipt of an erasure cannot be appended: erase() writes it"
-            raise InvalidEvent(f"event {place}: {said}")
+            message = "a receipt of an erasure cannot be appended: erase() writes it"
+            raise InvalidEvent(f"event {place}: {message}")
         payload, text = _encoded(payload, place, most, redact)
         data, text, blob = externalise(payload, text, threshold)
         text = wrapped(text, private)
@@ -295,7 +295,7 @@ def prepare(
         digest = commit_to(salt, text)
         prepared.append(
             Prepared(
-                id_text, id_bytes, chosen, data, text, kept_meta, meta_text, salt, digest, blob
+                id_text, id_bytes, chosen, data, text, stored_meta, meta_text, salt, digest, blob
             )
         )
     chosen_ids = [event.chosen for event in prepared if event.chosen is not None]
@@ -340,9 +340,9 @@ def _encoded(
         excess = Excess("the payload", f"has {size:,} bytes", f"{most:,} (max_event_bytes)")
         raise _too_large(excess, payload.type, place)
     if type(payload) not in READ_BACK and isinstance(payload, Payload):
-        if (said := unreadable(payload, text)) is not None:
-            said = f"event {place} of the append ({payload.type}): {said}"
-            raise InvalidEvent(said, index=place)
+        if (message := unreadable(payload, text)) is not None:
+            message = f"event {place} of the append ({payload.type}): {message}"
+            raise InvalidEvent(message, index=place)
     return payload, text
 
 
@@ -359,8 +359,8 @@ def require_content(payload: EventData, place: int | None = None) -> None:
             else "content, a tool call or a finish reason"
         )
         where = "" if place is None else f"event {place} of the append: "
-        said = f"{where}the {payload.type} is empty; it needs {wanted}"
-        raise InvalidEvent(said, index=place, field="parts")
+        message = f"{where}the {payload.type} is empty; it needs {wanted}"
+        raise InvalidEvent(message, index=place, field="parts")
 
 
 def _check_bounds(payload: EventData, place: int, text: str | None = None) -> None:
@@ -381,7 +381,7 @@ def check(
         InvalidEvent: An event cannot be encoded or redacted, or exceeds a limit.
     """
     for place, event in enumerate(events):
-        _meta_text(_kept_meta(event.meta, redact, place), place)
+        _meta_text(_stored_meta(event.meta, redact, place), place)
         _encoded(event.data, place, most, redact)
 
 
@@ -399,14 +399,14 @@ def check_owner(field: str, name: str | None) -> str | None:
         size = len(escape(name).encode())
         if size > _MOST_OF_AN_OWNER:
             limit = f"{_MOST_OF_AN_OWNER:,} bytes"
-            said = f"{field} has {size:,} bytes; at most {limit} can be stored"
-            raise InvalidEvent(said, field=field, limit=limit)
+            message = f"{field} has {size:,} bytes; at most {limit} can be stored"
+            raise InvalidEvent(message, field=field, limit=limit)
     return name
 
 
 def _too_large(excess: Excess, kind: str, place: int) -> InvalidEvent:
-    said = f"event {place} of the append ({kind}): {excess}"
-    return InvalidEvent(said, index=place, field=excess.field, limit=excess.limit)
+    message = f"event {place} of the append ({kind}): {excess}"
+    return InvalidEvent(message, index=place, field=excess.field, limit=excess.limit)
 
 
 def _id_of(chosen: UUID, place: int) -> tuple[str, bytes]:
@@ -415,7 +415,7 @@ def _id_of(chosen: UUID, place: int) -> tuple[str, bytes]:
     return str(chosen), chosen.bytes
 
 
-def _kept_meta(meta: Meta, redact: Redactor | None, place: int) -> Meta:
+def _stored_meta(meta: Meta, redact: Redactor | None, place: int) -> Meta:
     if not isinstance(meta, Meta):
         raise _wrong("meta", "a Meta", meta, place)
     return meta if redact is None else redacted_meta(meta, redact, index=place)

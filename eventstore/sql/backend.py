@@ -182,7 +182,7 @@ class Backend(ABC):
 
     @abstractmethod
     def transaction(
-        self, at_hand: Pooled, **asked: Unpack[TransactionOptions]
+        self, at_hand: Pooled, **options: Unpack[TransactionOptions]
     ) -> AbstractContextManager[DriverConnection]:
         """Return a context manager for a connection in a transaction, committed at its end."""
 
@@ -228,7 +228,7 @@ class Backend(ABC):
         """Lock keys that a table's users agree on until the transaction ends; no-op on SQLite."""
 
     @abstractmethod
-    def count_standing(self, cur: Any, places: Sequence[tuple[Any, int, bytes | None]]) -> int:
+    def count_matching(self, cur: Any, places: Sequence[tuple[Any, int, bytes | None]]) -> int:
         """Return how many of these streams have an event of this version and chain."""
 
     @abstractmethod

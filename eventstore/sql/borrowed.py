@@ -22,7 +22,7 @@ from eventstore.sql.engines import (
     BUSY_TIMEOUT_MS,
     SYNCHRONOUS,
     Synchronous,
-    begin_as_asked,
+    begin_with_options,
     begin_with_settings,
     renew_epoch,
 )
@@ -74,11 +74,11 @@ def borrow(
         InvalidUrl: The engine's driver or pool cannot be shared.
     """
     if product.dialect.is_async or product.driver not in ("psycopg", "pysqlite"):
-        said = f"its driver is {product.dialect.driver}: make the engine with psycopg or pysqlite"
-        raise InvalidUrl(masked(product.url), said)
+        reason = f"its driver is {product.dialect.driver}: make the engine with psycopg or pysqlite"
+        raise InvalidUrl(masked(product.url), reason)
     if isinstance(product.pool, StaticPool | SingletonThreadPool):
-        said = "its pool gives one connection to several users at once and cannot be shared"
-        raise InvalidUrl(masked(product.url), said)
+        reason = "its pool gives one connection to several users at once and cannot be shared"
+        raise InvalidUrl(masked(product.url), reason)
     url = parse(product.url, schema)
     session = ConnectionSettings.of(url)
     loan = _Loan(product, read_only, session.silence_s())
@@ -89,7 +89,7 @@ def borrow(
     if product.dialect.name == "sqlite":
         options = {SYNCHRONOUS: synchronous, BUSY_TIMEOUT_MS: busy_timeout_ms}
         engine.update_execution_options(**options)
-        event.listen(engine, "begin", begin_as_asked)
+        event.listen(engine, "begin", begin_with_options)
     else:
         event.listen(engine, "begin", begin_with_settings)
     first = session.each()

@@ -58,7 +58,7 @@ class ConnectionCache:
         """Held by the thread that writes to SQLite."""
         self.here = _Here()
         """``inside`` holds this thread's open SQLite transactions."""
-        self._held = False
+        self._has_turn = False
 
     def within(self, engine: Engine) -> ConnectionCache:
         """Return the same connections for a variant of the engine with its own options."""
@@ -67,10 +67,10 @@ class ConnectionCache:
         return made
 
     def transaction(
-        self, **asked: Unpack[TransactionOptions]
+        self, **options: Unpack[TransactionOptions]
     ) -> AbstractContextManager[DriverConnection]:
         """Return a context manager for a connection in a transaction, committed at its end."""
-        return self.backend.transaction(self, **asked)
+        return self.backend.transaction(self, **options)
 
     def statement(
         self, *, patience_ms: int | None = None
@@ -114,7 +114,7 @@ class ConnectionCache:
         if not self._opened.on_file:
             return
         until = time.monotonic() + (0.0 if self.here.inside else TURN_S)
-        self._held = self.turn.acquire(timeout=max(0.0, until - time.monotonic()))
+        self._has_turn = self.turn.acquire(timeout=max(0.0, until - time.monotonic()))
         self.close()
         while self._is_used() and time.monotonic() < until:
             time.sleep(0.001)
@@ -127,8 +127,8 @@ class ConnectionCache:
         return isinstance(pool, QueuePool) and pool.checkedout() > 0
 
     def _after_fork(self) -> None:
-        held, self._held = self._held, False
-        if held:
+        had_turn, self._has_turn = self._has_turn, False
+        if had_turn:
             self.turn.release()
 
     def _in_child(self) -> None:

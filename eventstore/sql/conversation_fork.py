@@ -83,8 +83,8 @@ def locate(
         raise ConversationNotFound(source)
     [(last, *texts)] = rows
     actual, owners = int(last), (text_out(texts[0]), text_out(texts[1]))
-    for asked, owner in zip((tenant_id, user_id), owners, strict=True):
-        if asked is not None and asked != owner:
+    for requested, owner in zip((tenant_id, user_id), owners, strict=True):
+        if requested is not None and requested != owner:
             raise OwnerMismatch(source)
     if not isinstance(before, int | None):
         raise ForkRefused(source, f"before must be a version, not {before!r:.80}")

@@ -170,9 +170,9 @@ def driver_error(url: str, error: BaseException) -> StoreUnavailable | Statement
         return damaged(url, reason)
     if not isinstance(error, SQLAlchemyError):
         return None
-    for kind, ours, said in _SQLALCHEMY:
+    for kind, ours, message in _SQLALCHEMY:
         if isinstance(error, kind):
-            return ours(url, said)
+            return ours(url, message)
     return StatementRefused(url, type(error).__name__, _first_line(error))
 
 
@@ -210,16 +210,16 @@ def _of_psycopg(url: str, error: psycopg.Error) -> StoreUnavailable | StatementR
 
 
 def _of_sqlite(url: str, error: sqlite3.Error) -> StoreUnavailable | StatementRefused:
-    said = str(error)
+    message = str(error)
     # The low byte is the primary result code; the rest only refines it.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if said.startswith(_NO_TEXT):
+    if message.startswith(_NO_TEXT):
         # Python's own error, without a code: SQLite accepts any bytes as text.
         code = sqlite3.SQLITE_CORRUPT
-    if said.startswith(_WRONG_OPTIONS):
-        return InvalidUrl(url, said)
-    if said.startswith(_CLOSED):
-        return CannotConnect(url, said)
+    if message.startswith(_WRONG_OPTIONS):
+        return InvalidUrl(url, message)
+    if message.startswith(_CLOSED):
+        return CannotConnect(url, message)
     if code in _SQLITE:
         kind, reason = _SQLITE[code]
         return kind(url, reason)

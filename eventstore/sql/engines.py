@@ -42,7 +42,7 @@ __all__ = [
     "IMMUTABLE",
     "SYNCHRONOUS",
     "Synchronous",
-    "begin_as_asked",
+    "begin_with_options",
     "begin_with_settings",
     "begin_write",
     "open_engine",
@@ -253,11 +253,11 @@ def _sqlite_engine(
         with suppress(sqlite3.Error):
             connection.rollback()
 
-    event.listen(engine, "begin", begin_as_asked)
+    event.listen(engine, "begin", begin_with_options)
     return engine
 
 
-def begin_as_asked(connection: Connection) -> None:
+def begin_with_options(connection: Connection) -> None:
     """Begin a transaction on SQLite with the options of the engine's variant."""
     options = connection.get_execution_options()
     begin_sqlite(

@@ -7,8 +7,8 @@ returned: every transaction below it has ended, so no event can still appear the
 do not survive a dump and restore into another cluster, so the epoch increases when the cluster's
 system identifier changes (`eventstore.sql.engines`).
 
-One open transaction therefore holds back the feed of the whole PostgreSQL server; `held_back` finds
-and names it. On SQLite nothing is ever held back.
+One open transaction therefore holds back the feed of the whole PostgreSQL server; `delayed_events`
+finds and names it. On SQLite nothing is ever held back.
 
 A cursor is a place in that order and the first bytes of the chain value of the event there. Salts
 are random, so a cursor identifies one history in any database: a cursor of another store, or of a
@@ -42,14 +42,14 @@ from eventstore.telemetry.log import get_logger
 
 __all__ = [
     "Behind",
+    "DelayedEvents",
     "FeedPage",
-    "HeldBack",
     "Holder",
     "PassedEvents",
     "behind",
+    "delayed_events",
     "feed_end",
     "gained",
-    "held_back",
     "holds",
     "read_feed",
 ]
@@ -122,7 +122,7 @@ class _FeedPlace:
         digest = chain[:_DIGEST_BYTES].hex() if isinstance(chain, bytes) else ""
         return cls(tuple(int(number) for number in numbers), digest.ljust(len(_NOTHING), "0"))
 
-    def given(self, order: FeedOrder) -> dict[str, int]:
+    def parameters(self, order: FeedOrder) -> dict[str, int]:
         """Return the numbers as parameters of the queries."""
         return dict(zip(order.place, self.numbers, strict=True))
 
@@ -143,20 +143,20 @@ def read_feed(
     backend = backend_of(connection)
     order, cur = backend.feed, backend.reading(connection)
     place = _parse(order, after)
-    begun = 0 if place == _start(order) else 1
+    overlap = 0 if place == _start(order) else 1
     passed: dict[UUID, PassedEvents] = {}
     while True:
         # Read from the cursor's own event, to check that it still exists.
-        rows = _rows(cur, order, {**place.given(order), "page_size": limit + begun})
-        if begun and _is_purged(connection, place, rows):
-            begun, rows = 0, rows[:limit]
-        if begun and not (rows and place == _place_of(rows[0])):
+        rows = _rows(cur, order, {**place.parameters(order), "page_size": limit + overlap})
+        if overlap and _is_purged(connection, place, rows):
+            overlap, rows = 0, rows[:limit]
+        if overlap and not (rows and place == _place_of(rows[0])):
             if not rows and cur.execute(order.follows).fetchone()[0]:
                 return FeedPage((), str(after))  # The replica may lag behind.
             raise InvalidCursor(str(after))
         if rows:
             place = _place_of(rows[-1])
-        new = rows[begun:]
+        new = rows[overlap:]
         try:
             events = decode_rows(cur, backend, map(_EVENT, new), keys_of(connection))
         except UNREADABLE:
@@ -170,7 +170,7 @@ def read_feed(
                     reason=each.reason,
                 )
             return FeedPage(tuple(events), _render(order, place), tuple(passed.values()))
-        begun = 1
+        overlap = 1
 
 
 def _rows(cur: Any, order: FeedOrder, wanted: dict[str, int]) -> list[Any]:
@@ -256,7 +256,7 @@ def behind(connection: AnyConnection, after: str | None, limit: int) -> Behind:
     backend = backend_of(connection)
     order = backend.feed
     place = _parse(order, after)
-    rows = fetch(connection, order.behind, {**place.given(order), "page_size": limit})
+    rows = fetch(connection, order.behind, {**place.parameters(order), "page_size": limit})
     seen = safe = place
     for row in rows[-1:]:
         seen = _FeedPlace.of(row[1:-2], row[-2])
@@ -277,7 +277,7 @@ def gained(connection: AnyConnection, after: str | None) -> list[UUID]:
         InvalidCursor: ``after`` did not come from a feed of this kind of database.
     """
     backend = backend_of(connection)
-    place = _parse(backend.feed, after).given(backend.feed)
+    place = _parse(backend.feed, after).parameters(backend.feed)
     return [backend.to_id(row[0]) for row in fetch(connection, backend.feed.gained, place)]
 
 
@@ -291,7 +291,7 @@ def holds(connection: AnyConnection, cursor_text: str | None) -> bool:
     place = _parse(order, cursor_text)
     if place == _start(order):
         return True
-    rows = fetch(connection, order.at, place.given(order))
+    rows = fetch(connection, order.at, place.parameters(order))
     if not rows:
         return _is_purged(connection, place, ())
     return place == _FeedPlace.of(rows[0][:-1], rows[0][-1])
@@ -351,7 +351,7 @@ class Holder:
     prepared: str | None
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """A description of the holder."""
         who = f"process {self.pid}" if self.pid else f"the prepared transaction {self.prepared!r}"
         facts = (
@@ -364,7 +364,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBack:
+class DelayedEvents:
     """Committed events that the feed does not return yet.
 
     ``seconds`` is how long ago the oldest of them was recorded. ``holder`` is set even while it
@@ -377,23 +377,23 @@ class HeldBack:
     holder: Holder | None
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """A description of what is held back, and by whom."""
         if not self.events:
             return "every committed event is returned"
-        by = self.holder.said if self.holder else "a session that this login may not see"
+        by = self.holder.description if self.holder else "a session that this login may not see"
         events = "1 event" if self.events == 1 else f"{self.events:,} events"
         return f"{events} held back, the oldest for {self.seconds:,.1f} s, by {by}"
 
 
-def held_back(connection: AnyConnection) -> HeldBack:
+def delayed_events(connection: AnyConnection) -> DelayedEvents:
     """Return what the feed currently holds back, in the caller's transaction."""
     order, now = backend_of(connection).feed, datetime.now(UTC)
     [(events, oldest)] = fetch(connection, order.lag)
     holder = None
     for pid, application, user, database, state, began, prepared in fetch(connection, order.holder):
         holder = Holder(pid, application, user, database, state, _seconds(began, now), prepared)
-    return HeldBack(events, _seconds(oldest, now), holder)
+    return DelayedEvents(events, _seconds(oldest, now), holder)
 
 
 def _seconds(since: datetime | None, now: datetime) -> float:

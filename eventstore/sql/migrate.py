@@ -68,18 +68,18 @@ def schema_lock(
             ``eventstore db upgrade``.
     """
     url = masked(engine.url)
-    begun = begin_write(engine, durable=durable, patience_ms=patience_ms)
+    transaction = begin_write(engine, durable=durable, patience_ms=patience_ms)
     try:
-        with long_running(), translated(url), begun as connection:
+        with long_running(), translated(url), transaction as connection:
             if lock := backend_of(connection).lock_schema:
                 connection.exec_driver_sql(lock)
             yield connection
     except NotWritable as error:
         if not isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
             raise
-        said = f"{str(error.__cause__).splitlines()[0]}: the owner of the tables has to do this"
+        reason = f"{str(error.__cause__).splitlines()[0]}: the owner of the tables has to do this"
         what = "the owner creates what is missing with `eventstore db upgrade`"
-        raise NotWritable(url, f"{said}; {what}") from error.__cause__
+        raise NotWritable(url, f"{reason}; {what}") from error.__cause__
 
 
 def schema_stays(connection: Connection) -> None:
@@ -108,8 +108,10 @@ def create_schema(connection: Connection) -> None:
     if found.scalar() is None:
         connection.exec_driver_sql(f"CREATE SCHEMA {quoted(schema).replace('%', '%%')}")
     elif connection.exec_driver_sql("SELECT current_schema()").scalar() is None:
-        said = f"the login may not use the schema {schema!r}: its owner runs `eventstore db grant`"
-        raise NotWritable(masked(connection.engine.url), said)
+        reason = (
+            f"the login may not use the schema {schema!r}: its owner runs `eventstore db grant`"
+        )
+        raise NotWritable(masked(connection.engine.url), reason)
 
 
 def require_free(connection: Connection, names: Collection[str]) -> None:
@@ -128,9 +130,9 @@ def _require_encoding(connection: Connection) -> None:
     """Raise if the database's encoding cannot store every text of a conversation."""
     encoding = connection.exec_driver_sql(backend_of(connection).encoding).scalar_one()
     if encoding not in ENCODINGS:
-        said = f"the database's encoding {encoding} lacks characters that models and users write"
+        reason = f"the database's encoding {encoding} lacks characters that models and users write"
         advice = "create a database with ENCODING 'UTF8' TEMPLATE template0"
-        raise InvalidUrl(masked(connection.engine.url), f"{said}: {advice}")
+        raise InvalidUrl(masked(connection.engine.url), f"{reason}: {advice}")
 
 
 def upgrade(engine: Engine) -> str:
@@ -175,8 +177,8 @@ def require_current(engine: Engine) -> None:
     with translated(url), engine.connect() as connection:
         if not _is_current(connection, url):
             if current_revision(connection) is None:
-                said = "it has no event store: `eventstore db upgrade` creates one"
-                raise SchemaOutdated(url, said)
+                reason = "it has no event store: `eventstore db upgrade` creates one"
+                raise SchemaOutdated(url, reason)
             raise SchemaOutdated(url, "the schema is outdated: run `eventstore db upgrade`")
 
 

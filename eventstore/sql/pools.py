@@ -23,8 +23,8 @@ __all__ = ["ClosablePool", "close_pool", "is_closed", "may_fork"]
 def _in_one_line(record: logging.LogRecord) -> bool:
     """Log a lost connection without the driver's message, which may quote a payload."""
     if record.exc_info and (error := record.exc_info[1]) is not None:
-        said = f"{record.getMessage()}: the connection is discarded ({type(error).__name__})"
-        record.msg, record.args, record.exc_info = said, (), None
+        message = f"{record.getMessage()}: the connection is discarded ({type(error).__name__})"
+        record.msg, record.args, record.exc_info = message, (), None
         record.levelno, record.levelname = logging.WARNING, "WARNING"
     return True
 

@@ -269,7 +269,7 @@ _SCHEMA = """hashtextextended('eventstore', coalesce(to_regclass('eventstore_ver
     hashtext(current_setting('search_path'))))"""
 
 
-_STANDING = """
+_MATCHING = """
     SELECT count(*) FROM unnest(%s::uuid[], %s::bigint[], %s::bytea[])
         AS wanted (stream, place, mark)
     JOIN events ON conversation_id = stream AND version = place AND chain = mark
@@ -286,11 +286,11 @@ _SAFE = """
 _PLACE = "(epoch, tx_id, position)"
 
 
-_GIVEN = "(:epoch, (:tx_id)::text::xid8, :position)"
+_CURSOR = "(:epoch, (:tx_id)::text::xid8, :position)"
 
 
 # Plain `ORDER BY tx_id` would sort by the selected text, in which 10 comes before 9.
-_UP, _DOWN = (f"epoch {way}, events.tx_id {way}, position {way}" for way in ("ASC", "DESC"))
+_UP, _DOWN = (f"epoch {order}, events.tx_id {order}, position {order}" for order in ("ASC", "DESC"))
 
 
 _FEED = FeedOrder(
@@ -298,19 +298,19 @@ _FEED = FeedOrder(
     place=("epoch", "tx_id", "position"),
     page=_sql(
         f"SELECT {EVENT_COLUMNS}, epoch, tx_id::text, position FROM events "  # noqa: S608 - constants
-        f"WHERE {_PLACE} >= {_GIVEN} AND {_SAFE} ORDER BY {_UP} LIMIT :page_size"
+        f"WHERE {_PLACE} >= {_CURSOR} AND {_SAFE} ORDER BY {_UP} LIMIT :page_size"
     ),
     end=f"SELECT epoch, tx_id::text, position, chain FROM events WHERE {_SAFE} "  # noqa: S608 - as above
     f"ORDER BY {_DOWN} LIMIT 1",
     # Includes events that are not yet safe to pass: their conversations are behind too.
     behind=_sql(
         f"SELECT conversation_id, epoch, tx_id::text, position, chain, {_SAFE} FROM events "  # noqa: S608 - as above
-        f"WHERE {_PLACE} > {_GIVEN} ORDER BY {_UP} LIMIT :page_size"
+        f"WHERE {_PLACE} > {_CURSOR} ORDER BY {_UP} LIMIT :page_size"
     ),
     at=_sql(
-        f"SELECT epoch, tx_id::text, position, chain FROM events WHERE {_PLACE} = {_GIVEN}"  # noqa: S608 - as above
+        f"SELECT epoch, tx_id::text, position, chain FROM events WHERE {_PLACE} = {_CURSOR}"  # noqa: S608 - as above
     ),
-    gained=_sql(f"SELECT DISTINCT conversation_id FROM events WHERE {_PLACE} > {_GIVEN}"),  # noqa: S608 - as above
+    gained=_sql(f"SELECT DISTINCT conversation_id FROM events WHERE {_PLACE} > {_CURSOR}"),  # noqa: S608 - as above
     # The newest event is enough once all transactions below it have ended. Until then one of them
     # may still commit events before it, so every end of a transaction counts.
     newest=f"""
@@ -361,7 +361,7 @@ class _Postgresql(Backend):
     from_id = to_id = from_time = staticmethod(_same)
     to_time = staticmethod(lambda moment: moment.astimezone(UTC))
     from_digest = staticmethod(lambda digest: UUID(bytes=digest))
-    to_digest = staticmethod(lambda kept: kept.bytes)
+    to_digest = staticmethod(lambda stored: stored.bytes)
     array = staticmethod(lambda values: list(values))
 
     def sql(self, statement: str) -> str:
@@ -378,13 +378,13 @@ class _Postgresql(Backend):
         adapted = isinstance(connection, Connection) and connection.dialect.is_async
         return cursor(connection) if adapted else raw_of(connection).cursor(binary=True)
 
-    def transaction(self, at_hand: Pooled, **asked: Unpack[TransactionOptions]) -> OnPostgresql:
-        write, durable = asked.get("write", False), asked.get("durable", True)
-        snapshot, patience_ms = asked.get("snapshot", False), asked.get("patience_ms")
+    def transaction(self, at_hand: Pooled, **options: Unpack[TransactionOptions]) -> OnPostgresql:
+        write, durable = options.get("write", False), options.get("durable", True)
+        snapshot, patience_ms = options.get("snapshot", False), options.get("patience_ms")
         return OnPostgresql(
             at_hand,
             isolation=IsolationLevel.REPEATABLE_READ if snapshot else None,
-            pipelined=asked.get("pipelined", False) and PIPELINES,
+            pipelined=options.get("pipelined", False) and PIPELINES,
             settings=settings(
                 durable=durable or not write, patience_ms=patience_ms, brief=write and durable
             ),
@@ -447,9 +447,9 @@ class _Postgresql(Backend):
         )
         run_each(connection, locks, [[list(keys)]])
 
-    def count_standing(self, cur: Any, places: Sequence[tuple[Any, int, bytes | None]]) -> int:
+    def count_matching(self, cur: Any, places: Sequence[tuple[Any, int, bytes | None]]) -> int:
         columns = [list(column) for column in zip(*places, strict=True)] or [[], [], []]
-        cur.execute(_STANDING, columns)
+        cur.execute(_MATCHING, columns)
         return int(cur.fetchone()[0])
 
     def insert(
@@ -501,11 +501,11 @@ POSTGRESQL = _Postgresql()
 
 
 def _column(kind: str, values: Sequence[Any]) -> str:
-    said = _quoted if kind == "text" else _said
-    return _array(["NULL" if each is None else said(each) for each in values])
+    render = _quoted if kind == "text" else _unquoted
+    return _array(["NULL" if each is None else render(each) for each in values])
 
 
-def _said(value: Any) -> str:
+def _unquoted(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 

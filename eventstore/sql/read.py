@@ -388,9 +388,9 @@ def _parts(shared: Sequence[Shared], window: _Window) -> list[tuple[UUID, _Windo
     """Return the ancestors that hold a fork's window below its own rows, in reading order."""
     parts = []
     for place, (holder, version) in enumerate(shared):
-        begun = shared[place + 1].version if place + 1 < len(shared) else 0
+        start = shared[place + 1].version if place + 1 < len(shared) else 0
         part = window._replace(
-            after=max(window.after, begun), before=min(window.before, version + 1)
+            after=max(window.after, start), before=min(window.before, version + 1)
         )
         if part.after + 1 < part.before:
             parts.append((holder, part))
@@ -460,7 +460,7 @@ def _texts(
 _EVENT_ROWS: _Wanted[Any] = _Wanted(
     _FORWARD,
     _page("DESC", STREAM_COLUMNS),
-    lambda *given: [*open_rows(*given[:4])],
+    lambda *arguments: [*open_rows(*arguments[:4])],
     VERSION,
 )
 
@@ -487,7 +487,7 @@ def chains_stand(
     """
     backend, cur = backend_of(connection), cursor(connection)
     wanted = [(backend.from_id(stream), *place) for stream, place in expected.items()]
-    found = backend.count_standing(cur, wanted)
+    found = backend.count_matching(cur, wanted)
     cur.close()
     return found == len(wanted)
 

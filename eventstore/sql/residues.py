@@ -37,7 +37,7 @@ _COLUMNS = """
 _COLLECTED = text(
     f"SELECT c.relname, a.attname {_COLUMNS} AND a.attstattarget IS DISTINCT FROM 0"  # noqa: S608
 )
-_KEPT = text(
+_STATISTICS = text(
     f"""
     SELECT n.nspname, c.relname, a.attname {_COLUMNS} AND EXISTS (SELECT FROM pg_stats AS s
         WHERE s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = a.attname)
@@ -82,7 +82,7 @@ def clear_statistics(connection: Connection, names: Sequence[str]) -> None:
     """
     if connection.dialect.name != "postgresql":
         return
-    found = connection.execute(_KEPT, {"tables": list(names)}).all()
+    found = connection.execute(_STATISTICS, {"tables": list(names)}).all()
     if not found:
         return
     try:
@@ -90,8 +90,8 @@ def clear_statistics(connection: Connection, names: Sequence[str]) -> None:
             for schema, table, column in found:
                 _clear(connection, schema, table, column)
     except ProgrammingError as error:
-        said = "planner statistics may hold erased texts: only the tables' owner can clear them"
-        _log.warning(said, error=str(error.orig))
+        message = "planner statistics may hold erased texts: only the tables' owner can clear them"
+        _log.warning(message, error=str(error.orig))
 
 
 def _clear(connection: Connection, schema: str, table: str, column: str) -> None:

@@ -68,12 +68,12 @@ def grant(connection: Connection, role: str) -> None:
     for name, rights in granted.items():
         _grant(connection, rights, name, grantee)
     # If the login owns no table, nothing is granted, and PostgreSQL only warns.
-    asked = [(name, right) for name, rights in granted.items() for right in rights]
-    names, each = zip(*asked, strict=True)
+    requested = [(name, right) for name, rights in granted.items() for right in rights]
+    names, each = zip(*requested, strict=True)
     asking = {"names": [*names], "rights": [*each], "role": role}
     if lacking := connection.execute(_LACKING, asking).scalar():
-        said = f"the rights on {lacking} were not granted: the owner of the tables has to do this"
-        raise NotWritable(url, said)
+        reason = f"the rights on {lacking} were not granted: the owner of the tables has to do this"
+        raise NotWritable(url, reason)
 
 
 def relations(connection: Connection) -> tuple[list[str], list[str]]:

@@ -41,9 +41,9 @@ _LEAST_VERSION = 15_00_00  # the first with views that use the reader's own righ
 
 
 def _is(column: str, setting: str, nobody: str) -> str:
-    said = f"current_setting('{setting}', true)"
+    current = f"current_setting('{setting}', true)"
     return (
-        f"CASE left({said}, 1) WHEN '+' THEN {column} = substr({said}, 2) "
+        f"CASE left({current}, 1) WHEN '+' THEN {column} = substr({current}, 2) "
         f"WHEN '-' THEN {nobody} ELSE false END"
     )
 
@@ -116,15 +116,15 @@ def require_forks_visible(connection: Connection, conversation_id: UUID) -> None
     if not is_limited(connection):
         return
     if not is_complete(connection):
-        said = "row-level security was turned on by an older version: run eventstore db secure"
-        raise NotWritable(masked(connection.engine.url), said)
+        reason = "row-level security was turned on by an older version: run eventstore db secure"
+        raise NotWritable(masked(connection.engine.url), reason)
     forks, visible = connection.execute(_HIDDEN, {"stream": conversation_id}).one()
     if forks != visible:
-        said = (
+        reason = (
             f"{forks - visible} of its forks belong to other owners, whose rows this login cannot "
             "see: erase it as the tables' owner"
         )
-        raise OwnerMismatch(conversation_id, said)
+        raise OwnerMismatch(conversation_id, reason)
 
 
 def speaks_for(tenant_id: str | None, user_id: str | None) -> bytes:
@@ -144,8 +144,8 @@ def secure(connection: Connection, names: Iterable[str]) -> None:
     """
     url = masked(connection.engine.url)
     if not backend_of(connection).secures_rows:
-        said = "SQLite has no row-level security: anyone who can read its file can read all of it"
-        raise NotWritable(url, said)
+        reason = "SQLite has no row-level security: anyone who can read its file can read all of it"
+        raise NotWritable(url, reason)
     found = connection.execute(text("SHOW server_version_num")).scalar_one()
     if int(found) < _LEAST_VERSION:
         raise NotWritable(url, "row-level security needs PostgreSQL 15 or later, for its views")

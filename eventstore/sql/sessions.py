@@ -100,7 +100,7 @@ _File = tuple[int, int]
 _inherited: set[_File] = set()
 """Device and inode of SQLite files that the parent was using when it forked this process."""
 
-_kept: list[Any] = []
+_unclosed: list[Any] = []
 """Their connections, which must never be closed: that would undo what the parent will commit."""
 
 
@@ -146,7 +146,7 @@ class ConnectionSettings:
     pooler: str
     schema: str | None
     response_timeout_ms: int | None
-    given: frozenset[str]
+    url_options: frozenset[str]
 
     @classmethod
     def of(cls, url: URL) -> ConnectionSettings:
@@ -186,9 +186,9 @@ class ConnectionSettings:
         limits = {
             name: value
             for name, value in _LIMITS.items()
-            if name not in self.given and f"PG{name.upper()}" not in os.environ
+            if name not in self.url_options and f"PG{name.upper()}" not in os.environ
         }
-        encoding = {} if "client_encoding" in self.given else {"client_encoding": "utf8"}
+        encoding = {} if "client_encoding" in self.url_options else {"client_encoding": "utf8"}
         return {"fallback_application_name": application, **encoding, **limits}
 
     def begin(self, connection: psycopg.Connection[Any], *, read_only: bool) -> bytes | None:
@@ -248,10 +248,10 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _timeout(name: str, asked_ms: int | None, usual_ms: int) -> str:
+def _timeout(name: str, requested_ms: int | None, usual_ms: int) -> str:
     """Return the expression of a timeout; a limit set for the role or the database is kept."""
-    if asked_ms is not None:
-        return f"'{asked_ms}'"
+    if requested_ms is not None:
+        return f"'{requested_ms}'"
     current = f"current_setting('{name}')"
     return f"CASE {current} WHEN '0' THEN '{usual_ms}' ELSE {current} END"
 
@@ -336,7 +336,7 @@ class Opened:
             # Connections of the parent's other threads are left alone, and nothing here can use
             # them: such a thread may hold SQLite's lock on its connection, forever in this process.
             connection.set_authorizer(_deny)
-        _kept.append(connection)
+        _unclosed.append(connection)
         if self._file is not None:
             _inherited.add(self._file)
         self._lost = True

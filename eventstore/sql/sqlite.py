@@ -44,9 +44,9 @@ _LOCKS = re.compile(r" FOR (?:UPDATE|SHARE)\b")
 
 
 def _sql(statement: str) -> str:
-    said = statement.replace(READABLE_TIME, "recorded_at")
-    said = _LOCKS.sub("", _CAST.sub("", said)).replace("IS NOT DISTINCT FROM", "IS")
-    return _ANY.sub(r"IN (SELECT value FROM json_each(\1))", said)
+    adapted = statement.replace(READABLE_TIME, "recorded_at")
+    adapted = _LOCKS.sub("", _CAST.sub("", adapted)).replace("IS NOT DISTINCT FROM", "IS")
+    return _ANY.sub(r"IN (SELECT value FROM json_each(\1))", adapted)
 
 
 _TABLE_AND_TRIGGERS = """
@@ -65,7 +65,7 @@ _EVENTS = """
         recorded_at, data, meta, salt, data_digest, chain)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     """
-_STANDING = """
+_MATCHING = """
     SELECT count(*) FROM json_each(?) AS wanted JOIN events
         ON conversation_id = json_extract(wanted.value, '$[0]')
         AND version = json_extract(wanted.value, '$[1]')
@@ -120,12 +120,12 @@ class _Sqlite(Backend):
     def reading(self, connection: AnyConnection) -> Any:
         return cursor(connection)
 
-    def transaction(self, at_hand: Pooled, **asked: Unpack[TransactionOptions]) -> _Transaction:
-        write = asked.get("write", False)
+    def transaction(self, at_hand: Pooled, **options: Unpack[TransactionOptions]) -> _Transaction:
+        write = options.get("write", False)
         # A reader commits nothing, so the connection's sync level does not matter.
-        durable = asked.get("durable", True) if write else None
+        durable = options.get("durable", True) if write else None
         mode = "IMMEDIATE" if write else "DEFERRED"
-        return _Transaction(at_hand, mode, durable, asked.get("patience_ms"))
+        return _Transaction(at_hand, mode, durable, options.get("patience_ms"))
 
     def settings(self, *, durable: bool, patience_ms: int | None) -> str:
         return ""  # `begin` has applied them.
@@ -176,11 +176,11 @@ class _Sqlite(Backend):
     ) -> None:
         """Nothing to do: there is one writer at a time."""
 
-    def count_standing(self, cur: Any, places: Sequence[tuple[Any, int, bytes | None]]) -> int:
+    def count_matching(self, cur: Any, places: Sequence[tuple[Any, int, bytes | None]]) -> int:
         hexed = [
             [stream, version, (chain or b"").hex().upper()] for stream, version, chain in places
         ]
-        return int(cur.execute(_STANDING, [json.dumps(hexed)]).fetchone()[0])
+        return int(cur.execute(_MATCHING, [json.dumps(hexed)]).fetchone()[0])
 
     def insert(
         self, table: str, columns: Columns, rows: Rows, *, otherwise: str = "DO NOTHING"

@@ -135,22 +135,22 @@ class Transactions:
         With ``durable`` false a power cut may undo the commit as a whole: for data that can be
         rebuilt. ``patience_ms`` limits how long it waits for a lock before `DatabaseBusy`.
         """
-        begun = begin_write(self.engine, durable=durable, patience_ms=patience_ms)
-        with translated(self.url), begun as connection:
+        transaction = begin_write(self.engine, durable=durable, patience_ms=patience_ms)
+        with translated(self.url), transaction as connection:
             yield connection
 
     @contextmanager
     def _driver_transaction(
-        self, **asked: Unpack[TransactionOptions]
+        self, **options: Unpack[TransactionOptions]
     ) -> Iterator[DriverConnection]:
         """Yield the driver's connection in such a transaction, for the hot paths of every turn.
 
         On PostgreSQL writing transactions are pipelined: the error of a statement may be raised at
         a later one.
         """
-        asked.setdefault("pipelined", asked.get("write", False))
-        begun = self._at_hand.transaction(**asked)
-        with translated(self.url), begun as connection:
+        options.setdefault("pipelined", options.get("write", False))
+        transaction = self._at_hand.transaction(**options)
+        with translated(self.url), transaction as connection:
             yield connection
 
     def close(self) -> None:
@@ -232,8 +232,8 @@ def require_connection(connection: object) -> None:
     """
     if not isinstance(connection, Connection | DriverConnection):
         kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
-        said = "is not a SQLAlchemy connection; pass for example session.connection()"
-        raise UnsafeTransaction(f"{kind} {said}")
+        problem = "is not a SQLAlchemy connection; pass for example session.connection()"
+        raise UnsafeTransaction(f"{kind} {problem}")
 
 
 @contextmanager

@@ -48,17 +48,17 @@ def parse(url: str | URL, schema: str | None = None) -> URL:
     """
     if not isinstance(url, str | URL):
         raise InvalidUrl(repr(url), f"this is not a database URL: {_EXAMPLES}")
-    said = masked(url)
+    masked_url = masked(url)
     try:
         parsed = MaskedUrl._make(make_url(url))
         str(parsed.render_as_string(hide_password=False)).encode()
     except (ArgumentError, ValueError) as error:
-        raise InvalidUrl(repr(said), f"this is not a database URL: {_EXAMPLES}") from error
+        raise InvalidUrl(repr(masked_url), f"this is not a database URL: {_EXAMPLES}") from error
     driver = _DRIVERS.get(parsed.drivername)
     if driver is None:
-        raise InvalidUrl(said, _instead(parsed.drivername, said))
+        raise InvalidUrl(masked_url, _instead(parsed.drivername, masked_url))
     if problem := _problem(url, parsed):
-        raise InvalidUrl(said, problem)
+        raise InvalidUrl(masked_url, problem)
     if schema is not None:
         parsed = _in_schema(parsed, schema)
     return parsed.set(drivername=driver)
@@ -84,7 +84,7 @@ def _in_schema(url: MaskedUrl, schema: str) -> MaskedUrl:
     return named
 
 
-def _instead(drivername: str, said: str) -> str:
+def _instead(drivername: str, masked_url: str) -> str:
     reason = f"unknown database {drivername!r}: use sqlite or postgresql"
     backend = drivername.partition("+")[0]
     if backend not in _DRIVERS:
@@ -93,7 +93,7 @@ def _instead(drivername: str, said: str) -> str:
     right = "sqlite" if backend == "sqlite" else _DRIVERS[backend]
     return (
         f"{reason}; for both EventStore and AsyncEventStore write "
-        f"{right}{said.removeprefix(drivername)}"
+        f"{right}{masked_url.removeprefix(drivername)}"
     )
 
 

@@ -132,7 +132,7 @@ def _shared(
         for holder, version in lineage(connection, fork):
             seen, found = verify_stream(connection, holder, types)
             events += seen
-            problems += [_told(fork, each) for each in found if each.version <= version]
+            problems += [_on_fork(fork, each) for each in found if each.version <= version]
     return events, problems
 
 
@@ -141,7 +141,7 @@ def _reached(connection: AnyConnection, problems: Sequence[Problem]) -> list[Pro
     if not problems:
         return []
     return [
-        _told(fork, each)
+        _on_fork(fork, each)
         for fork, version in descendants(connection, problems[0].conversation_id)
         for each in problems
         if each.version <= version
@@ -158,7 +158,7 @@ def _readable(kind: Any) -> Any:
     return kind.decode(errors="replace") if isinstance(kind, bytes) else kind
 
 
-def _told(fork: UUID, problem: Problem) -> Problem:
+def _on_fork(fork: UUID, problem: Problem) -> Problem:
     detail = f"shared with {problem.conversation_id}: {problem.detail}"
     return replace(problem, conversation_id=fork, detail=detail)
 
@@ -265,8 +265,8 @@ def _head_problems(head: Any, version: int, chain: bytes) -> Iterator[tuple[int,
             yield version, "the events have no row in conversations"
     elif head[0] != version:
         lowest = min(head[0], version) if isinstance(head[0], int) else version
-        said = f"the conversation is at version {head[0]}, but its last event is {version}"
-        yield lowest + 1, said
+        detail = f"the conversation is at version {head[0]}, but its last event is {version}"
+        yield lowest + 1, detail
     elif head[1] != chain:
         yield version, "the conversation's chain value is not its last event's"
 
@@ -372,11 +372,11 @@ class _Receipts:
             if versions is None:
                 yield version, "receipt_altered", f"erasures has no row for erasure {erasure_id}"
             elif {*versions} != {*receipt.versions}:
-                said = f"erased_versions has other versions for erasure {erasure_id}"
-                yield version, "receipt_altered", said
+                detail = f"erased_versions has other versions for erasure {erasure_id}"
+                yield version, "receipt_altered", detail
         for erasure_id in recorded.keys() - self._receipts.keys():
-            said = f"no event is the receipt of erasure {erasure_id}, which erasures records"
-            yield min(recorded[erasure_id], default=1), "receipt_missing", said
+            detail = f"no event is the receipt of erasure {erasure_id}, which erasures records"
+            yield min(recorded[erasure_id], default=1), "receipt_missing", detail
 
 
 def _recorded_erasures(connection: AnyConnection, conversation_id: UUID) -> dict[str, set[int]]:

@@ -26,7 +26,7 @@ class Watch:
         self._engine = engine
         self._backend = backend_named(engine.dialect.name)
         self._url = masked(engine.url)
-        self._kept: Any = None
+        self._connection: Any = None
         self._seen: Any = ()
 
     def moved(self) -> bool:
@@ -43,14 +43,14 @@ class Watch:
 
     def _look(self) -> Any:
         with translated(self._url):
-            pooled = self._kept or self._connect()
+            pooled = self._connection or self._connect()
             try:
                 found = self._newest(pooled)
             except BaseException:
-                self._kept = None
+                self._connection = None
                 pooled.invalidate()
                 raise
-            if pooled is not self._kept:
+            if pooled is not self._connection:
                 pooled.close()
             return found
 
@@ -68,14 +68,14 @@ class Watch:
         if not self._backend.locks_all:
             # SQLite's file is local, and an in-memory database has no second connection.
             pooled.dbapi_connection.autocommit = pooled.info.get(EACH) is None
-            self._kept = pooled
+            self._connection = pooled
         return pooled
 
     def close(self) -> None:
         """Close the connection; another check opens a new one."""
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            kept.invalidate()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.invalidate()
 
     def __enter__(self) -> Self:
         """Return the watch itself."""

@@ -198,11 +198,11 @@ def _tell(
 ) -> None:
     if not logging.getLogger(component).isEnabledFor(level):
         return
-    told = {key: str(value) if isinstance(value, UUID) else value for key, value in facts.items()}
+    logged = {key: str(value) if isinstance(value, UUID) else value for key, value in facts.items()}
     if error is not None:
         # The error's message may quote a payload.
-        told["error"] = type(error).__name__
-    _logger(component).log(level, name, **told, duration_ms=round(1000 * seconds, 1))
+        logged["error"] = type(error).__name__
+    _logger(component).log(level, name, **logged, duration_ms=round(1000 * seconds, 1))
 
 
 @cache

@@ -70,7 +70,7 @@ class Recorder:
             )
         self._lock = Lock()
         self._read: list[Measurement] = []
-        self._told: set[str] = set()
+        self._observed: set[str] = set()
 
     def appended(
         self,
@@ -127,16 +127,16 @@ class Recorder:
             known = SpanContext(trace_id, span_id, False, TraceFlags(TraceFlags.SAMPLED))
             around = trace.set_span_in_context(NonRecordingSpan(known))
         kind = SpanKind.CLIENT if name.startswith("chat") else SpanKind.INTERNAL
-        told = dict(_plain(attributes))
-        span = self._tracer.start_span(name, context=around, kind=kind, attributes=told)
+        span_attributes = dict(_plain(attributes))
+        span = self._tracer.start_span(name, context=around, kind=kind, attributes=span_attributes)
         return Activity(span) if span.is_recording() else None
 
     def _observe(self, name: str, _: CallbackOptions) -> Iterable[Observation]:
         with self._lock:
             # Sources are read once per collection: a gauge that is asked again begins a new one.
-            if not self._told or name in self._told:
-                self._read, self._told = observed(), set()
-            self._told.add(name)
+            if not self._observed or name in self._observed:
+                self._read, self._observed = observed(), set()
+            self._observed.add(name)
             return [
                 Observation(each.value, each.attributes)
                 for each in self._read

@@ -27,7 +27,7 @@ from eventstore.database import (
     metadata_for,
     run_each,
 )
-from eventstore.owners import ANYBODY, Owner
+from eventstore.owners import ANY_OWNER, Owner
 from projections.engine import heads
 from projections.engine.catch_up import Begin, CatchUp, Pause, at_once, in_pieces
 from projections.engine.folds import is_own_fault
@@ -57,7 +57,7 @@ def catch_up_behind(
     pause: Pause = at_once,
     *,
     patience_ms: int | None = None,
-    whose: Owner = ANYBODY,
+    whose: Owner = ANY_OWNER,
 ) -> int:
     """Catch up every conversation that is behind; return their number.
 

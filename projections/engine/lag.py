@@ -18,9 +18,9 @@ from eventstore.database import (
     AnyConnection,
     Statement,
     backend_of,
+    delayed_events,
     driver_transaction,
     feed,
-    held_back,
     metadata_for,
 )
 from eventstore.errors import StatementRefused, StoreUnavailable
@@ -77,7 +77,7 @@ def measure(store: EventStore, projections: Sequence[Projection]) -> list[Measur
     try:
         with driver_transaction(store, snapshot=True) as connection:
             behind = lags(connection, find_all_live(connection, projections))
-            held = held_back(connection)
+            held = delayed_events(connection)
     except (StoreUnavailable, StatementRefused):
         return []
     found: list[Measurement] = []

@@ -20,9 +20,9 @@ from eventstore.events import (
     ConversationStart,
     ConversationUpdate,
     Erasure,
-    KeptUsage,
     LlmError,
     RecordedEvent,
+    RetainedUsage,
     Retraction,
     ToolResult,
     UserMessage,
@@ -79,7 +79,7 @@ _LOOKED_INTO = frozenset(
         Erasure,
     }
 )
-_NO_ACTIVITY = frozenset({Erasure.type, KeptUsage.type})
+_NO_ACTIVITY = frozenset({Erasure.type, RetainedUsage.type})
 _LISTED = ("status", "last_activity_at", "conversation_id")
 
 

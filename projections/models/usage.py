@@ -21,10 +21,10 @@ from eventstore.events import (
     AssistantMessage,
     BilledCall,
     Invocation,
-    KeptUsage,
     LlmError,
     LlmRequest,
     RecordedEvent,
+    RetainedUsage,
     Retraction,
     TokenUsage,
 )
@@ -253,7 +253,7 @@ def _error(draft: RowDraft, error: LlmError) -> None:
     draft.put(_TABLE, (own_id,), values)
 
 
-def _kept(draft: RowDraft, kept: KeptUsage) -> None:
+def _kept(draft: RowDraft, kept: RetainedUsage) -> None:
     """Write the rows of calls that an erasure has kept, replacing what their events left."""
     for call in kept.calls:
         own_id, started = call.llm_call_id, call.status == "started"
@@ -355,7 +355,7 @@ _HANDLERS: dict[type, folding.Handler] = {
     AssistantMessage: _message,
     Retraction: folding.note_replaced,
     LlmError: _error,
-    KeptUsage: _kept,
+    RetainedUsage: _kept,
 }
 
 USAGE = UsageProjection()

@@ -11,14 +11,14 @@ import pytest
 
 from agent_eventstore import ChatSession, EventStore
 from eventstore.events import AssistantMessage, ModeState, UserMessage
-from tests.agents.mortal_chats import QUESTION, answer
-from tests.mortals import KILLED, mortals
+from tests.agents.killable_chat import QUESTION, answer
+from tests.killable_processes import KILLED, killable_processes
 
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[Callable[..., int]]:
     """Give a function that holds a chat in a process of its own, and returns how that ended."""
-    with mortals("tests.agents.mortal_chats") as run:
+    with killable_processes("tests.agents.killable_chat") as run:
         yield run
 
 

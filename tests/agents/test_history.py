@@ -13,9 +13,9 @@ import pytest
 
 from agent_eventstore import AgentSession, EventStore, JsonlHistorySink, LegacyXmlSink
 from eventstore.events import AssistantMessage, ToolCall, TurnEnd
-from tests.agents.mortal import ACTION, FINAL, QUESTION, options
+from tests.agents.killable_session import ACTION, FINAL, QUESTION, options
 from tests.agents.scripted import Scripted, Wanted, read, reply
-from tests.mortals import KILLED, mortals
+from tests.killable_processes import KILLED, killable_processes
 
 ROOT = Path(__file__).parents[2]
 
@@ -193,7 +193,7 @@ def test_what_a_failing_sink_missed_is_written_at_the_next_opening(
 @pytest.fixture(scope="module")
 def live() -> Iterator[Callable[..., int]]:
     """Give a function that runs a session in a process of its own, and returns how that ended."""
-    with mortals("tests.agents.mortal") as run:
+    with killable_processes("tests.agents.killable_session") as run:
         yield run
 
 

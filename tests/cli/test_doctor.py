@@ -207,7 +207,7 @@ class TestLog:
         self, postgres_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Whose transaction it is, is told."""
-        monkeypatch.setattr(event_log, "_HELD_S", 0.0)
+        monkeypatch.setattr(event_log, "_LONG_DELAY_S", 0.0)
         url = make_url(postgres_url).update_query_dict({"application_name": "the-culprit"})
         with EventStore.open(url) as store, store.writing() as connection:
             connection.execute(text("SELECT pg_current_xact_id()"))

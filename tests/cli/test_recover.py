@@ -12,7 +12,7 @@ from eventstore import EventStore, new_id
 from eventstore import events as e
 from tests.cli.program import run
 from tests.conftest import Beginning
-from tests.planting import plant
+from tests.raw_events import insert_raw_event
 
 REQUESTS = tuple(
     e.ToolCallRequest(name=name, arguments_text="{}", arguments={"place": "Oslo"})
@@ -123,7 +123,7 @@ def test_a_conversation_that_cannot_be_recovered_is_reported(own: str) -> None:
     """The others are recovered, and the exit status is 1."""
     whole, damaged = write(own, *CRASHED), write(own, *CRASHED)
     with EventStore.open(own) as store:
-        plant(store, damaged, "user_message", "{}", meta="[1]")
+        insert_raw_event(store, damaged, "user_message", "{}", meta="[1]")
 
     done = run("recover", url=own)
     assert (1, True) == (done.status, f"{whole} at version 6: ended by 4 events" in done.out)

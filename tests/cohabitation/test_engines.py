@@ -22,7 +22,7 @@ from projections import Views, worker
 from projections.upkeep import compare, rebuild
 from tests.conftest import Beginning
 from tests.contract.facade import say, texts
-from tests.settling import settled
+from tests.feed_wait import wait_for_feed
 
 SETTINGS = ("search_path", "synchronous_commit", "lock_timeout", "TimeZone")
 PRAGMAS = ("foreign_keys", "secure_delete", "synchronous", "busy_timeout", "query_only")
@@ -80,7 +80,7 @@ def test_one_connection_is_enough(engine: Engine) -> None:
     views = Views(store)
     assert "Hello." in [item.text for item in views.timeline(conversation.id)]
     rebuild(store)
-    assert compare(settled(store)).ok
+    assert compare(wait_for_feed(store)).ok
     store.erase(conversation.id, reason="asked", vacuum=True)
     assert store.verify().ok
     conversation.close()

@@ -20,8 +20,8 @@ from projections.upkeep import compare, rebuild
 from tests.cli.program import run
 from tests.contract.facade import say, texts
 from tests.contract.plain import PlainClient
+from tests.feed_wait import wait_for_feed
 from tests.postgres import fresh_database
-from tests.settling import settled
 
 HINT = "`eventstore db upgrade`"
 
@@ -84,7 +84,7 @@ def test_everything_of_every_day(url: str) -> None:
         assert views.context(cid, max_tokens=1000, strategy="retrieval").messages
         assert 1 == len(views.conversations(user_id="ada"))
         worker.run(store, once=True)
-        assert compare(settled(store)).ok
+        assert compare(wait_for_feed(store)).ok
         store.erase(cid, reason="asked")
         assert "Hello." not in [item.text for item in views.timeline(cid)]
         assert store.verify().ok

@@ -34,9 +34,9 @@ from tests.cli.program import run
 from tests.cohabitation.conftest import PRODUCT
 from tests.contract.facade import say, texts
 from tests.contract.plain import PlainClient
+from tests.feed_wait import wait_for_feed
 from tests.pgbouncer import PgBouncer, needs_pgbouncer
 from tests.postgres import fresh_database
-from tests.settling import settled
 
 ODD = 'the "store\'s" 100%'
 
@@ -104,7 +104,10 @@ def test_two_stores_know_nothing_of_each_other(store: EventStore, postgres_url: 
         other.append(cid, say("two", "three"), expected_version=0)
 
         assert (["one"], ["two", "three"]) == (texts(store.read(cid)), texts(other.read(cid)))
-        assert (1, 2) == (len(settled(store).read_all()), len(settled(other).read_all()))
+        assert (1, 2) == (
+            len(wait_for_feed(store).read_all()),
+            len(wait_for_feed(other).read_all()),
+        )
         assert ["one"] == [item.text for item in Views(store).timeline(cid)]
         assert ["two", "three"] == [item.text for item in Views(other).timeline(cid)]
         assert 1 == store.erase(cid, reason="asked").versions[-1]
@@ -132,7 +135,7 @@ def test_a_schema_of_any_name(product: PlainClient, postgres_url: str) -> None:
         Views(store).timeline(cid)
         report = rebuild(store, ["timeline"], workers=2)
         assert 1 == report.events
-        assert compare(settled(store)).ok
+        assert compare(wait_for_feed(store)).ok
 
     query = "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(?)"
     [(count,)] = product.execute(query, '"' + ODD.replace('"', '""') + '"')
@@ -353,6 +356,6 @@ def test_behind_a_pooler(
             worker.run(store, once=True)
             [cid] = [info.conversation_id for info in store.list()]
             store.erase(cid, reason="asked", vacuum=True)
-            assert compare(settled(store)).ok
+            assert compare(wait_for_feed(store)).ok
         with EventStore.open(url, schema="other") as other:
             assert [] == other.list()

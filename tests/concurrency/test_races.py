@@ -17,7 +17,7 @@ from eventstore.sql.migrate import schema_lock
 from projections import Views
 from tests.conftest import Beginning
 from tests.contract.facade import say, texts
-from tests.emptied import EmptiedDatabase
+from tests.reusable_database import ReusableDatabase
 
 WAITING = """
     SELECT count(*) FROM pg_stat_activity
@@ -26,12 +26,12 @@ WAITING = """
 
 
 @pytest.fixture
-def store(emptied: Callable[[Beginning], EmptiedDatabase]) -> Iterator[EventStore]:
+def store(reusable_databases: Callable[[Beginning], ReusableDatabase]) -> Iterator[EventStore]:
     """Give a store on PostgreSQL, where writers of different streams run side by side."""
-    database = emptied("upgraded")
+    database = reusable_databases("upgraded")
     with EventStore.open(database.url(), migrate=False) as store:
         yield store
-    database.empty()
+    database.reset()
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ class TicketOpened(e.Payload):
 def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be a process that knows none of these classes."""
     monkeypatch.setattr(own, "_own", {})
-    monkeypatch.setattr(own, "_told", set())
+    monkeypatch.setattr(own, "_logged", set())
 
 
 def test_is_read_as_its_class(store: EventStore, cid: UUID) -> None:

@@ -21,7 +21,7 @@ from eventstore import EventStore
 from eventstore.events import RunNode
 from tests.checkers import check_openai_messages
 from tests.crash.stand_in import Wanted, answer, pieces_of, text_of
-from tests.crash.world import Chunk, Kill, MortalStore, World
+from tests.crash.world import Chunk, Kill, KillableStore, World
 
 __all__ = ["IDEMPOTENT", "carry_on", "live"]
 
@@ -33,7 +33,7 @@ _NODES = (RunNode(node_id="collect"), RunNode(node_id="write", depends_on=("coll
 def live(url: str, conversation_id: str, folder: str, kill: Kill) -> None:
     """Begin the conversation and live until killed, or to the end of the script."""
     world = World(Path(folder), kill)
-    with MortalStore.open(url, migrate=False, synchronous="NORMAL", pool_size=2) as store:
+    with KillableStore.open(url, migrate=False, synchronous="NORMAL", pool_size=2) as store:
         store.world = world
         with Conversation.start(store, mode="agent", conversation_id=UUID(conversation_id)) as own:
             with own.turn("charge and save") as turn:
@@ -83,7 +83,7 @@ def _ask(turn: Turn, world: World, length: int, calls: Sequence[Wanted] = ()) ->
 
 def _request(turn: Turn, world: World) -> Request | None:
     """Return what the model is sent; one that will be killed is spared the reading, for speed."""
-    if world.mortal:
+    if world.killable:
         return None
     request = turn.context(max_tokens=20_000)
     assert [] == check_openai_messages(request.messages)

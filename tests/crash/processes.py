@@ -1,4 +1,4 @@
-"""Agents' processes at little cost, see `tests.mortals`."""
+"""Agents' processes at little cost, see `tests.killable_processes`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from tests.crash.world import Kill
-from tests.mortals import mortals, serve
+from tests.killable_processes import killable_processes, serve
 
 __all__ = ["Agents", "agents"]
 
@@ -30,7 +30,7 @@ class Agents:
 @contextmanager
 def agents() -> Iterator[Agents]:
     """Run the server, and end it with the block."""
-    with mortals("tests.crash.processes") as run:
+    with killable_processes("tests.crash.processes") as run:
         yield Agents(run)
 
 

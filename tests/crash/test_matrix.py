@@ -23,7 +23,7 @@ from tests.crash.agent import IDEMPOTENT, carry_on
 from tests.crash.places import Place
 from tests.crash.world import Kill, World
 from tests.exhaustive import partly
-from tests.mortals import KILLED
+from tests.killable_processes import KILLED
 from tests.unit.projections.history import apply, fold
 
 LARGEST_BATCH = 512 + 11

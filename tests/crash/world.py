@@ -18,7 +18,7 @@ from uuid import UUID
 
 from eventstore import Appended, EventStore
 
-__all__ = ["Chunk", "Kill", "MortalStore", "World", "die"]
+__all__ = ["Chunk", "Kill", "KillableStore", "World", "die"]
 
 Chunk = dict[str, Any]
 
@@ -52,7 +52,7 @@ class World:
 
     def __init__(self, folder: Path, kill: Kill | None = None) -> None:
         self.folder = folder
-        self.mortal = kill is not None
+        self.killable = kill is not None
         self._kill = kill or Kill()
         self._chunks = self._effects = self._appends = 0
         self._death: threading.Timer | None = None
@@ -133,7 +133,7 @@ class World:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-class MortalStore(EventStore):
+class KillableStore(EventStore):
     """A store that tells the world what it has acknowledged."""
 
     world: World

@@ -1,4 +1,4 @@
-"""Databases for the tests of PostgreSQL in trouble: one that has the schema, emptied after each."""
+"""Databases for the tests of PostgreSQL in trouble: one that has the schema, reset after each."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from eventstore import EventStore
 from eventstore.leases import Keeper
 from tests.conftest import Beginning
-from tests.emptied import EmptiedDatabase
 from tests.failures.injected import Faults
+from tests.reusable_database import ReusableDatabase
 
 
 @pytest.fixture
@@ -23,18 +23,18 @@ def beginning() -> Beginning:
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def struck_url(
+def module_url(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, upgraded_file: Path
 ) -> Iterator[str]:
     """URL of a database with the schema that all tests of a module share."""
     if request.param == "sqlite":
-        path = tmp_path_factory.mktemp("struck") / "store.db"
+        path = tmp_path_factory.mktemp("module") / "store.db"
         shutil.copy(upgraded_file, path)
         yield f"sqlite:///{path}"
         return
-    database: EmptiedDatabase = request.getfixturevalue("emptied")("upgraded")
+    database: ReusableDatabase = request.getfixturevalue("reusable_databases")("upgraded")
     yield database.url()
-    database.empty()
+    database.reset()
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def faults() -> Iterator[Faults]:
 
 
 @pytest.fixture(scope="module")
-def struck(struck_url: str, faults: Faults) -> Iterator[EventStore]:
+def module_store(module_url: str, faults: Faults) -> Iterator[EventStore]:
     """Give the store that all tests of a module share."""
-    with EventStore.open(struck_url, synchronous="NORMAL") as store:
+    with EventStore.open(module_url, synchronous="NORMAL") as store:
         yield store

@@ -14,8 +14,8 @@ from eventstore.errors import InvalidEvent
 from projections import Views
 from projections.upkeep import rebuild
 from tests.contract.facade import say
+from tests.feed_wait import wait_for_feed
 from tests.projections.support import converse, expected, stored, turn
-from tests.settling import settled
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -56,16 +56,16 @@ def test_order_is_by_version(store: EventStore, told: UUID) -> None:
     times = [event.recorded_at for event in events]
     assert sorted({*times}, reverse=True) == times
     assert times[0] < NOON
-    assert events == list(settled(store).read_all())
+    assert events == list(wait_for_feed(store).read_all())
     assert store.verify(told).ok
 
 
 def test_feed_goes_on_from_a_cursor(store: EventStore, told: UUID) -> None:
     """What is appended at an earlier time than what was handed out is handed out next."""
-    cursor = settled(store).read_all().cursor
+    cursor = wait_for_feed(store).read_all().cursor
     other = converse(store, 1)
 
-    assert list(store.read(other)) == list(settled(store).read_all(after=cursor))
+    assert list(store.read(other)) == list(wait_for_feed(store).read_all(after=cursor))
 
 
 def test_views(store: EventStore, told: UUID) -> None:
@@ -111,7 +111,7 @@ def test_a_time_that_cannot_be_read_again(database_url: str, told: Any) -> None:
             with pytest.raises(InvalidEvent, match="clock returned") as caught:
                 store.append(cid, say("hello"), expected_version=version)
             assert "clock" == caught.value.field
-        assert [] == list(settled(store).read_all())
+        assert [] == list(wait_for_feed(store).read_all())
 
 
 @pytest.mark.parametrize(
@@ -121,5 +121,5 @@ def test_the_first_and_the_last_time(database_url: str, moment: datetime) -> Non
     """What is stored is what is read."""
     with EventStore.open(database_url, clock=lambda: moment) as store:
         done = store.append(new_id(), say("hello"))
-        assert [moment] == [event.recorded_at for event in settled(store).read_all()]
+        assert [moment] == [event.recorded_at for event in wait_for_feed(store).read_all()]
         assert store.verify(done.conversation_id).ok

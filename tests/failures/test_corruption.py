@@ -31,8 +31,8 @@ from projections.upkeep import rebuild
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient
 from tests.exhaustive import partly
+from tests.feed_wait import wait_for_feed
 from tests.projections.support import converse, expected, stored
-from tests.settling import settled
 
 UNREADABLE = {
     "meta of another shape": "meta = '[]'",
@@ -135,7 +135,7 @@ def test_times_that_only_postgresql_takes(store: EventStore, cid: UUID, change: 
     """The driver refused the whole page, and named no event."""
     check_unreadable(store, cid, change)
     with pytest.raises(EventDamaged, match=f"event 3 of conversation {cid} is damaged"):
-        settled(store).read_all()
+        wait_for_feed(store).read_all()
 
 
 @variants(READABLE)
@@ -181,7 +181,7 @@ def test_damaged_conversation_in_a_list(store: EventStore, cid: UUID, change: st
 def test_damaged_event_in_the_feed(store: EventStore, cid: UUID) -> None:
     """The page that would hold it is refused with the same error; those before are handed out."""
     alter(store, cid, "meta = '[]'")
-    before = settled(store).read_all(limit=9)
+    before = wait_for_feed(store).read_all(limit=9)
     assert 9 == len(before)
 
     with pytest.raises(EventDamaged) as caught:

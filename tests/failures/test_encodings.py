@@ -17,7 +17,7 @@ from projections import Views
 from projections.upkeep import compare
 from tests.cli.program import run
 from tests.contract.plain import PlainClient
-from tests.settling import settled
+from tests.feed_wait import wait_for_feed
 
 WORDS = "grün, 日本語 😀, nul \0 and lone \ud800"
 
@@ -73,5 +73,5 @@ def test_one_with_all_characters(url: str) -> None:
         assert WORDS in [each.title for each in views.conversations()]
         assert views.search("日本語")
         assert store.verify().ok
-        assert compare(settled(store)).ok
+        assert compare(wait_for_feed(store)).ok
     assert 0 == run("doctor", url=url).status

@@ -22,8 +22,8 @@ from eventstore.sql.backend import cursor
 from tests.connected import disconnect
 from tests.contract.facade import say
 from tests.exhaustive import partly
+from tests.failures.fault_sweep import public, sweep_faults
 from tests.failures.injected import ERRORS, Faults
-from tests.failures.struck import public, strike
 
 _LARGE = "large " * 10_000
 
@@ -122,7 +122,7 @@ CALLS: dict[str, Callable[[World], object]] = {
         world.checkpoint, conversation_id=world.cid
     ),
     "writer": lambda world: world.store.writer(world.cid),
-    "whose": lambda world: world.own.whose(user_id="ada"),
+    "resolve_owner": lambda world: world.own.resolve_owner(user_id="ada"),
     "writing": lambda world: _ask(world.own.writing),
 }
 APPENDS = {"append", "_append_group", "transaction"}
@@ -166,10 +166,10 @@ async def _collected(found: Any) -> list[Any]:
 
 
 @pytest.fixture
-def world(struck: EventStore, faults: Faults, struck_url: str, tmp_path: Path) -> World:
+def world(module_store: EventStore, faults: Faults, module_url: str, tmp_path: Path) -> World:
     """Give a store and a conversation of this test's own."""
-    world = World(struck, struck, faults, struck_url, tmp_path / "checkpoint")
-    disconnect(struck)  # as the test before may have left it closed
+    world = World(module_store, module_store, faults, module_url, tmp_path / "checkpoint")
+    disconnect(module_store)  # as the test before may have left it closed
     world.begin()
     return world
 
@@ -190,17 +190,17 @@ def test_of_a_store(name: str, most: int, world: World) -> None:
     place = sorted(CALLS).index(name) * 3
     if most > 3:
         world.own.close()
-        struck(world, name, place, 60 if name in APPENDS else most)
+        sweep(world, name, place, 60 if name in APPENDS else most)
         return
-    struck(world, name, place, len(ERRORS[world.database]) if name in APPENDS else most)
+    sweep(world, name, place, len(ERRORS[world.database]) if name in APPENDS else most)
     world.own.close()
-    struck(world, name, place, 1)
+    sweep(world, name, place, 1)
 
 
-def struck(world: World, name: str, first: int, most: int) -> None:
+def sweep(world: World, name: str, first: int, most: int) -> None:
     """Have a call meet errors, and whatever it appends be there once."""
     after = world.require_once if name in APPENDS else lambda: None
-    strike(
+    sweep_faults(
         world.faults,
         world.database,
         lambda: CALLS[name](world),
@@ -239,5 +239,5 @@ def test_of_an_asynchronous_store(name: str, closed: bool, world: World) -> None
         world.store = Blocking(runner, twin)
         if closed:
             world.own.close()
-        struck(world, name, 0, len(ERRORS[world.database]) if closed and name in APPENDS else 4)
+        sweep(world, name, 0, len(ERRORS[world.database]) if closed and name in APPENDS else 4)
         runner.run(twin.close())

@@ -65,11 +65,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(struck: EventStore) -> EventStore:
+def told(module_store: EventStore) -> EventStore:
     """Give a store with a conversation that commands can be asked about."""
-    struck.append(CID, [e.ConversationStart(mode="chat"), *turn(1, "begun")])
-    Views(struck).timeline(CID)
-    return struck
+    module_store.append(CID, [e.ConversationStart(mode="chat"), *turn(1, "begun")])
+    Views(module_store).timeline(CID)
+    return module_store
 
 
 def test_no_command_is_forgotten() -> None:
@@ -80,7 +80,7 @@ def test_no_command_is_forgotten() -> None:
 @pytest.mark.parametrize("few", partly([3, 5]))
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_of_commands(
-    name: str, few: int, told: EventStore, struck_url: str, faults: Faults, directory: Path
+    name: str, few: int, told: EventStore, module_url: str, faults: Faults, directory: Path
 ) -> None:
     """Errors at the beginning, in the midst and at the end of what a command asks."""
     cid = new_id() if name == "purge" else CID  # What was purged is gone.
@@ -89,7 +89,7 @@ def test_of_commands(
     def command() -> tuple[int, str]:
         (directory / "checkpoint").unlink(missing_ok=True)
         given = [word.format(cid=cid, directory=directory) for word in COMMANDS[name]]
-        done = run(*name.split(), *given, url=struck_url)
+        done = run(*name.split(), *given, url=module_url)
         return done.status, done.err
 
     with faults.armed(None):

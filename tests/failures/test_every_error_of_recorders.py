@@ -12,8 +12,8 @@ from agent_eventstore import AsyncConversation, Conversation, recover, recover_a
 from eventstore import EventStore
 from eventstore import events as e
 from projections import Views
+from tests.failures.fault_sweep import public, sweep_faults
 from tests.failures.injected import Faults
-from tests.failures.struck import public, strike
 from tests.integration.recording import Access, Recorder, ask_for_tool, data_of, events_of, recorder
 
 _LONG = "found " * 10_000
@@ -114,11 +114,11 @@ RECOVERING: dict[str, Callable[[World], object]] = {
 
 @pytest.fixture(scope="module", params=["sync", "async"])
 def recording(
-    request: pytest.FixtureRequest, struck_url: str, faults: Faults
+    request: pytest.FixtureRequest, module_url: str, faults: Faults
 ) -> Iterator[Recorder]:
     """Give the recorder that all tests share."""
     access: Access = request.param
-    with recorder(struck_url, access, synchronous="NORMAL") as recording:
+    with recorder(module_url, access, synchronous="NORMAL") as recording:
         yield recording
 
 
@@ -140,7 +140,7 @@ def test_of_recorders(name: str, world: World) -> None:
     """A turn meets each kind of error, all others a part of them."""
     calls = CALLS | RECOVERING
     is_sync = isinstance(world.conversation, Conversation)
-    strike(
+    sweep_faults(
         world.faults,
         world.store.engine.dialect.name,
         lambda: calls[name](world),

@@ -15,8 +15,8 @@ from projections.catalogue import PROJECTIONS
 from projections.engine.lag import measure
 from projections.upkeep import compare, rebuild, status
 from tests.exhaustive import partly
+from tests.failures.fault_sweep import public, sweep_faults
 from tests.failures.injected import Faults
-from tests.failures.struck import public, strike
 from tests.projections.support import turn
 
 
@@ -86,18 +86,18 @@ WHOLE = {"context", "timeline", "usage of all"}
 
 
 @pytest.fixture(scope="module")
-def views(struck: EventStore) -> Views:
+def views(module_store: EventStore) -> Views:
     """Give the views that all tests share."""
-    return Views(struck)
+    return Views(module_store)
 
 
 @pytest.fixture
-def world(struck: EventStore, views: Views, faults: Faults) -> Iterator[World]:
+def world(module_store: EventStore, views: Views, faults: Faults) -> Iterator[World]:
     """Give a conversation of this test's own; in the end its views are those of a fresh fold."""
-    world = World(struck, views, faults)
+    world = World(module_store, views, faults)
     world.begin()
     yield world
-    assert compare(struck, conversations=[world.cid]).ok
+    assert compare(module_store, conversations=[world.cid]).ok
 
 
 def test_no_view_is_forgotten() -> None:
@@ -110,7 +110,7 @@ def test_no_view_is_forgotten() -> None:
 def test_of_views(name: str, few: int, world: World) -> None:
     """Each kind of error, at statements of the catch-up and of the answer."""
     calls = CALLS | OTHERS
-    strike(
+    sweep_faults(
         world.faults,
         world.store.engine.dialect.name,
         lambda: calls[name](world),

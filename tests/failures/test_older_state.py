@@ -30,12 +30,12 @@ from projections.models.timeline import TIMELINE
 from projections.upkeep import compare, rebuild
 from tests.connected import disconnect
 from tests.contract.facade import say, texts
+from tests.database_backup import Backup
 from tests.exhaustive import partly
-from tests.going_back import Backup
+from tests.feed_wait import wait_for_feed
 from tests.integration.recording import ask, ask_for_tool
 from tests.postgres import PostgresServer
 from tests.projections.support import converse
-from tests.settling import settled
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ class TestCursors:
         store.append(cid, say("kept"))
         with backed_up(store) as restore:
             store.append(cid, say("lost"))
-            cursor = settled(store).read_all().cursor
+            cursor = wait_for_feed(store).read_all().cursor
             restore()
             with pytest.raises(InvalidCursor):
                 store.read_all(after=cursor)
@@ -84,10 +84,10 @@ class TestCursors:
         store.append(cid, say("kept"))
         with backed_up(store) as restore:
             store.append(cid, say("lost 1", "lost 2"))
-            cursor = settled(store).read_all().cursor
+            cursor = wait_for_feed(store).read_all().cursor
             restore()
             store.append(cid, say("new 1", "new 2", "new 3"))
-            settled(store)
+            wait_for_feed(store)
             with pytest.raises(InvalidCursor):
                 store.read_all(after=cursor)
 
@@ -95,19 +95,19 @@ class TestCursors:
         """A reader that had not come further than the backup reads on."""
         cid = new_id()
         store.append(cid, say("kept 1", "kept 2"))
-        cursor = settled(store).read_all(limit=1).cursor
+        cursor = wait_for_feed(store).read_all(limit=1).cursor
         with backed_up(store) as restore:
             store.append(cid, say("lost"))
             restore()
             store.append(cid, say("new"))
-            assert ["kept 2", "new"] == texts(settled(store).read_all(after=cursor))
+            assert ["kept 2", "new"] == texts(wait_for_feed(store).read_all(after=cursor))
 
     def test_a_replica_that_lags_is_waited_for(self, private_postgres: PostgresServer) -> None:
         """A cursor of the primary's may be ahead of it: the page is empty, and nothing is lost."""
         cid = new_id()
         with EventStore.open(private_postgres.url()) as store:
             store.append(cid, say("first"))
-            ahead = settled(store).read_all().cursor.replace("p2:1:", "p2:1:9")
+            ahead = wait_for_feed(store).read_all().cursor.replace("p2:1:", "p2:1:9")
             private_postgres.stop()
             (private_postgres.directory / "data" / "standby.signal").touch()
             private_postgres.start()
@@ -199,11 +199,11 @@ class TestFolding:
         """Its place in the feed would lie behind events that it has never looked at."""
         views = Views(store)
         converse(store, 6)
-        settled(store)
+        wait_for_feed(store)
         catch_up_behind(store, PROJECTIONS)
         with backed_up(store) as restore:
             converse(store, 6)
-            settled(store)
+            wait_for_feed(store)
             advance = follower._advance
 
             def late(*arguments: Any) -> None:
@@ -380,7 +380,7 @@ class TestAnotherCluster:
         with EventStore.open(url) as store:
             _burn_transaction_ids(store)
             store.append(new_id(), say("one", "two"))
-            first, last = (settled(store).read_all(limit=limit).cursor for limit in (1, 2))
+            first, last = (wait_for_feed(store).read_all(limit=limit).cursor for limit in (1, 2))
             private_postgres.replace()
             store.close()
             if who == "a process that lives on":
@@ -388,7 +388,7 @@ class TestAnotherCluster:
             else:
                 with EventStore.open(url, migrate=False) as late:
                     late.append(new_id(), say("three"))
-            assert ["three"] == texts(settled(store).read_all(after=last))
+            assert ["three"] == texts(wait_for_feed(store).read_all(after=last))
         with EventStore.open(url, read_only=True) as reader:
             assert ["two", "three"] == texts(reader.read_all(after=first))
 

@@ -45,7 +45,7 @@ def left(store: EventStore, cid: UUID) -> None:
     found = store.writer(cid)
     assert found is not None
     with KEEPER._renewal, KEEPER._changed:
-        KEEPER._kept.pop(found.session_id)
+        KEEPER._sessions.pop(found.session_id)
     run_out(store, cid)
 
 

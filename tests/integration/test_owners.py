@@ -27,7 +27,7 @@ UNGUARDED = {
     "reading": "gives a transaction of one's own",
     "transaction": "gives a transaction of one's own",
     "vacuum": "reads and tells nothing",
-    "whose": "asks nothing",
+    "resolve_owner": "asks nothing",
     "writing": "gives a transaction of one's own",
 }
 """What is no matter of owners, and why."""

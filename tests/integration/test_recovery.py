@@ -20,11 +20,11 @@ from projections.errors import ProjectionFailed
 from projections.models.open_items import OpenWork
 from projections.upkeep import rebuild
 from tests.checkers import check_openai_messages
-from tests.planting import plant
+from tests.feed_wait import wait_for_feed
 from tests.projections.support import statements
 from tests.properties.test_context import transcripts
 from tests.properties.test_recovery import as_recorded
-from tests.settling import settled
+from tests.raw_events import insert_raw_event
 
 REQUESTS = tuple(
     e.ToolCallRequest(name=name, arguments_text="{}", arguments={}, provider_id="call_1")
@@ -281,16 +281,16 @@ class TestRecoverAll:
         alone.append(ended, [*CRASHED, *ENDING])
         alone.append(idle, [e.SessionStart()])
         seen: list[tuple[int, int]] = []
-        views = Views(settled(alone))
+        views = Views(wait_for_feed(alone))
         done = recover_all(alone, views, lambda *progress: seen.append(progress)).recovered
         assert [crashed] == [each.conversation_id for each in done]
         assert ([(1, 1)], 15, 1) == (seen, alone.get(ended).version, alone.get(idle).version)
-        assert () == recover_all(settled(alone), views).recovered
+        assert () == recover_all(wait_for_feed(alone), views).recovered
 
     def test_a_dry_run_of_all(self, alone: EventStore) -> None:
         """It names them, and changes nothing."""
         crashed = crash(alone)
-        done = recover_all(settled(alone), Views(alone), dry_run=True).recovered
+        done = recover_all(wait_for_feed(alone), Views(alone), dry_run=True).recovered
         assert [crashed] == [each.conversation_id for each in done]
         assert 10 == alone.get(crashed).version
 
@@ -302,24 +302,24 @@ class TestRecoverAll:
 
         Before, its error left `recover_all`, and conversations of higher ids stayed open.
         """
-        views = Views(settled(alone))
+        views = Views(wait_for_feed(alone))
         first, damaged, last = sorted(crash(alone) for _ in range(3))
         if folded:
             views.conversations_with_open_work()
-        plant(alone, damaged, "user_message", "{}", meta="[1]")
+        insert_raw_event(alone, damaged, "user_message", "{}", meta="[1]")
 
-        done = recover_all(settled(alone), views)
+        done = recover_all(wait_for_feed(alone), views)
 
         assert [first, last] == [each.conversation_id for each in done.recovered]
         assert ([damaged], ()) == (list(done.failed), done.in_use)
         assert isinstance(done.failed[damaged], ProjectionFailed)
-        again = recover_all(settled(alone), views)
+        again = recover_all(wait_for_feed(alone), views)
         assert ((), [damaged]) == (again.recovered, list(again.failed))
 
     def test_a_conversation_that_is_purged_meanwhile(self, alone: EventStore) -> None:
         """It has no open work any more; the others are recovered."""
         last = max(crash(alone) for _ in range(2))
-        views = Purging(settled(alone))
+        views = Purging(wait_for_feed(alone))
 
         done = recover_all(alone, views)
 
@@ -335,7 +335,7 @@ class TestRecoverAll:
         ids = sorted(new_id() for _ in range(5))
         for cid in ids:
             alone.append(cid, [e.TurnStart()])
-        views = Views(settled(alone))
+        views = Views(wait_for_feed(alone))
         first = views.conversations_with_open_work(3)
         rest = views.conversations_with_open_work(3, after=first[-1])
         assert (ids[:3], ids[3:]) == (first, rest)
@@ -394,7 +394,7 @@ class TestFold:
         for payload in CRASHED:
             alone.append(cid, [payload])
             found = views.open_work(cid)
-        rebuild(settled(alone), ["open_work"])
+        rebuild(wait_for_feed(alone), ["open_work"])
         assert found == views.open_work(cid)
 
     def test_an_erased_conversation_is_recovered_without_words(
@@ -438,10 +438,10 @@ def test_prefixes_of_real_transcripts(alone: EventStore, number: int) -> None:
     for events in prefixes(transcripts()[number], 8):
         ids[cid := new_id()] = len(events)
         alone.append(cid, events)
-    for done in recover_all(settled(alone), views).recovered:
+    for done in recover_all(wait_for_feed(alone), views).recovered:
         assert ids[done.conversation_id] == done.version_before
         assert done.version_after == alone.get(done.conversation_id).version
-    assert () == recover_all(settled(alone), views).recovered
+    assert () == recover_all(wait_for_feed(alone), views).recovered
     for cid in ids:
         assert [] == check_openai_messages(views.context(cid).messages)
         assert not views.open_work(cid).any

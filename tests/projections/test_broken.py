@@ -17,9 +17,9 @@ from projections.engine.set_aside import FoldFailure
 from projections.errors import ProjectionFailed
 from projections.upkeep import rebuild
 from tests.cli.program import run
+from tests.feed_wait import wait_for_feed
 from tests.projections.support import converse, everything, expected, stored
 from tests.projections.toys import OURS, OURS_PLACE, Marked, Notes, Poisoned
-from tests.settling import settled
 
 MARKED = e.UserMessage.text("poison")
 
@@ -135,7 +135,7 @@ def test_a_worker_goes_on_past_what_is_broken(
     store: EventStore, marked: Marked, broken: UUID
 ) -> None:
     """The others are caught up, the broken one is noted, and the next round finds nothing."""
-    assert 2 == worker.run(settled(store), projections=OURS, once=True)
+    assert 2 == worker.run(wait_for_feed(store), projections=OURS, once=True)
     assert [(broken, 2)] == [(each.conversation_id, each.version) for each in noted(store)]
     assert {"notes": 1} == {
         each.name: each.behind for each in lag.status(store, OURS) if each.behind

@@ -16,6 +16,7 @@ from projections.catalogue import PROJECTIONS
 from projections.context import CONTEXT
 from projections.engine import pages
 from projections.engine.follower import catch_up_behind
+from tests.feed_wait import wait_for_feed
 from tests.projections.support import (
     converse,
     everything,
@@ -25,7 +26,6 @@ from tests.projections.support import (
     stored,
     turn,
 )
-from tests.settling import settled
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_catch_up_of_many_pages_equals_a_fresh_fold(
 def test_a_warm_read_writes_nothing(store: EventStore, views: Views, cid: UUID) -> None:
     """Reading again what is current runs SELECTs alone, and so cannot wait for a writer."""
     store.append(cid, turn(0, "a"))
-    settled(store)
+    wait_for_feed(store)
     read_all_views(views, cid)
     with statements(store) as seen:
         read_all_views(views, cid)
@@ -156,9 +156,9 @@ def test_projections_at_different_places_catch_up_a_conversation_together(
 ) -> None:
     """What is behind in several of them is folded once for all, and counted once."""
     views.timeline(converse(store, 1))
-    assert 1 == catch_up_behind(settled(store), list(PROJECTIONS)[:1])
+    assert 1 == catch_up_behind(wait_for_feed(store), list(PROJECTIONS)[:1])
     cids = [converse(store, 1) for _ in range(3)]
-    assert 4 == catch_up_behind(settled(store), PROJECTIONS)
+    assert 4 == catch_up_behind(wait_for_feed(store), PROJECTIONS)
     assert 0 == catch_up_behind(store, PROJECTIONS)
     for cid in cids:
         assert expected(store.read(cid)) == stored(store, cid)

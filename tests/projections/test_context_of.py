@@ -16,7 +16,7 @@ from projections.context import ContextSettings, ContextView, build
 from projections.context.compression import KeyMessages, LlmSummary, strategies
 from projections.errors import RequestNotReproducible, UnknownStrategy
 from projections.providers.request_formats import FORMATS
-from tests.listed_rows import ListRowSource
+from tests.list_row_source import ListRowSource
 from tests.projections.support import converse, turn
 from tests.run_story import story
 from tests.unit.context.log import Log

@@ -15,8 +15,8 @@ from projections.engine.diff import Difference
 from projections.engine.projection import Projection, ReadTable
 from projections.engine.quoting import PLACE
 from projections.upkeep import compare, status
+from tests.feed_wait import wait_for_feed
 from tests.projections.support import everything, live_of, turn
-from tests.settling import settled
 
 TABLES = [(projection, table) for projection in PROJECTIONS for table in projection.tables]
 CHANGED = {
@@ -49,7 +49,7 @@ def damaged(store: EventStore, views: Views) -> EventStore:
     where = Meta(session_id="s1", turn=1, step=0)
     store.append(new_id(), [NewEvent(data, new_id(), where) for data in talk])
     # So that the cursors, which a comparison moves, are at their end.
-    assert compare(settled(store)).ok
+    assert compare(wait_for_feed(store)).ok
     return store
 
 

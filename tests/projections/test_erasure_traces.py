@@ -19,10 +19,10 @@ from projections.context_reading import bring_up
 from projections.engine import rebuild as rebuild_module
 from projections.engine.projection import Change, State
 from projections.upkeep import rebuild
+from tests.feed_wait import wait_for_feed
 from tests.projections.support import converse, everything, read_all_views
 from tests.projections.test_erasure import MARKER, marked
 from tests.projections.toys import Notes, Poison
-from tests.settling import settled
 
 SHORT = Embedding("short", lambda texts: [[float(len(text)), 1.0] for text in texts])
 SMALL = 2_500  # bytes above which payloads go to blobs
@@ -79,7 +79,7 @@ def spread(store: EventStore, views: Views, cid: UUID) -> None:
     for word in ("a", "b"):
         store.append(cid, [e.AssistantChunk(llm_call_id="open", index=1, text=MARKER + word)])
         views.timeline(cid)
-    worker.run(settled(store), projections=OURS, once=True)
+    worker.run(wait_for_feed(store), projections=OURS, once=True)
     rebuild(store, projections=OURS, skip_broken=True)
 
     def killed(done: int, _of: int) -> None:
@@ -105,7 +105,7 @@ def test_no_row_of_any_table_holds_it(database_url: str, installed: None, cid: U
         store.erase(cid, reason="asked for")
         assert set() == holding(store)
         assert MARKER not in repr(read_all_views(views, cid))
-        worker.run(settled(store), projections=OURS, once=True)
+        worker.run(wait_for_feed(store), projections=OURS, once=True)
         rebuild(store, projections=OURS, skip_broken=True)
         assert set() == holding(store)
 
@@ -132,11 +132,11 @@ def test_no_file_holds_what_one_version_said(sqlite_url: str, installed: None, c
         store.append(cid, [e.UserMessage.text("kept"), e.UserMessage.text(MARKER * 500)])
         store.append(cid, [e.ToolResult(call_id="1.0", content=MARKER * 500)])
         bring_up(store, cid, SHORT)
-        worker.run(settled(store), projections=OURS, once=True)
+        worker.run(wait_for_feed(store), projections=OURS, once=True)
         store.erase(cid, reason="asked for", versions=[2, 3])
         assert [] == files_holding(sqlite_url)
         bring_up(store, cid, SHORT)
-        worker.run(settled(store), projections=OURS, once=True)
+        worker.run(wait_for_feed(store), projections=OURS, once=True)
         assert [] == files_holding(sqlite_url)
         assert "kept" in repr(views.timeline(cid))
 
@@ -154,7 +154,7 @@ def test_no_row_of_any_table_holds_what_was_purged(
         mine = str(cid).lower()
         named = {name for name, rows in everything(store).items() if mine in repr(rows).lower()}
         assert {"purges"} == named
-        worker.run(settled(store), projections=OURS, once=True)
+        worker.run(wait_for_feed(store), projections=OURS, once=True)
         rebuild(store, projections=OURS, skip_broken=True)
         assert set() == holding(store)
         assert [other] == [each.conversation_id for each in views.conversations()]

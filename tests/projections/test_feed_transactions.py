@@ -14,7 +14,7 @@ from eventstore.sql import feed
 from projections import Views
 from projections.catalogue import PROJECTIONS
 from projections.engine.follower import catch_up_behind
-from tests.settling import settled
+from tests.feed_wait import wait_for_feed
 
 
 @pytest.fixture
@@ -39,14 +39,14 @@ def words(page: feed.FeedPage) -> list[str]:
 def test_the_feed_waits_for_an_open_transaction(store: EventStore) -> None:
     """Nothing that committed after it began is handed out before it ends; then nothing misses."""
     say(store, "before")
-    settled(store)
+    wait_for_feed(store)
     with store.writing() as connection:
         store.append(new_id(), [e.UserMessage.text("slow")], connection=connection)
         say(store, "after")
         first = store.read_all()
         assert ["before"] == words(first)
         assert [] == words(store.read_all(after=first.cursor))
-    assert ["slow", "after"] == words(settled(store).read_all(after=first.cursor))
+    assert ["slow", "after"] == words(wait_for_feed(store).read_all(after=first.cursor))
 
 
 def test_a_read_across_conversations_sees_what_is_committed(store: EventStore) -> None:
@@ -97,11 +97,11 @@ def test_a_restore_into_another_cluster_begins_an_epoch(store: EventStore, migra
         assert 2 == len(epochs)
         cursor = restored.read_all(limit=1).cursor
         say(restored, "three")
-        assert ["one", "two", "three"] == words(settled(restored).read_all())
+        assert ["one", "two", "three"] == words(wait_for_feed(restored).read_all())
         assert ["two", "three"] == words(restored.read_all(after=cursor))
         end = restored.read_all().cursor
         say(restored, "four")
-        assert ["four"] == words(settled(restored).read_all(after=end))
+        assert ["four"] == words(wait_for_feed(restored).read_all(after=end))
         assert 4 == len(Views(restored).conversations())
     with EventStore.open(store.engine.url) as again, again.reading() as connection:
         assert 2 == connection.execute(text("SELECT count(*) FROM store_epochs")).scalar_one()

@@ -25,9 +25,9 @@ from projections.models.timeline_changes import (
     TimelineUpdate,
 )
 from projections.models.timeline_items import TimelineItem
-from tests.few import few
 from tests.projections.support import everything, in_thread, turn
 from tests.properties.histories import payloads
+from tests.scaled_settings import scaled_settings
 from tests.warm import Programs
 
 pytestmark = pytest.mark.exhaustive_when("postgresql")
@@ -90,7 +90,7 @@ def test_it_is_resumed_anywhere(
     assert views.timeline(cid, at=6) == applied(screen, told(views, cid, after))
 
 
-@few(15)
+@scaled_settings(15)
 @given(history=st.lists(payloads(), min_size=1, max_size=25), data=st.data())
 def test_updates_make_what_the_view_shows(history: list[e.Payload], data: st.DataObject) -> None:
     """From any version, whichever is folded, in any history: the same timeline."""

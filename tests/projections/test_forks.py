@@ -18,9 +18,9 @@ from projections import PROJECTIONS, Views
 from projections.engine.quoting import PLACE
 from projections.upkeep import compare, rebuild
 from projections.worker import run
-from tests.few import few
 from tests.projections.support import converse, expected, read_all_views, stored, turn
 from tests.properties.histories import metas, payloads
+from tests.scaled_settings import scaled_settings
 
 pytestmark = pytest.mark.exhaustive_when("postgresql")
 
@@ -76,7 +76,7 @@ def assert_as_copied(store: EventStore, fork: UUID) -> None:
         )
 
 
-@few(8)
+@scaled_settings(8)
 @given(before=HISTORY | st.just(TURNS), after=HISTORY, data=st.data())
 def test_a_fork_is_as_a_copy(
     still: EventStore,

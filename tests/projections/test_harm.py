@@ -22,9 +22,9 @@ from projections.engine.set_aside import FoldFailure
 from projections.errors import ProjectionFailed
 from projections.upkeep import rebuild
 from tests.cli.program import run
-from tests.planting import plant
+from tests.feed_wait import wait_for_feed
 from tests.projections.support import converse, expected, read_all_views, stored
-from tests.settling import settled
+from tests.raw_events import insert_raw_event
 
 HUGE = 2**63
 LONG = secrets.token_hex(3_000)
@@ -35,7 +35,7 @@ Plant = Callable[[EventStore, UUID], None]
 
 def _planted(kind: str, data: dict[str, Any] | str, meta: dict[str, Any] | str = "{}") -> Plant:
     texts = [value if isinstance(value, str) else json.dumps(value) for value in (data, meta)]
-    return lambda store, cid: plant(store, cid, kind, *texts)
+    return lambda store, cid: insert_raw_event(store, cid, kind, *texts)
 
 
 _TEXT = {"parts": [{"kind": "text", "text": "planted"}]}
@@ -86,7 +86,7 @@ def test_what_is_stored_already_is_folded(store: EventStore, views: Views, numbe
     mine, other = converse(store, 1), converse(store, 1)
     list(PLANTED.values())[number](store, mine)
     assert {mine, other} == {row.conversation_id for row in views.conversations()}
-    worker.run(settled(store), once=True)
+    worker.run(wait_for_feed(store), once=True)
     assert [] == _noted(store)
     for cid in (mine, other):
         read_all_views(views, cid)
@@ -123,7 +123,9 @@ def test_long_names_are_found_by_themselves(store: EventStore, views: Views) -> 
     """The index holds the start and a digest; whoever asks for the whole name finds the row."""
     cid = converse(store, 1)
     NAMES["tool"](store, cid)
-    plant(store, cid, "tool_call", json.dumps({"call_id": "9.1", "name": LONG[:-1] + "x"}))
+    insert_raw_event(
+        store, cid, "tool_call", json.dumps({"call_id": "9.1", "name": LONG[:-1] + "x"})
+    )
     [row] = views.tool_calls(tool=LONG)
     assert ("9.0", LONG[:400]) == (row.call_id, (row.name or "")[:400])
     assert [row] == views.tool_calls(tool=row.name)
@@ -173,7 +175,7 @@ def test_a_worker_sets_aside_rows_that_cannot_be_written(
     store: EventStore, unwritable: UUID
 ) -> None:
     """The others are caught up, and the next round has nothing to do."""
-    assert 2 == worker.run(settled(store), once=True)
+    assert 2 == worker.run(wait_for_feed(store), once=True)
     assert {unwritable} == {each.conversation_id for each in _noted(store)}
 
 

@@ -15,8 +15,8 @@ from projections import Views, worker
 from projections.errors import UnknownProjection, UnknownStrategy
 from projections.upkeep import compare, rebuild
 from tests.exhaustive import partly
+from tests.feed_wait import wait_for_feed
 from tests.projections.support import everything, expected, stored
-from tests.settling import settled
 
 HOSTILE = (
     "'; DROP TABLE events; --",
@@ -54,7 +54,7 @@ def test_filters_find_what_they_name(
     """A tenant, user, tool, call or model of any name finds its own rows, and no others."""
     word = HOSTILE[number]
     assert [] == [found for ask in _questions(store, views, word).values() for found in ask()]
-    mine = _converse(settled(store), word)
+    mine = _converse(wait_for_feed(store), word)
     for name, ask in _questions(store, views, word).items():
         assert {mine} == set(ask()), name
     assert {plain, mine} == {info.conversation_id for info in store.list()}
@@ -105,9 +105,9 @@ def test_rows_hold_any_text(store: EventStore, views: Views, number: int) -> Non
     """Every text of an event comes to the tables as it is, and an erasure's reason is kept."""
     word = HOSTILE[number]
     cid = _converse(store, word)
-    worker.run(settled(store), once=True)
+    worker.run(wait_for_feed(store), once=True)
     store.append(cid, [e.UserMessage.text("patches rows"), _retraction()])
-    worker.run(settled(store), once=True)
+    worker.run(wait_for_feed(store), once=True)
     assert expected(store.read(cid)) == stored(store, cid)
     receipt = store.erase(cid, reason=word + ".", requested_by=word)
     [event] = store.read(cid, after=receipt.version - 1)

@@ -28,9 +28,9 @@ from projections.errors import BudgetInfeasible
 from projections.providers.request_formats import FORMATS
 from projections.tokens import Count, Tokenizer
 from projections.upkeep import rebuild
-from tests.few import few
 from tests.projections.support import converse
 from tests.properties.dense import dense_histories
+from tests.scaled_settings import scaled_settings
 
 pytestmark = pytest.mark.exhaustive_when("postgresql")
 
@@ -52,7 +52,7 @@ def told_anew(views: Views, cid: UUID, **limits: Any) -> Any:
 
 
 @given(entries=dense_histories, max_tokens=st.sampled_from([None, 60, 250]), skipped=st.integers(1))
-@few(15)
+@scaled_settings(15)
 def test_any_history_is_read_the_same(
     store: EventStore,
     views: Views,

@@ -10,13 +10,13 @@ from sqlalchemy import make_url, text
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from eventstore.sql.feed import HeldBack, held_back
+from eventstore.sql.feed import DelayedEvents, delayed_events
 from projections import PROJECTIONS, Views, worker
 from projections.engine.follower import catch_up_behind
 from projections.engine.lag import Lag
 from projections.upkeep import rebuild, status
+from tests.feed_wait import wait_for_feed
 from tests.postgres import PostgresServer, place_of_many_files
-from tests.settling import settled
 
 
 def say(store: EventStore, *words: str, cid: UUID | None = None) -> UUID:
@@ -31,10 +31,10 @@ def lagging(store: EventStore) -> list[int]:
     return [each.lag.events for each in status(store)]
 
 
-def held(store: EventStore) -> HeldBack:
+def held(store: EventStore) -> DelayedEvents:
     """Return what the store's feed holds back."""
     with store.reading() as connection:
-        return held_back(connection)
+        return delayed_events(connection)
 
 
 def test_what_nobody_has_read_lags_whole(store: EventStore) -> None:
@@ -71,7 +71,7 @@ def test_a_rebuilt_generation_lags_by_what_came_later(store: EventStore) -> None
     """The new generation holds what there was; later events are missing until they are folded."""
     say(store, "one")
     rebuild(store)
-    assert [0] * len(PROJECTIONS) == lagging(settled(store))
+    assert [0] * len(PROJECTIONS) == lagging(wait_for_feed(store))
     say(store, "two")
     assert [1] * len(PROJECTIONS) == lagging(store)
 
@@ -88,7 +88,7 @@ def test_nothing_is_held_back_on_sqlite(sqlite_url: str) -> None:
     """One writer at a time: what is committed is handed out."""
     with EventStore.open(sqlite_url) as store:
         say(store, "one")
-        assert HeldBack(0, 0.0, None) == held(store)
+        assert DelayedEvents(0, 0.0, None) == held(store)
 
 
 class TestHeldBack:
@@ -98,7 +98,7 @@ class TestHeldBack:
     def store(self, postgres_url: str) -> Iterator[EventStore]:
         """Give a store that nobody else's transaction holds back."""
         with EventStore.open(postgres_url) as store:
-            yield settled(store)
+            yield wait_for_feed(store)
 
     def test_lag_is_counted_all_the_same(self, store: EventStore) -> None:
         """The feed hands nothing out, and the lag says what is missing."""
@@ -122,14 +122,14 @@ class TestHeldBack:
         assert found.holder is not None
         who = (found.holder.pid, found.holder.application_name, found.holder.state)
         assert (pid, "the-culprit", "idle in transaction") == who
-        assert "1 event held back" in found.said
-        assert f"by process {pid} (the-culprit, idle in transaction" in found.said
+        assert "1 event held back" in found.description
+        assert f"by process {pid} (the-culprit, idle in transaction" in found.description
         assert "secret" not in repr(found)
 
     def test_nobody_is_named_without_need(self, store: EventStore) -> None:
         """Once all transactions have ended nothing is held back."""
         say(store, "one")
-        assert 0 == held(settled(store)).events
+        assert 0 == held(wait_for_feed(store)).events
 
     def test_our_own_sessions_have_a_name(self, store: EventStore, postgres_url: str) -> None:
         """A session is told by the project's name, unless the URL gives it another."""
@@ -156,4 +156,4 @@ def test_a_prepared_transaction_is_named() -> None:
             found = held(store)
     assert found.holder is not None
     assert (None, "left behind") == (found.holder.pid, found.holder.prepared)
-    assert "by the prepared transaction 'left behind' (user postgres" in found.said
+    assert "by the prepared transaction 'left behind' (user postgres" in found.description

@@ -17,8 +17,8 @@ from projections.engine.catch_up import catch_up
 from projections.engine.folding import not_yet_within
 from projections.engine.folds import PatchedRows, RowBuffer
 from tests.exhaustive import partly
+from tests.feed_wait import wait_for_feed
 from tests.projections.support import expected, live_of, stored, turn
-from tests.settling import settled
 from tests.unit.projections.history import history
 
 EVERYTHING = e.VersionRange(first=1, last=2**31 - 1)
@@ -138,7 +138,7 @@ def test_patches_of_rows_that_are_stored(store: EventStore, views: Views) -> Non
                 )
             )
         store.append(cid, payloads)
-        worker.run(settled(store), once=True)
+        worker.run(wait_for_feed(store), once=True)
         assert expected(store.read(cid)) == stored(store, cid)
 
 

@@ -22,10 +22,10 @@ from projections.context.source import RowSource, SqlRowSource
 from projections.context.view import ContextView
 from projections.errors import BudgetInfeasible
 from projections.models.timeline import TIMELINE, TimelineItem
-from tests.few import few
-from tests.listed_rows import ListRowSource
+from tests.list_row_source import ListRowSource
 from tests.projections.support import converse, expected, live_of, turn
 from tests.properties.histories import histories, metas, payloads
+from tests.scaled_settings import scaled_settings
 
 pytestmark = pytest.mark.exhaustive_when("postgresql")
 
@@ -55,7 +55,7 @@ def answer(source: RowSource, **limits: int | None) -> ContextView | BudgetInfea
     max_tokens=st.none() | st.integers(5, 400),
     max_messages=st.none() | st.integers(1, 8),
 )
-@few(15)
+@scaled_settings(15)
 def test_a_request_from_sql_is_that_from_the_rows(
     store: EventStore,
     events: list[tuple[Payload, Meta]],

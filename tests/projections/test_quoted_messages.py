@@ -18,8 +18,8 @@ from eventstore.sql.types import json_out
 from projections import Views
 from projections.context.fold import CONTEXT
 from projections.upkeep import compare
-from tests.few import few
 from tests.projections.support import everything, expected, live_of, stored
+from tests.scaled_settings import scaled_settings
 
 pytestmark = pytest.mark.exhaustive_when("postgresql")
 
@@ -109,7 +109,7 @@ def test_requests_are_the_same_bytes(
     assert expected(store.read(cid), [CONTEXT]) == stored(store, cid, [CONTEXT])
 
 
-@few(12)
+@scaled_settings(12)
 @given(word=st.text(st.characters(exclude_categories=()), min_size=1))
 def test_any_text_comes_back(store: EventStore, views: Views, word: str) -> None:
     """The same bytes as in memory, and no difference to a fold from the first event."""

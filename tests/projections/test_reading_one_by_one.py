@@ -10,7 +10,7 @@ import pytest
 from eventstore import EventStore, RecordedEvent
 from eventstore.errors import EventDamaged
 from tests.contract.facade import say, texts
-from tests.planting import plant
+from tests.raw_events import insert_raw_event
 
 
 def test_who_keeps_no_event_leaves_the_garbage_collector_little_to_go_through(
@@ -35,7 +35,7 @@ def _is_of(each: object, cid: UUID) -> bool:
 def test_a_damaged_event_is_told_when_it_is_reached(store: EventStore, cid: UUID) -> None:
     """What comes before it in its page has been read by then."""
     store.append(cid, say("1", "2"))
-    plant(store, cid, "user_message", "{}", meta="[1]")
+    insert_raw_event(store, cid, "user_message", "{}", meta="[1]")
     read = store.read(cid)
 
     assert ["1", "2"] == texts([next(read), next(read)])

@@ -14,9 +14,9 @@ from eventstore import EventStore, new_id
 from projections.engine import tables
 from projections.engine.folds import RowBuffer
 from projections.engine.projection import Change, Patch, Put
-from tests.few import few
 from tests.projections.support import plain_value
 from tests.projections.toys import NOTES, Notes
+from tests.scaled_settings import scaled_settings
 from tests.unit.projections.history import apply
 
 PROJECTION = Notes()
@@ -84,7 +84,7 @@ def one_by_one(pages: list[list[Change]]) -> dict[Any, dict[str, Any]]:
 
 @given(pages=PAGES)
 @example(pages=[[Put("notes", (1, 0), {"mark": 1})], [Put("notes", (1, 0), {})]])
-@few(20)
+@scaled_settings(20)
 def test_pages_of_changes_leave_what_single_changes_leave(
     notes: EventStore, pages: list[list[Change]]
 ) -> None:

@@ -18,8 +18,8 @@ from projections import Views
 from projections.engine.folding import one_line
 from projections.models.timeline import TIMELINE
 from projections.upkeep import compare
-from tests.few import few
 from tests.projections.support import expected, live_of, stored
+from tests.scaled_settings import scaled_settings
 from tests.unit.projections.history import apply, fold
 
 pytestmark = pytest.mark.exhaustive_when("postgresql")
@@ -92,7 +92,7 @@ def test_texts_come_back_as_they_were(
     assert expected(store.read(cid), [TIMELINE]) == stored(store, cid, [TIMELINE])
 
 
-@few(12)
+@scaled_settings(12)
 @given(words=st.lists(st.text(st.characters(exclude_categories=())), min_size=1, max_size=4))
 def test_any_text_comes_back(store: EventStore, views: Views, words: list[str]) -> None:
     """Also in messages of several parts, of which one may be long."""

@@ -28,10 +28,10 @@ from projections.errors import BudgetInfeasible
 from projections.reading import MOST_UNSAVED
 from projections.tokens.counts import TABLE as COUNTS
 from projections.upkeep import compare, rebuild
-from tests.few import few
 from tests.projections.processes import kill, start
 from tests.projections.support import expected, live_of, statements, stored
 from tests.properties.dense import dense_histories
+from tests.scaled_settings import scaled_settings
 
 pytestmark = pytest.mark.exhaustive_when("postgresql")
 
@@ -143,7 +143,7 @@ def test_waiting_events_are_folded_and_counted_once(
     max_tokens=st.sampled_from([None, 60, 250]),
     sizes=st.lists(st.integers(1, 6), min_size=1),
 )
-@few(15)
+@scaled_settings(15)
 def test_any_history_is_told_the_same(
     store: EventStore,
     views: Views,

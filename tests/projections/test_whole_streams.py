@@ -15,9 +15,9 @@ from projections.tokens import counts as token_counts
 from projections.tokens.counts import TokenCounts, known_of
 from projections.upkeep import rebuild
 from tests.contract.plain import PlainClient
-from tests.planting import plant
 from tests.projections.support import converse
 from tests.projections.test_token_counts import MESSAGE, O200K, no_tokenizing
+from tests.raw_events import insert_raw_event
 
 
 def test_each_stream_gets_its_own_events_once(store: EventStore) -> None:
@@ -57,7 +57,7 @@ def test_forks_and_what_is_not_there_are_left_to_be_read_alone(store: EventStore
 def test_a_damaged_stream_costs_no_other(store: EventStore, views: Views) -> None:
     """It is found when it is asked for, and the rebuild says which event it is."""
     sound, damaged = converse(store, 1), converse(store, 1)
-    plant(store, damaged, "user_message", "{}", meta="[1]")
+    insert_raw_event(store, damaged, "user_message", "{}", meta="[1]")
     with store.reading() as connection:
         streams = WholeStreams.read(connection, [sound, damaged])
         with pytest.raises(EventDamaged):

@@ -15,11 +15,11 @@ from projections import Views, worker
 from projections.catalogue import PROJECTIONS
 from projections.engine.catch_up import PIECE
 from projections.upkeep import compare, status
+from tests.feed_wait import wait_for_feed
 from tests.postgres import PostgresServer
 from tests.projections.children import work, write
 from tests.projections.processes import kill, start
 from tests.projections.support import converse, everything, expected, statements, stored
-from tests.settling import settled
 
 
 @pytest.mark.usefixtures("fork_server")
@@ -55,7 +55,7 @@ def test_an_idle_round_costs_the_same_however_many_conversations(
     """A round that finds nothing runs the same few statements, and writes nothing."""
     for _ in range(many):
         store.append(new_id(), [e.UserMessage.text("hello")])
-    worker.run(settled(store), once=True)
+    worker.run(wait_for_feed(store), once=True)
     before = everything(store)["projections"]
     with statements(store) as seen:
         worker.run(store, once=True)
@@ -108,7 +108,7 @@ def test_a_worker_stops_in_the_midst_of_a_round(store: EventStore) -> None:
     assert 0 == worker.run(store, stop=Soon())
     history = list(store.read(cid))
     assert expected(history[:PIECE]) == stored(store, cid)
-    assert 1 == worker.run(settled(store), once=True)
+    assert 1 == worker.run(wait_for_feed(store), once=True)
     assert expected(history) == stored(store, cid)
 
 
@@ -145,11 +145,11 @@ class TestWatch:
 
     def test_it_sees_what_is_committed(self, store: EventStore) -> None:
         """The first look and every event count; without one nothing does."""
-        with Watch(settled(store).engine) as watch:
+        with Watch(wait_for_feed(store).engine) as watch:
             assert watch.moved()
             assert not watch.moved()
             store.append(new_id(), [e.UserMessage.text("hello")])
-            settled(store)
+            wait_for_feed(store)
             assert watch.moved()
             assert not watch.moved()
 
@@ -157,7 +157,7 @@ class TestWatch:
         """However many conversations there are, and without a transaction around it."""
         for _ in range(30):
             store.append(new_id(), [e.UserMessage.text("hello")])
-        with statements(settled(store)) as seen, Watch(store.engine) as watch:
+        with statements(wait_for_feed(store)) as seen, Watch(store.engine) as watch:
             watch.moved()
             del seen[:]
             watch.moved()
@@ -180,7 +180,7 @@ class TestWatch:
                 connection.exec_driver_sql("SELECT pg_current_xact_id()")
                 store.append(new_id(), [e.UserMessage.text("held back")])
                 assert watch.moved()
-            settled(store)
+            wait_for_feed(store)
             assert watch.moved()
             assert not watch.moved()
 

@@ -28,7 +28,7 @@ from projections.errors import BudgetInfeasible
 from projections.providers.request_formats import FORMATS
 from projections.tokens import count_messages, tokenizer_for
 from tests.checkers import CHECKERS
-from tests.listed_rows import ListRowSource
+from tests.list_row_source import ListRowSource
 
 __all__ = [
     "FORMATS",

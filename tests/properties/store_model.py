@@ -21,7 +21,7 @@ from eventstore.errors import (
     WriterFenced,
     WrongExpectedVersion,
 )
-from eventstore.events import BlobRef, Erasure, KeptUsage, ToolResult
+from eventstore.events import BlobRef, Erasure, RetainedUsage, ToolResult
 from eventstore.events.codec import encode
 from eventstore.events.records import EventData
 from eventstore.sql.append_requests import Expected
@@ -128,7 +128,7 @@ class Model:
             event.version
             for event in stream.events
             if event.data is not None
-            and event.type not in (Erasure.type, KeptUsage.type)
+            and event.type not in (Erasure.type, RetainedUsage.type)
             and (wanted is None or event.version in wanted)
         )
         for version in gone:

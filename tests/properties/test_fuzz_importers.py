@@ -20,11 +20,11 @@ from eventstore.blobs import THRESHOLD_BYTES
 from eventstore.errors import InvalidEvent
 from eventstore.events.codec import decode, encode
 from eventstore.sql.append_requests import prepare
-from tests.few import few
 from tests.integration.claude_sessions import example as claude_example
 from tests.integration.codex_sessions import rollout
 from tests.integration.test_chatgpt import spoken
 from tests.properties.hostile import HOSTILE, changed_bytes, changed_json, jsons
+from tests.scaled_settings import scaled_settings
 from tests.unit.importers.reading import TAU_BENCH
 from tests.unit.importers.test_atif import TRAJECTORY
 from tests.unit.importers.test_copilot_cli import LINES as COPILOT
@@ -216,7 +216,7 @@ def test_large_things_are_read_or_reported(number: int) -> None:
                 _read(path, format_name)
 
 
-@few(15)
+@scaled_settings(15)
 @given(st.lists(st.sampled_from(sorted(DOCUMENTS)), min_size=1, max_size=3), st.data())
 def test_loading_never_breaks_the_store(names: list[str], data: st.DataObject) -> None:
     """What can be loaded is whole, and loading it again adds nothing; the rest is in the report."""

@@ -20,8 +20,8 @@ from eventstore.events.bounds import fitted
 from eventstore.events.codec import decode, encode
 from projections.providers import classify, parser_for, read_response
 from projections.providers.stream_base import plain
-from tests.few import few
 from tests.properties.hostile import jsons
+from tests.scaled_settings import scaled_settings
 from tests.unit.streams.recorded import NAMES, chunks_of
 
 _TEXTS = ["a", "", "{", "}", '{"a": 1}', "\ud800", "\x00", "f", "\ufdd0"]
@@ -290,7 +290,7 @@ def test_plain_json_is_what_the_store_takes(value: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::agent_eventstore.machines.call_script.UnknownChunk")
-@few(15)
+@scaled_settings(15)
 @given(streams=st.lists(_streams, min_size=1, max_size=3))
 def test_recording_a_hostile_stream_never_breaks_the_product(streams: list[list[Any]]) -> None:
     """`feed` takes all of it, each call ends in a message or an error, and the chain holds."""

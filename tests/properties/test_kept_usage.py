@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore.erasure.bill import bills, kept
-from eventstore.events import KeptUsage, LlmError, LlmRequest, Meta, RecordedEvent, TokenUsage
+from eventstore.erasure.bill import bills, usage_events
+from eventstore.events import LlmError, LlmRequest, Meta, RecordedEvent, RetainedUsage, TokenUsage
 from eventstore.events.codec import decode, encode
 from projections.models.usage import USAGE
 from tests.properties.histories import histories
@@ -28,7 +28,7 @@ def usage_of(events: list[RecordedEvent]) -> dict[Any, dict[str, Any]]:
 
 
 @given(
-    histories().filter(lambda each: not any(isinstance(e.data, KeptUsage) for e in each)),
+    histories().filter(lambda each: not any(isinstance(e.data, RetainedUsage) for e in each)),
     st.sets(st.integers(1, 25)),
     st.sets(st.integers(1, 25)),
 )
@@ -38,8 +38,10 @@ def test_usage_is_what_it_was(
     """Whatever is erased of a history, and whatever more in a second erasure; bills outlive it."""
     before = usage_of(events)
     for versions in (first, second):
-        chosen = versions - {each.version for each in events if isinstance(each.data, KeptUsage)}
-        left = kept(bills(events, chosen))
+        chosen = versions - {
+            each.version for each in events if isinstance(each.data, RetainedUsage)
+        }
+        left = usage_events(bills(events, chosen))
         events = [
             replace(event, data=None) if event.version in chosen else event for event in events
         ]
@@ -61,12 +63,12 @@ def test_the_bill_of_a_retry_has_nothing_of_the_failed_attempt() -> None:
 def test_a_long_bill_stands_in_several_events() -> None:
     """No event grows without bound."""
     events = [record(version, LlmRequest(llm_call_id=str(version))) for version in range(1, 2_502)]
-    found = kept(bills(events, range(1, 2_502)))
+    found = usage_events(bills(events, range(1, 2_502)))
     assert [1_000, 1_000, 501] == [len(each.calls) for each in found]
 
 
 def test_a_bill_with_half_a_character_is_kept() -> None:
     """Names that are no Unicode text stand beside moments."""
     told = (LlmRequest(llm_call_id="a"), Meta(session_id="\ud800"))
-    [bill] = kept(bills([record(1, told)], [1]))
+    [bill] = usage_events(bills([record(1, told)], [1]))
     assert bill == decode(bill.type, 1, encode(bill))

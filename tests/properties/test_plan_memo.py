@@ -15,7 +15,7 @@ from projections.context.plans import Plan, PlanStep
 from projections.context.row_cache import Folded, KeptPlan, PlanMemo, Recent, touch
 from projections.errors import BudgetInfeasible
 from tests.exhaustive import partly
-from tests.listed_rows import ListRowSource
+from tests.list_row_source import ListRowSource
 from tests.properties.dense import dense_histories
 from tests.unit.context import test_compacted as compacted
 from tests.unit.context.log import Log

@@ -30,7 +30,7 @@ from projections.context.section_budgets import SECTIONS
 from projections.errors import BudgetInfeasible
 from projections.tokens import count_messages, tokenizer_for
 from tests.exhaustive import partly
-from tests.listed_rows import ListRowSource
+from tests.list_row_source import ListRowSource
 from tests.properties.dense import dense_histories
 from tests.properties.promises import (
     FORMATS,

@@ -16,10 +16,10 @@ from eventstore import ANY, NO_STREAM, EventStore, NewEvent, new_id
 from eventstore import events as e
 from eventstore.errors import BlobNotFound, ConversationNotFound, EventStoreError, InvalidEvent
 from eventstore.sql.append_requests import Append, Appended, Expected
+from tests.feed_wait import wait_for_feed
 from tests.properties.machines import explore
 from tests.properties.store_attempts import CHANGES, OWNERS, PLACES, WISHES, Change, Wish
 from tests.properties.store_model import THRESHOLD, Attempt, Model
-from tests.settling import settled
 
 STORES = st.integers(0, 1)
 
@@ -39,7 +39,7 @@ class Machine(RuleBasedStateMachine):
         # Places in the feed, each with what was read since the first; earlier examples wrote what
         # lies before it.
         end = None
-        while page := settled(self.stores[0]).read_all(after=end):
+        while page := wait_for_feed(self.stores[0]).read_all(after=end):
             end = page.cursor
         self.cursors: list[tuple[str | None, list[tuple[UUID, int]]]] = [(end, [])]
 
@@ -124,7 +124,7 @@ class Machine(RuleBasedStateMachine):
         assert (gone, len(digests)) == (receipt.versions, receipt.blob_count)
         *bill, event = chosen.read(cid, after=stream.version)
         assert isinstance(event.data, e.Erasure)
-        assert all(isinstance(each.data, e.KeptUsage) for each in bill)
+        assert all(isinstance(each.data, e.RetainedUsage) for each in bill)
         assert (gone, receipt.version) == (event.data.versions, event.version)
         stream.events += [*bill, event]
         for digest in digests:
@@ -157,7 +157,7 @@ class Machine(RuleBasedStateMachine):
     def follow(self, number: int, size: int) -> None:
         """Read the feed on from any place that it was read to: every event once, none missing."""
         cursor, before = self.cursors[number % len(self.cursors)]
-        seen, store = list(before), settled(self.stores[0])
+        seen, store = list(before), wait_for_feed(self.stores[0])
         while page := store.read_all(after=cursor, limit=size):
             for event in page:
                 stream = self.model.streams[event.conversation_id]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agent_eventstore.transcripts import export_ui_messages, load, read_transcripts
 from eventstore import EventStore
-from tests.few import few
+from tests.scaled_settings import scaled_settings
 
 _TEXT = st.text(max_size=8)
 _JSON = st.recursive(
@@ -100,7 +100,7 @@ def _back(store: EventStore, messages: list[Any]) -> list[Any]:
     return found
 
 
-@few(60)
+@scaled_settings(60)
 @given(messages=_MESSAGES)
 def test_messages_come_back_as_they_went_in(store: EventStore, messages: list[Any]) -> None:
     """Roles, ids, metadata, parts of every kind, and tools in every state."""
@@ -108,7 +108,7 @@ def test_messages_come_back_as_they_went_in(store: EventStore, messages: list[An
 
 
 @pytest.mark.parametrize("kind", PARTS)
-@few(8)
+@scaled_settings(8)
 @given(data=st.data())
 def test_every_kind_of_part_comes_back(store: EventStore, kind: str, data: st.DataObject) -> None:
     """In the messages of each role."""

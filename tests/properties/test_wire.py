@@ -36,7 +36,7 @@ from eventstore.events import (
 from projections.context import ContextRow
 from projections.providers.request_formats import FORMATS
 from tests.checkers import CHECKERS
-from tests.listed_rows import ListRowSource
+from tests.list_row_source import ListRowSource
 from tests.properties.promises import STRATEGIES, Request, ask, refused, tokens_of
 from tests.properties.test_context import as_events, transcripts
 from tests.unit.context.log import Log

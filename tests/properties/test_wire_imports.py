@@ -15,12 +15,12 @@ from agent_eventstore.transcripts import Transcript, read_transcripts
 from eventstore.events import NewEvent
 from projections.providers.request_formats import FORMATS
 from tests.checkers import CHECKERS
-from tests.few import few
 from tests.integration.test_ui_messages import CHAT
 from tests.properties.hostile import changed_json
 from tests.properties.promises import STRATEGIES, Request, ask, refused, tokens_of
 from tests.properties.test_fuzz_importers import BY_LINE, DOCUMENTS, written
 from tests.properties.test_wire import chosen
+from tests.scaled_settings import scaled_settings
 from tests.unit.context.log import Log
 from tests.unit.importers.test_inspect_log import sample
 from tests.unit.importers.test_openhands_sdk import EVENTS as OPENHANDS_SDK
@@ -135,7 +135,7 @@ def test_no_provider_refuses_what_was_imported(name: str) -> None:
         check_all(log, [*product((20, 40, 60, 80, 95), STRATEGIES, (True, False))])
 
 
-@few(60)
+@scaled_settings(60)
 @given(st.sampled_from(sorted(EXAMPLES)), st.data())
 def test_no_provider_refuses_what_was_imported_damaged(name: str, data: st.DataObject) -> None:
     """Any value of a file may be any other: a name, an id, arguments, an image, a signature."""

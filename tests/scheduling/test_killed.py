@@ -13,10 +13,10 @@ from eventstore import EventStore
 from eventstore.events import TaskEnd, TaskEnqueue, TaskStart, ToolCall, ToolResult
 from projections import Views
 from projections.payload_text import SEALS
-from tests.crash.world import MortalStore, World
+from tests.crash.world import KillableStore, World
 from tests.exhaustive import partly
-from tests.mortals import KILLED, mortals
-from tests.scheduling.mortal import FIRST, live
+from tests.killable_processes import KILLED, killable_processes
+from tests.scheduling.killable_scheduler import FIRST, live
 
 PARTS = 8
 """Tests of the matrix, so that several processes may share it; `make test` runs one."""
@@ -27,7 +27,7 @@ Life = Callable[..., int]
 @pytest.fixture(scope="module")
 def life() -> Iterator[Life]:
     """Give what lets a scheduler live in a process that dies after so many appends."""
-    with mortals("tests.scheduling.mortal") as run:
+    with killable_processes("tests.scheduling.killable_scheduler") as run:
         yield run
 
 
@@ -37,8 +37,8 @@ def test_every_task_ends_once_wherever_the_process_is_killed(
 ) -> None:
     """A create and a nested send, killed after each append, and gone on with by another process."""
     after, status = part + 1, KILLED
-    with MortalStore.open(database_url, synchronous="NORMAL", pool_size=3) as store:
-        assert isinstance(store, MortalStore)
+    with KillableStore.open(database_url, synchronous="NORMAL", pool_size=3) as store:
+        assert isinstance(store, KillableStore)
         while status == KILLED:
             root, folder = uuid4(), tmp_path / str(after)
             folder.mkdir()
@@ -58,13 +58,13 @@ def test_every_task_ends_once_though_each_process_dies(
     root, lives = uuid4(), 1
     while life(database_url, str(root), str(tmp_path), every) == KILLED:
         lives += 1
-    with MortalStore.open(database_url, synchronous="NORMAL", pool_size=3) as store:
-        assert isinstance(store, MortalStore)
+    with KillableStore.open(database_url, synchronous="NORMAL", pool_size=3) as store:
+        assert isinstance(store, KillableStore)
         check_completes(store, root, tmp_path)
     assert 2 < lives < 20
 
 
-def check_completes(store: MortalStore, root: UUID, folder: Path) -> None:
+def check_completes(store: KillableStore, root: UUID, folder: Path) -> None:
     """Open what a killed process left, see it through, and look at what became of it."""
     store.world = World(folder)
     live(store, str(root))

@@ -19,7 +19,7 @@ from agent_eventstore.conversation import Conversation
 from eventstore import Appended, AsyncEventStore, EventStore, new_id
 from projections import Views
 from tests.crash.stand_in import answer
-from tests.resting import GatedStore, run_resting
+from tests.gated_store import GatedStore, run_gated
 
 Work = Coroutine[Any, Any, None]
 Way = Callable[[GatedStore, Work, asyncio.Event], Awaitable[None]]
@@ -203,7 +203,7 @@ def test_block_that_is_cancelled_at_its_entry(store: GatedStore, block: str, way
         await way(store, enter(conversation, shut), reached)
         return conversation.id
 
-    conversation_id = run_resting(store, main())
+    conversation_id = run_gated(store, main())
     events = list(store.read(conversation_id))
     assert kinds == [event.type for event in events][-len(kinds) :]
     (end,) = [e.data for e in events if e.type == kinds[-2 if block in ("call", "tool") else -1]]

@@ -13,7 +13,7 @@ from eventstore import AsyncEventStore, EventStore
 SYNCHRONOUS = {
     "reading",
     "stream",
-    "whose",
+    "resolve_owner",
     "writing",
 }
 """What readers and the asynchronous store itself are made of, or belongs to one thread."""

@@ -33,7 +33,7 @@ from agent_eventstore.integrations.openai_agents.session import EventStoreSessio
 from agent_eventstore.integrations.openai_agents.usage import calls_to_tell, turn_usage
 from eventstore import EventStore
 from eventstore.database import EventText, driver_transaction
-from eventstore.erasure.bill import kept
+from eventstore.erasure.bill import usage_events
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events.codec import loads_json
 
@@ -175,7 +175,7 @@ class SessionTurns(EventStoreSession):
 
     def _store_usage(self, usage: Any) -> None:
         if calls := calls_to_tell(self.store, self._stream(None), usage):
-            self._end.append(lambda writer: [writer.place(each) for each in kept(calls)])
+            self._end.append(lambda writer: [writer.place(each) for each in usage_events(calls)])
 
 
 def _tool_usage(items: Iterable[Any]) -> list[tuple[str, int, int]]:

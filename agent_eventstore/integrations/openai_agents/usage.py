@@ -10,7 +10,7 @@ from uuid import UUID
 from agent_eventstore.integrations.openai_agents.history import live_events
 from eventstore import EventStore
 from eventstore.erasure.bill import bills
-from eventstore.events import AssistantMessage, BilledCall, KeptUsage, TokenUsage, UserMessage
+from eventstore.events import AssistantMessage, BilledCall, RetainedUsage, TokenUsage, UserMessage
 from eventstore.events.base import utc_now
 from eventstore.events.codec import loads_json
 from eventstore.ids import new_id
@@ -106,7 +106,7 @@ def calls_to_tell(store: EventStore, stream: UUID, usage: Any) -> list[BilledCal
     return []
 
 
-def bill_of(model: Any, began: datetime, usage: Any, place: tuple[int, int, str]) -> KeptUsage:
+def bill_of(model: Any, began: datetime, usage: Any, place: tuple[int, int, str]) -> RetainedUsage:
     """Return the usage of a model call that is not part of the conversation.
 
     ``place`` is the version that it follows, the turn, and the session id.
@@ -127,14 +127,14 @@ def bill_of(model: Any, began: datetime, usage: Any, place: tuple[int, int, str]
         started_at=began,
         ended_at=ended,
     )
-    return KeptUsage(calls=(call,))
+    return RetainedUsage(calls=(call,))
 
 
 def _is_told(store: EventStore, stream: UUID, asked: int) -> bool:
     """Whether usage without an answer was recorded for the turn that a user message begins."""
     name = _name_of(asked)
     later = (event.data for event in store.read(stream, after=asked))
-    kept = (data.calls for data in later if isinstance(data, KeptUsage))
+    kept = (data.calls for data in later if isinstance(data, RetainedUsage))
     return any(call.llm_call_id == name for calls in kept for call in calls)
 
 

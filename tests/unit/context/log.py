@@ -19,7 +19,7 @@ from projections.context import (
 from projections.context.counting import CountedMessages
 from projections.engine.projection import Change, Patch, Put, State
 from projections.tokens.counts import TokenCounts
-from tests.listed_rows import ListRowSource
+from tests.list_row_source import ListRowSource
 
 Entry = Payload | UnknownEvent | NewEvent | None
 _COLUMNS = tuple(column.name for column in CONTEXT_MESSAGES.columns)

@@ -16,7 +16,7 @@ from eventstore.events import (
 from projections.context import ContextRow, ContextView, build
 from projections.errors import BudgetInfeasible
 from projections.tokens import count_messages, tokenizer_for
-from tests.listed_rows import ListRowSource
+from tests.list_row_source import ListRowSource
 from tests.unit.context.log import Log
 
 CALL = AssistantMessage(tool_calls=(ToolCallRequest(name="f", arguments_text="{}"),) * 2)

@@ -28,7 +28,7 @@ from eventstore.events import (
 from projections.context import ContextProjection, build, prompts
 from projections.tokens import count_message, tokenizer_for
 from tests.checkers import check_openai_messages
-from tests.listed_rows import ListRowSource
+from tests.list_row_source import ListRowSource
 from tests.unit.context.log import Log, recorded
 
 

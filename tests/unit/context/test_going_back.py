@@ -12,7 +12,7 @@ from eventstore.events import AssistantMessage, Payload, ToolResult, UserMessage
 from projections.providers import read_response
 from projections.providers.openai_responses.items import OUTPUTS, SHAPES
 from projections.providers.request_formats import FORMATS, Wire
-from tests.damaging import damaged
+from tests.damaged_json import damaged_values
 from tests.exhaustive import partly
 from tests.pairing import leaked, unpaired_blocks, unpaired_items
 from tests.sdk_types import refused_by_sdk
@@ -188,7 +188,7 @@ def test_no_damaged_item_is_sent(name: str) -> None:
     The declarations of tools that a search has found, of many kinds, are not looked into.
     """
     whole = ANSWERS[f"gpt-{name}"]
-    for raw in damaged(whole.raw):
+    for raw in damaged_values(whole.raw):
         answer = whole.model_copy(update={"raw": raw})
         view = Log([HI, answer, *results(2, answer), HI]).view(
             format="openai_responses", provider="openai"

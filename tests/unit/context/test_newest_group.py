@@ -8,7 +8,7 @@ import pytest
 
 from eventstore.events import AssistantMessage, Payload, ToolCallRequest, ToolResult, UserMessage
 from projections.context import ContextSettings, ContextView, build
-from tests.listed_rows import ListRowSource
+from tests.list_row_source import ListRowSource
 from tests.unit.context.log import Log
 
 PROSE = " ".join(f"The {n} of it is told here, and nobody minds." for n in "abcdefghij" * 60)

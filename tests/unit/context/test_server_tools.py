@@ -19,7 +19,7 @@ from eventstore.events import (
 )
 from projections.providers.anthropic.block_shapes import SHAPES
 from projections.providers.shapes import ObjectShape, Shape
-from tests.damaging import damaged
+from tests.damaged_json import damaged_values
 from tests.pairing import unpaired_blocks
 from tests.sdk_types import refused_by_sdk
 from tests.unit.context.log import Log
@@ -168,7 +168,7 @@ def _fields_in(hint: Any) -> Iterator[Fields]:
 def test_no_damaged_block_is_sent(name: str) -> None:
     """Whatever a server sends in a field, the next request is one that the API takes."""
     whole = answer(*claude.BLOCKS[name])
-    for raw in damaged({"content": claude.BLOCKS[name]}):
+    for raw in damaged_values({"content": claude.BLOCKS[name]}):
         messages = sent(HI, whole.model_copy(update={"raw": raw}), HI)
         assert [] == refused_by_sdk("anthropic_messages", {"messages": messages}), raw
 

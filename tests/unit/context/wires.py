@@ -15,7 +15,7 @@ from eventstore.events import (
 )
 from projections.providers.request_formats import FORMATS, Wire
 from tests.checkers import CHECKERS
-from tests.listed_rows import ListRowSource
+from tests.list_row_source import ListRowSource
 from tests.unit.context.log import Log
 
 CLAUDE = Invocation(provider="anthropic", specification="anthropic_messages", model="claude")

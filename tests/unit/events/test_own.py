@@ -17,7 +17,7 @@ from eventstore.events.codec import decode, encode
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave nothing registered."""
-    for name, empty in (("_own", {}), ("_upcasters", {}), ("_told", set())):
+    for name, empty in (("_own", {}), ("_upcasters", {}), ("_logged", set())):
         monkeypatch.setattr(own, name, empty)
     monkeypatch.setattr(own, "_entry_points", [])
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from eventstore import events
-from eventstore.events import EVENT_TYPES, Payload
+from eventstore.events import EVENT_TYPES, Payload, RetainedUsage
 from eventstore.events.registry import REGISTRY
 
 CATALOGUE = {
@@ -41,10 +41,10 @@ def test_names_are_unique() -> None:
 
 @pytest.mark.parametrize("cls", EVENT_TYPES)
 def test_type_is_the_snake_case_of_the_class(cls: type[Payload]) -> None:
-    """Who knows the class knows the type, and the other way round."""
+    """Who knows the class knows the type, and the other way round; one was written before."""
     snake = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
-    assert snake == cls.type
+    assert ("kept_usage" if cls is RetainedUsage else snake) == cls.type
 
 
 @pytest.mark.parametrize("cls", EVENT_TYPES)

@@ -1,4 +1,4 @@
-"""A session in a process that is killed after so many appends, see `tests.mortals`."""
+"""A session in a process that is killed after so many appends, see `tests.killable_processes`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from agent_eventstore import AgentSession, JsonlHistorySink, LegacyXmlSink
 from tests.agents.scripted import Scripted
-from tests.crash.world import Kill, MortalStore, World
-from tests.mortals import serve
+from tests.crash.world import Kill, KillableStore, World
+from tests.killable_processes import serve
 
 __all__ = ["ACTION", "FINAL", "QUESTION", "options"]
 
@@ -37,8 +37,8 @@ def options(folder: Path, *replies: str) -> dict[str, Any]:
 
 
 def _live(url: str, conversation_id: str, folder: str, after: int) -> None:
-    with MortalStore.open(url, migrate=False, synchronous="NORMAL") as store:
-        assert isinstance(store, MortalStore)
+    with KillableStore.open(url, migrate=False, synchronous="NORMAL") as store:
+        assert isinstance(store, KillableStore)
         store.world = World(Path(folder), Kill(after_append=after))
         session = AgentSession.create(
             store,

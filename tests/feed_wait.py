@@ -13,9 +13,9 @@ from sqlalchemy import text
 
 from eventstore import EventStore
 
-__all__ = ["settled"]
+__all__ = ["wait_for_feed"]
 
-_HELD_BACK = text(
+_DELAYED = text(
     """
     SELECT count(*) FROM events
     WHERE epoch = (SELECT max(epoch) FROM store_epochs)
@@ -25,18 +25,18 @@ _HELD_BACK = text(
 _TIMEOUT_S = 10.0
 
 
-def settled(store: EventStore) -> EventStore:
+def wait_for_feed(store: EventStore) -> EventStore:
     """Return the store once its feed holds every committed event, after 10 seconds at most.
 
-    What has settled stays so; nothing settles beside an open transaction that has written.
+    Events that the feed holds stay there; an open transaction that has written delays the rest.
     """
     deadline = time.monotonic() + _TIMEOUT_S
     while store.engine.dialect.name == "postgresql":
         with store.reading() as connection:
-            held_back = connection.execute(_HELD_BACK).scalar_one()
-        if not held_back:
+            delayed = connection.execute(_DELAYED).scalar_one()
+        if not delayed:
             break
-        assert time.monotonic() < deadline, f"{held_back} events are still held back"
+        assert time.monotonic() < deadline, f"{delayed} events are still held back"
         # Leaves the processor to the transaction that is awaited.
         time.sleep(0.002)
     return store

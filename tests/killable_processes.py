@@ -19,13 +19,13 @@ from contextlib import contextmanager
 from eventstore.leases import KEEPER
 from tests.warm import server
 
-__all__ = ["KILLED", "mortals", "serve"]
+__all__ = ["KILLED", "killable_processes", "serve"]
 
 KILLED = -9
 
 
 @contextmanager
-def mortals(module: str) -> Iterator[Callable[..., int]]:
+def killable_processes(module: str) -> Iterator[Callable[..., int]]:
     """Run a server, and end it with the block.
 
     Yields:
@@ -50,7 +50,7 @@ def serve(live: Callable[..., object], warm_up: Callable[[str], object]) -> None
         kind = order[0].partition(":")[0]
         if kind not in warm:
             warm_up(order[0])
-            _rest()
+            _wait_until_idle()
             warm.add(kind)
         child = os.fork()
         if child == 0:
@@ -64,7 +64,7 @@ def serve(live: Callable[..., object], warm_up: Callable[[str], object]) -> None
         print(os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201 - the answer
 
 
-def _rest() -> None:
+def _wait_until_idle() -> None:
     """Return when no other thread runs, and what there is will be cheap to fork."""
     with KEEPER._changed:
         KEEPER._changed.notify_all()  # else its thread sees in ten seconds that no lease is left

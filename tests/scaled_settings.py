@@ -1,4 +1,4 @@
-"""Properties whose examples are dear: few of them in the suite, many times as many in a search."""
+"""Settings for properties with expensive examples: fewer than others get, more in a search."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-__all__ = ["few"]
+__all__ = ["scaled_settings"]
 
 
-def few(examples: int, **given: Any) -> settings:
+def scaled_settings(examples: int, **options: Any) -> settings:
     """Return settings with so many examples; in a search, as many times more as others get.
 
     In `make test` it is as many times fewer.
@@ -17,5 +17,5 @@ def few(examples: int, **given: Any) -> settings:
     most, usual = settings().max_examples, settings.get_profile("default").max_examples
     shared = [HealthCheck.function_scoped_fixture]
     return settings(
-        max_examples=max(1, examples * most // usual), suppress_health_check=shared, **given
+        max_examples=max(1, examples * most // usual), suppress_health_check=shared, **options
     )

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from eventstore import EventStore, new_id
 
-__all__ = ["plant"]
+__all__ = ["insert_raw_event"]
 
 _SQLITE = """
     INSERT INTO events (conversation_id, version, event_id, type, schema_version, recorded_at,
@@ -30,7 +30,7 @@ _POSTGRESQL = """
     """
 
 
-def plant(store: EventStore, cid: UUID, kind: str, data: str, meta: str = "{}") -> None:
+def insert_raw_event(store: EventStore, cid: UUID, kind: str, data: str, meta: str = "{}") -> None:
     """Put an event of this type, payload and metadata behind the last of a conversation."""
     sqlite = store.engine.dialect.name == "sqlite"
     values = {"cid": str(cid), "event_id": str(new_id()), "type": kind, "data": data, "meta": meta}

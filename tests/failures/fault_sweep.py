@@ -1,4 +1,4 @@
-"""Calls of the library, struck by an error of the driver's at each of their statements in turn."""
+"""Calls of the library that meet an error of the driver's at each of their statements in turn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventstore.errors import EventStoreError, StatementRefused, StoreUnavailabl
 from projections.errors import ProjectionFailed
 from tests.failures.injected import ERRORS, Fault, Faults
 
-__all__ = ["public", "strike"]
+__all__ = ["public", "sweep_faults"]
 
 _DRIVERS = (sqlite3.Error, psycopg.Error, SQLAlchemyError, OverflowError)
 _NAMES_A_CAUSE = (StoreUnavailable, StatementRefused, ProjectionFailed)
@@ -25,7 +25,7 @@ def public(cls: type[Any]) -> set[str]:
     return {name for name in names if callable(getattr(cls, name))}
 
 
-def strike(
+def sweep_faults(
     faults: Faults,
     database: str,
     call: Callable[[], object],

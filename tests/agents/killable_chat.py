@@ -1,4 +1,4 @@
-"""A chat in a process that is killed after so many appends; see `tests.mortals`."""
+"""A chat in a process that is killed after so many appends; see `tests.killable_processes`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from uuid import uuid4
 
 from agent_eventstore import ChatSession, ModelRequest, Participant
-from tests.crash.world import Kill, MortalStore, World
-from tests.mortals import serve
+from tests.crash.world import Kill, KillableStore, World
+from tests.killable_processes import serve
 
 __all__ = ["ALL", "QUESTION", "ROLE_MAP", "answer"]
 
@@ -25,8 +25,8 @@ def answer(request: ModelRequest) -> Any:
 
 
 def _live(url: str, conversation_id: str, folder: str, mode: str, after: int) -> None:
-    with MortalStore.open(url, migrate=False, synchronous="NORMAL") as store:
-        assert isinstance(store, MortalStore)
+    with KillableStore.open(url, migrate=False, synchronous="NORMAL") as store:
+        assert isinstance(store, KillableStore)
         store.world = World(Path(folder), Kill(after_append=after))
         session = ChatSession.create(
             store,

@@ -1,4 +1,4 @@
-"""An event loop that tells when it rests, and a store whose commits wait for that.
+"""An event loop that reports when it is idle, and a store whose commits wait for that.
 
 A commit that is held up until the loop has nothing left to do shows, without a clock, whether
 whoever waits for it is woken over and over meanwhile.
@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 from eventstore import EventStore
 
-__all__ = ["GatedStore", "run_resting"]
+__all__ = ["GatedStore", "run_gated"]
 
 T = TypeVar("T")
 LIMIT = 2_000
 
 
 class GatedStore(EventStore):
-    """A store whose next group commit can be held up until an event loop rests."""
+    """A store whose next group commit can be held up until an event loop is idle."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -38,14 +38,14 @@ class GatedStore(EventStore):
         return self._reached
 
     def arm(self) -> None:
-        """Let the commit go on as soon as the event loop rests."""
+        """Let the commit go on as soon as the event loop is idle."""
         self.armed, self.turns = True, 0
 
-    def rounds(self, resting: bool) -> None:
-        """Be told of a round of the event loop, which may be about to rest."""
+    def on_round(self, idle: bool) -> None:
+        """Count a round of the event loop, which may be about to wait."""
         if self.armed:
             self.turns += 1
-            if resting or self.turns >= LIMIT:
+            if idle or self.turns >= LIMIT:
                 self.armed = False
                 self.gate.set()
 
@@ -58,18 +58,18 @@ class GatedStore(EventStore):
 
 
 class _Selector(selectors.DefaultSelector):
-    """Tells the store whether the loop waits for something else than itself."""
+    """Reports to the store whether the loop waits for something else than itself."""
 
     store: GatedStore
 
     def select(self, timeout: float | None = None) -> Any:
         """Wait for input, as long as the loop has nothing else to do."""
-        self.store.rounds(resting=timeout is None or timeout > 60)
+        self.store.on_round(idle=timeout is None or timeout > 60)
         return super().select(timeout)
 
 
-def run_resting(store: GatedStore, work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a loop whose rounds the store is told of."""
+def run_gated(store: GatedStore, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a loop whose rounds the store counts."""
     selector = _Selector()
     selector.store = store
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:

@@ -1,4 +1,4 @@
-"""One PostgreSQL database for many tests, emptied after each: making one costs a tenth of a second.
+"""One PostgreSQL database for many tests, reset after each: making one costs a tenth of a second.
 
 A test may do with it what it likes. What it has added is dropped. If the schema, the rights or the
 settings are then not what they were, or somebody still holds its tables, the database is thrown
@@ -17,7 +17,7 @@ from sqlalchemy import make_url
 from tests.connected import close_left, share
 from tests.postgres import fresh_database
 
-__all__ = ["EmptiedDatabase"]
+__all__ = ["ReusableDatabase"]
 
 _LOCK_TIMEOUT_MS = 2_000
 _SCHEMA = """
@@ -44,7 +44,7 @@ _TABLES = """
         SELECT tgname::text FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal)
     FROM pg_class c WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
 """
-_HELD = """
+_LOCKED = """
     SELECT relation::regclass::text FROM pg_locks
     WHERE relation IS NOT NULL AND pid <> pg_backend_pid()
 """
@@ -66,7 +66,7 @@ _SEQUENCES = """
 """
 
 
-class EmptiedDatabase:
+class ReusableDatabase:
     """A database that each test finds as its template is.
 
     A session stays connected to it.
@@ -82,13 +82,13 @@ class EmptiedDatabase:
         self._url: str | None = None
 
     def url(self) -> str:
-        """Return the database's SQLAlchemy URL; nobody but this test uses it until `empty`."""
+        """Return the database's SQLAlchemy URL; nobody but this test uses it until `reset`."""
         if self._url is None:
             self._make()
         assert self._url is not None
         return self._url
 
-    def empty(self) -> None:
+    def reset(self) -> None:
         """Put everything back to what the template has, or throw the database away."""
         try:
             with self._connection.transaction():
@@ -96,7 +96,7 @@ class EmptiedDatabase:
                 unchanged = self._is_as_made() or (self._drop_added() and self._is_as_made())
                 if unchanged:
                     self._delete()
-                    self._insert_kept()
+                    self._insert_template_rows()
         except psycopg.Error:
             unchanged = False
         if not unchanged:
@@ -120,8 +120,8 @@ class EmptiedDatabase:
         tables = self._rows(_TABLES)
         self._deletions = {name: _deletion(name, triggers) for name, triggers in tables}
         filled = (_filled(name) for name, _ in tables)
-        self._touched = sql.SQL(" UNION ").join([sql.SQL(_HELD), *filled])
-        self._kept = {
+        self._touched = sql.SQL(" UNION ").join([sql.SQL(_LOCKED), *filled])
+        self._template_rows = {
             name: rows
             for name, _ in tables
             if (rows := self._rows(_format("SELECT json_agg(t)::text FROM {0} t", name))[0][0])
@@ -156,9 +156,9 @@ class EmptiedDatabase:
         if wanted:
             self._connection.execute(sql.SQL(";").join(wanted))
 
-    def _insert_kept(self) -> None:
+    def _insert_template_rows(self) -> None:
         fill = "INSERT INTO {0} SELECT * FROM json_populate_recordset(NULL::{0}, %s::json)"
-        for name, rows in self._kept.items():
+        for name, rows in self._template_rows.items():
             self._connection.execute(_format(fill, name), [rows])
         self._connection.execute(_SEQUENCES)
 
