@@ -69,7 +69,7 @@ def regenerated(store: EventStore, conversation_id: UUID) -> Branching:
         BranchRefused: The active branch has no user message.
     """
     branches = read_branches(store, conversation_id)
-    version = branches.last_said
+    version = branches.last_user_version
     if version is None:
         raise BranchRefused(conversation_id, "it has no user message to answer again")
     return _answered_again(store, branches, conversation_id, version)
@@ -83,7 +83,7 @@ def answered_again(store: EventStore, conversation_id: UUID, message: UUID) -> B
     branches = read_branches(store, conversation_id)
     with store.reading() as connection:
         version = version_of(connection, conversation_id, message)
-    if version is None or version != branches.last_said or branches.is_inactive(version):
+    if version is None or version != branches.last_user_version or branches.is_inactive(version):
         return None
     return _answered_again(store, branches, conversation_id, version)
 

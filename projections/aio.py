@@ -138,7 +138,7 @@ class AsyncViews:
                 for update in await self.store._run(follower.news):
                     yield update
                 if follower.version != before:
-                    waits.told()
+                    waits.notify()
                 if follower.behind:
                     continue
                 try:

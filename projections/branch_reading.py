@@ -41,7 +41,7 @@ class Branches:
 
     rows: Sequence[BranchRow]
     end: int
-    last_said: int | None
+    last_user_version: int | None
     outside: Sequence[Range]
 
     def is_inactive(self, version: int) -> bool:
@@ -83,17 +83,21 @@ def _read(connection: Connection, generation: Generation, cid: UUID) -> Branches
     rows = queries.branch_rows(connection, generation, cid)
     items = generation.tables[TABLE]
     mine = items.c.conversation_id == cid
-    kept = connection.execute(select(items.c.version).where(mine, items.c.kind.in_(_OF_NO_BRANCH)))
-    said = select(items.c.version).where(
+    unaffected = connection.execute(
+        select(items.c.version).where(mine, items.c.kind.in_(_OF_NO_BRANCH))
+    )
+    user_messages = select(items.c.version).where(
         mine,
         items.c.kind == "user",
         items.c.status != "withdrawn",
         items.c.inactive.is_not(True),
     )
-    alone = [(row.version, row.version) for row in kept]
+    alone = [(row.version, row.version) for row in unaffected]
     return Branches(
         rows=rows,
         end=get_stream(connection, cid).version,
-        last_said=connection.scalar(said.order_by(items.c.version.desc()).limit(1)),
+        last_user_version=connection.scalar(
+            user_messages.order_by(items.c.version.desc()).limit(1)
+        ),
         outside=version_ranges.joined([*inactive_ranges(rows), *alone]),
     )

@@ -28,13 +28,13 @@ def lag(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> Check:
     worst = max(found, key=lambda each: (each.lag.seconds, each.lag.events))
     if not worst.lag.events:
         return Check("lag", "ok", "every event is folded", details=details)
-    said = (
+    message = (
         f"{worst.name} lacks {worst.lag.events:,} events, the oldest for {worst.lag.seconds:,.1f} s"
     )
     if worst.lag.seconds < _LATE_S:
-        return Check("lag", "ok", said, details=details)
+        return Check("lag", "ok", message, details=details)
     advice = "reads catch up what they need; for plain SQL run: eventstore projections run"
-    return Check("lag", "warning", said, advice, details)
+    return Check("lag", "warning", message, advice, details)
 
 
 def set_aside(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> Check:
@@ -44,9 +44,9 @@ def set_aside(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> Ch
         return Check("set aside", "ok", "no conversation is set aside")
     first = failures[0]
     count = len({failure.conversation_id for failure in failures})
-    said = f"{count:,} conversations, first {first.conversation_id} at version {first.version}"
+    message = f"{count:,} conversations, first {first.conversation_id} at version {first.version}"
     advice = "see why: eventstore projections status, eventstore verify CID"
-    return Check("set aside", "problem", said, advice, {"set_aside": failures})
+    return Check("set aside", "problem", message, advice, {"set_aside": failures})
 
 
 def generations(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> Check:
@@ -56,17 +56,17 @@ def generations(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> 
     left = [f"{row['name']} {row['generation']}" for row in rows if row["status"] == "dead"]
     details = {"dead": left, "building": _named(rows, "building"), "live": _named(rows, "live")}
     if left:
-        said = f"dead, with their tables: {', '.join(left)}"
+        message = f"dead, with their tables: {', '.join(left)}"
         advice = "the end of the next rebuild drops them: eventstore projections rebuild"
-        return Check("generations", "warning", said, advice, details)
+        return Check("generations", "warning", message, advice, details)
     if details["building"]:
-        said = f"unfinished: {', '.join(details['building'])}"
+        message = f"unfinished: {', '.join(details['building'])}"
         advice = "if no rebuild is running, resume it: eventstore projections rebuild"
-        return Check("generations", "warning", said, advice, details)
+        return Check("generations", "warning", message, advice, details)
     lacking = [each for each in projections if not _is_live(rows, each.name, each.version)]
     if lacking:
-        said = f"not created yet: {', '.join(each.name for each in lacking)}"
-        return Check("generations", "ok", f"{said}; the first read does it", details=details)
+        message = f"not created yet: {', '.join(each.name for each in lacking)}"
+        return Check("generations", "ok", f"{message}; the first read does it", details=details)
     return Check("generations", "ok", f"{len(projections)} projections are live", details=details)
 
 
@@ -91,16 +91,16 @@ def tables(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> Check
     shown = {table.name for each in projections if each.name in live for table in each.tables}
     missing = sorted((wanted - there) | (shown - views))
     if missing:
-        said = f"missing: {', '.join(missing)}"
+        message = f"missing: {', '.join(missing)}"
         advice = "recreate them: eventstore projections rebuild"
-        return Check("projection tables", "problem", said, advice, {"missing": missing})
+        return Check("projection tables", "problem", message, advice, {"missing": missing})
     ours = "|".join(re.escape(table.name) for each in projections for table in each.tables)
     pattern = re.compile(rf"({ours})_g\d+")
     orphaned = sorted(name for name in there - wanted if pattern.fullmatch(name))
     if orphaned:
-        said = f"not part of any generation: {', '.join(orphaned)}"
+        message = f"not part of any generation: {', '.join(orphaned)}"
         details = {"orphaned": orphaned}
-        return Check("projection tables", "warning", said, "drop them: DROP TABLE", details)
+        return Check("projection tables", "warning", message, "drop them: DROP TABLE", details)
     return Check("projection tables", "ok", f"{len(wanted)} tables, matching the registry")
 
 

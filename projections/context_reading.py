@@ -39,7 +39,7 @@ from projections.context import (
 from projections.context.compression.search import Embedding, embedded, without_embedding
 from projections.context.compression.strategy import Strategy
 from projections.context.groups import groups_of
-from projections.context.levels import KeptLevels
+from projections.context.levels import StoredLevels
 from projections.context.planning import HORIZON, LookForLevels
 from projections.context.prompts import permitted
 from projections.context.recall import embedding_of, retrieves
@@ -48,8 +48,8 @@ from projections.context.row_cache import RowMemory
 from projections.context.search_tables import fingerprint, item_to_search
 from projections.context.sent_requests import recorded_request
 from projections.context.source import SqlRowSource
-from projections.context.state import CONTEXT_ACTIVE, Active, AskedMode, read_active
-from projections.context.view import newest_rows, soon_asked
+from projections.context.state import CONTEXT_ACTIVE, Active, RequestMode, read_active
+from projections.context.view import newest_rows, next_needed
 from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, in_pieces
 from projections.engine.generations import Generation, find_live, gone
 from projections.engine.heads import FoldHead
@@ -179,18 +179,18 @@ class ContextReading:
     memory: RowMemory
     conversation_id: UUID
     settings: ContextSettings
-    mode: AskedMode
+    mode: RequestMode
     agent: str | None
     tools: Collection[Any]
     policy: ToolPolicy | None
     run: bool | str | None
     at: int | None
     options: Mapping[str, Any]
-    levels: KeptLevels = field(init=False)
+    levels: StoredLevels = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with no levels."""
-        object.__setattr__(self, "levels", KeptLevels(self.conversation_id))
+        object.__setattr__(self, "levels", StoredLevels(self.conversation_id))
 
     def view(self, strategy: Strategy) -> ContextView:
         """Read the view; if a strategy's embedding fails, search without it and add a note."""
@@ -200,8 +200,8 @@ class ContextReading:
             lesser = without_embedding(strategy)
             if lesser is strategy:
                 raise
-            told = f"searched by words alone: {error}"
-            view = replace(self._answer(lesser), notes=(told,))
+            message = f"searched by words alone: {error}"
+            view = replace(self._answer(lesser), notes=(message,))
         self.levels.keep(self.store, PATIENCE_MS)
         self.memory.has_levels = self.levels.is_there
         return view
@@ -224,7 +224,7 @@ class ContextReading:
                 self.conversation_id,
                 partial(self._plain, strategy),
                 last=self.memory.head(self.conversation_id),
-                besides=self.levels,
+                deferred=self.levels,
             )
         projections: tuple[Projection, ...] = (CONTEXT, RUNS) if with_runs else (CONTEXT,)
 
@@ -248,8 +248,8 @@ class ContextReading:
         generation: Generation,
         head: FoldHead | None,
     ) -> ContextView | None:
-        asked = self._asked(connection, generation, runs=None, head=head)
-        if asked is None:
+        request = self._request(connection, generation, runs=None, head=head)
+        if request is None:
             return None
         rows = SqlRowSource(
             connection,
@@ -258,14 +258,14 @@ class ContextReading:
             excluded=self._excluded,
             head=head,
         )
-        return self._build(connection, generation, rows, strategy, asked, head)
+        return self._build(connection, generation, rows, strategy, request, head)
 
     def _searchable(
         self, copies: Sequence[Copy], strategy: Strategy, patient: bool
     ) -> ContextView | None:
         connection, generation = copies[0]
-        asked = self._asked(connection, generation, runs=copies[1] if len(copies) > 1 else None)
-        if asked is None:
+        request = self._request(connection, generation, runs=copies[1] if len(copies) > 1 else None)
+        if request is None:
             return None
         rows = SearchableRows(
             connection,
@@ -274,17 +274,17 @@ class ContextReading:
             patient=patient,
             excluded=self._excluded,
         )
-        view = self._build(connection, generation, rows, strategy, asked)
-        return replace(view, policy={**view.policy, "run": asked.run}) if asked.run else view
+        view = self._build(connection, generation, rows, strategy, request)
+        return replace(view, policy={**view.policy, "run": request.run}) if request.run else view
 
-    def _asked(
+    def _request(
         self,
         connection: AnyConnection,
         generation: Generation,
         *,
         runs: Copy | None,
         head: FoldHead | None = None,
-    ) -> _Asked | None:
+    ) -> _Request | None:
         """Return what to compose the request for, or None if it needs ``runs`` and has none."""
         active = self.memory.active(self.conversation_id, head) or read_active(
             connection, generation.tables[CONTEXT_ACTIVE.name], self.conversation_id
@@ -292,13 +292,17 @@ class ContextReading:
         mode = active.mode if self.mode == "active" else self.mode
         run = mode == "run" if self.run is None else self.run
         if not run:
-            return _Asked(mode, active)
+            return _Request(mode, active)
         if runs is None:
             return None
-        told = self._told_of_run(runs, run)  # Refuses an unknown run, whatever the mode.
-        return _Asked(mode, active, run, told) if mode in ("run", None) else _Asked(mode, active)
+        injected = self._run_injections(runs, run)  # Refuses an unknown run, whatever the mode.
+        return (
+            _Request(mode, active, run, injected)
+            if mode in ("run", None)
+            else _Request(mode, active)
+        )
 
-    def _told_of_run(self, copy: Copy, run: bool | str) -> tuple[Injection, ...]:
+    def _run_injections(self, copy: Copy, run: bool | str) -> tuple[Injection, ...]:
         state = read_run_state(*copy, self.conversation_id)
         if not isinstance(run, str):
             return injections(state, None)
@@ -316,29 +320,29 @@ class ContextReading:
         generation: Generation,
         rows: SqlRowSource,
         strategy: Strategy,
-        asked: _Asked,
+        request: _Request,
         head: FoldHead | None = None,
     ) -> ContextView:
         memo = recent = None
         look_for: LookForLevels = lambda rows: None  # noqa: E731
         # Rows folded in memory are gone afterwards, and few requests read excluded rows.
-        kept = not (self.store.read_only or generation.in_memory)
-        if self.at is None and kept and not self._excluded:
-            known = (self.conversation_id, head, asked.active)
+        may_cache = not (self.store.read_only or generation.in_memory)
+        if self.at is None and may_cache and not self._excluded:
+            known = (self.conversation_id, head, request.active)
             recent, memo = self.memory.of(rows, connection, generation, *known)
-        if self.at is None and kept:
+        if self.at is None and may_cache:
             erasures = None if head is None else head.erasures
             self.levels.begin(erasures, is_there=self.memory.has_levels)
             look_for = partial(self.levels.look_for, connection)
-        policy = (asked.active.tool_policy or ToolPolicy()).merge(self.policy)
+        policy = (request.active.tool_policy or ToolPolicy()).merge(self.policy)
         tools = permitted(self.tools, policy)
         composed = compose(
-            asked.mode,
+            request.mode,
             texts=self.settings.prompts,
             agent=self.agent,
             tools=tools,
             policy=policy,
-            runs=asked.told,
+            runs=request.injections,
         )
         view = build(
             recent or rows,
@@ -352,19 +356,19 @@ class ContextReading:
         )
         if recent is not None:
             recent.keep()
-            self.levels.look_ahead(soon_asked(view))
+            self.levels.look_ahead(next_needed(view))
             self.levels.offer(newest_rows(view, 2 * HORIZON))
         return view
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Request:
     """What a request is composed for, resolved from the conversation's current state."""
 
     mode: Mode | None
     active: Active
     run: bool | str = False
-    told: tuple[Injection, ...] = ()
+    injections: tuple[Injection, ...] = ()
 
 
 def sent(
@@ -375,10 +379,10 @@ def sent(
 
     def read(copies: Sequence[Copy]) -> ContextView:
         connection, generation = copies[0]
-        told: tuple[Injection, ...] = ()
+        injected: tuple[Injection, ...] = ()
         if request.run:
             state = read_run_state(*copies[1], conversation_id)
-            told = injections(state, request.run if isinstance(request.run, str) else None)
+            injected = injections(state, request.run if isinstance(request.run, str) else None)
         return build(
             SqlRowSource(
                 connection,
@@ -386,7 +390,7 @@ def sent(
                 conversation_id,
                 excluded=request.options["settings"].include_collapsed_ui_events,
             ),
-            injections=(*request.system, *told),
+            injections=(*request.system, *injected),
             strategy=strategy,
             **request.options,
         )

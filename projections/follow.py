@@ -20,7 +20,7 @@ from eventstore.events import BranchSwitch, Erasure, RecordedEvent
 from eventstore.leases import without_writer
 from projections import queries
 from projections.engine import heads
-from projections.engine.catch_up import fold_anew
+from projections.engine.catch_up import fold_from_start
 from projections.engine.generations import IN_MEMORY, Generation, find_live, gone
 from projections.engine.projection import Change, State
 from projections.errors import GenerationGone, ProjectionFailed
@@ -85,8 +85,8 @@ class Follower:
                 updates.append(self._reset(event.version))
                 self.behind = True
                 break
-            if told := tuple(changes_of(event, before, changes)):
-                updates.append(TimelineUpdate(version=event.version, changes=told))
+            if news := tuple(changes_of(event, before, changes)):
+                updates.append(TimelineUpdate(version=event.version, changes=news))
             self._state, self.version = state, event.version
         return updates
 
@@ -147,7 +147,7 @@ class Follower:
 
     def _writer_changed(self, left: bool) -> list[TimelineUpdate]:
         """Report running items as interrupted, or as running again if the writer is back."""
-        _, items = self._anew(self.version)
+        _, items = self._fold_at(self.version)
         changes = tuple(
             ItemChanged(
                 version=item.version,
@@ -161,16 +161,16 @@ class Follower:
 
     def _reset(self, version: int) -> TimelineUpdate:
         """Send the whole timeline again and restart: events were erased, or a branch is back."""
-        self._state, items = self._anew(version)
+        self._state, items = self._fold_at(version)
         self.version = version
         return TimelineUpdate(version=version, changes=(TimelineReset(items=tuple(items)),))
 
-    def _anew(self, version: int) -> tuple[State, list[TimelineItem]]:
+    def _fold_at(self, version: int) -> tuple[State, list[TimelineItem]]:
         """Return the fold's state at a version, and the items shown at that version, in order."""
         cid = self.conversation_id
         with self._store.reading(snapshot=True) as connection:
             copy = Generation(TIMELINE, IN_MEMORY, None)
-            [fold] = fold_anew(connection, [copy], cid, before=version + 1)
+            [fold] = fold_from_start(connection, [copy], cid, before=version + 1)
         rows = fold.buffer.complete_rows(TABLE)
         items = (
             TimelineItem.from_row({"conversation_id": cid, **row})
@@ -214,9 +214,9 @@ class Waits:
         if heartbeat_s is not None and not heartbeat_s > 0:
             raise ValueError(f"heartbeat_s must be above 0, or None for none: {heartbeat_s!r}")
         self._heartbeat_s, self._timeout_s = heartbeat_s, timeout_s
-        self.told()
+        self.notify()
 
-    def told(self) -> None:
+    def notify(self) -> None:
         """Restart both waits: a change was just reported."""
         self._news_at = self._beat_at = time.monotonic()
 
@@ -257,7 +257,7 @@ def followed(
             before = follower.version
             yield from follower.news()
             if follower.version != before:
-                waits.told()
+                waits.notify()
             if not follower.behind and not woken.wait(waits.left_s):
                 if waits.over:
                     return

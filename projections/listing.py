@@ -119,7 +119,7 @@ def page_of(
     connection: Connection,
     generation: Generation,
     *,
-    whose: Owner,
+    owned_by: Owner,
     status: ConversationStatus | None,
     place: Place | None,
     limit: int,
@@ -136,17 +136,17 @@ def page_of(
         connection.dialect.name,
         _SHOWN if status is None else (status,),
         _Narrowed(
-            tenant=whose.tenant_id is not None,
-            no_tenant=whose.exact and whose.tenant_id is None,
-            user=whose.user_id is not None,
+            tenant=owned_by.tenant_id is not None,
+            no_tenant=owned_by.exact and owned_by.tenant_id is None,
+            user=owned_by.user_id is not None,
             place=place is not None,
         ),
     )
     given: dict[str, Any] = {"page_size": limit + 1}
-    if whose.tenant_id is not None:
-        given["of_tenant"] = whose.tenant_id
-    if whose.user_id is not None:
-        given["of_user"] = whose.user_id
+    if owned_by.tenant_id is not None:
+        given["of_tenant"] = owned_by.tenant_id
+    if owned_by.user_id is not None:
+        given["of_user"] = owned_by.user_id
     if place is not None:
         given |= {"after_moment": place.last_activity_at, "after_id": place.conversation_id}
     found = _entries(connection.execute(query, given))

@@ -38,9 +38,9 @@ def answer_text(parts: Iterable[ContentPart]) -> str:
 
     If the answer has no text, describe the actions of the provider's own tools instead.
     """
-    said = [part for part in parts if type(part) is not ReasoningPart]
-    spoken = text_of([part for part in said if type(part) is not OtherPart], joint="")
-    acts = [] if spoken else [mention(part.raw) for part in said if type(part) is OtherPart]
+    visible = [part for part in parts if type(part) is not ReasoningPart]
+    spoken = text_of([part for part in visible if type(part) is not OtherPart], joint="")
+    acts = [] if spoken else [mention(part.raw) for part in visible if type(part) is OtherPart]
     return spoken or "\n".join(filter(None, acts))
 
 

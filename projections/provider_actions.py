@@ -45,21 +45,21 @@ def legible(value: Any) -> Any:
     return [*map(legible, value)] if isinstance(value, list | tuple) else value
 
 
-def _line(head: str, *said: Any) -> str:
+def _line(head: str, *values: Any) -> str:
     """Return one bracketed line."""
-    words = " ".join(filter(None, (_told(each) for each in said)))
+    words = " ".join(filter(None, (_value_text(each) for each in values)))
     return f"[{head}: {words}]" if words else f"[{head}]"
 
 
-def _told(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, dict):
         value = ", ".join(
             f"{key}: {inner}"
             for key, item in value.items()
-            if key not in _OPAQUE and not _is_id(key) and (inner := _told(item))
+            if key not in _OPAQUE and not _is_id(key) and (inner := _value_text(item))
         )
     elif isinstance(value, list | tuple):
-        value = _listed(_told(item) for item in value[: _MOST + 1])
+        value = _listed(_value_text(item) for item in value[: _MOST + 1])
     text = "" if value is None else _BLANKS.sub(" ", str(value)).strip()
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
@@ -69,8 +69,8 @@ def _is_id(key: object) -> bool:
 
 
 def _listed(values: Iterable[str]) -> str:
-    held = [value for value in values if value]
-    return ", ".join([*held[:_MOST], *(["…"] if len(held) > _MOST else ())])
+    present = [value for value in values if value]
+    return ", ".join([*present[:_MOST], *(["…"] if len(present) > _MOST else ())])
 
 
 def _names(entries: Any) -> list[Any]:
@@ -86,12 +86,12 @@ def _names(entries: Any) -> list[Any]:
 def _search(raw: dict[str, Any]) -> str:
     action = raw.get("action")
     action = action if isinstance(action, dict) else {}
-    asked = action.get("query") or action.get("queries") or action.get("pattern")
+    query = action.get("query") or action.get("queries") or action.get("pattern")
     if action.get("type") == "open_page":
         return _line("page opened", action.get("url"))
     if action.get("pattern"):
-        return _line("page searched", asked, action.get("url"))
-    return _line("web search", asked)
+        return _line("page searched", query, action.get("url"))
+    return _line("web search", query)
 
 
 def _code(raw: dict[str, Any]) -> str:
@@ -105,9 +105,11 @@ def _code(raw: dict[str, Any]) -> str:
 
 
 def _mcp_call(raw: dict[str, Any]) -> str:
-    said = _line(f"MCP {_told(raw.get('server_label'))} {_told(raw.get('name'))}".strip())
+    line = _line(
+        f"MCP {_value_text(raw.get('server_label'))} {_value_text(raw.get('name'))}".strip()
+    )
     came = raw.get("error") or raw.get("output")
-    return "\n".join(filter(None, (said, came and _line("output", came))))
+    return "\n".join(filter(None, (line, came and _line("output", came))))
 
 
 def _shell(raw: dict[str, Any]) -> str:
@@ -120,27 +122,27 @@ def _shell_output(raw: dict[str, Any]) -> str:
     outputs = raw.get("output")
     if not isinstance(outputs, list):
         return _line("output", outputs)
-    said = [
+    texts = [
         f"{each.get('stdout') or ''} {each.get('stderr') or ''}"
         for each in outputs
         if isinstance(each, dict)
     ]
-    return _line("output", " ".join(said))
+    return _line("output", " ".join(texts))
 
 
 def _patch(raw: dict[str, Any]) -> str:
     operation = raw.get("operation")
     operation = operation if isinstance(operation, dict) else {}
-    kind = _told(operation.get("type")).replace("_", " ")
-    return _line("patch", f"{kind} {_told(operation.get('path'))}")
+    kind = _value_text(operation.get("type")).replace("_", " ")
+    return _line("patch", f"{kind} {_value_text(operation.get('path'))}")
 
 
 def _server_use(raw: dict[str, Any]) -> str:
     given = raw.get("input")
     values = list(given.values()) if isinstance(given, dict) else [given]
     server = raw.get("server_name")
-    name = _told(raw.get("name")) or "tool"
-    return _line(f"MCP {_told(server)} {name}" if server else name, *values)
+    name = _value_text(raw.get("name")) or "tool"
+    return _line(f"MCP {_value_text(server)} {name}" if server else name, *values)
 
 
 def _results(raw: dict[str, Any]) -> str:
@@ -169,7 +171,7 @@ _WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
     "image_generation_call": _field("image made", "revised_prompt"),
     "mcp_call": _mcp_call,
     "mcp_list_tools": lambda raw: _line(
-        f"tools of {_told(raw.get('server_label'))}", _names(raw.get("tools"))
+        f"tools of {_value_text(raw.get('server_label'))}", _names(raw.get("tools"))
     ),
     "mcp_approval_request": _field("approval asked for", "server_label", "name"),
     "mcp_approval_response": lambda raw: _line(

@@ -101,7 +101,7 @@ class Pulse:
                         return
                 moved = self._looked(engine, watch, wakes, known, new=new)
                 if time.monotonic() >= due:
-                    left = self._told_of_writers(engine, wakes, left)
+                    left = self._notified_by_writers(engine, wakes, left)
                     due = time.monotonic() + _WRITERS_S
                 rest_s = _SHORTEST_S if moved else min(rest_s * _SLOWER, _LONGEST_S)
                 self._joined.wait(rest_s)
@@ -131,7 +131,7 @@ class Pulse:
                 wake()
         return bool(moved)
 
-    def _told_of_writers(
+    def _notified_by_writers(
         self, engine: Engine, wakes: list[tuple[UUID, Callable[[], None]]], before: set[UUID]
     ) -> set[UUID]:
         """Wake the followers whose writer has gone or returned; return those without a writer."""

@@ -73,15 +73,15 @@ def rows(
     table: str,
     conversation_id: UUID | None,
     limit: int | None,
-    whose: Owner,
+    owned_by: Owner,
 ) -> list[dict[str, Any]]:
     """Return a table's rows, of one conversation or of all, ordered by key."""
     stored = generation.tables[table]
     query = tables.shown(stored, connection.dialect.name)
     if conversation_id is not None:
         query = query.where(stored.c.conversation_id == conversation_id)
-    elif whose.asks:
-        query = whose.limit_by_id(query, stored.c.conversation_id, connection.dialect.name)
+    elif owned_by.asks:
+        query = owned_by.limit_by_id(query, stored.c.conversation_id, connection.dialect.name)
     query = query.order_by(*stored.primary_key.columns).limit(at_most(limit))
     return [dict(row) for row in connection.execute(query).mappings()]
 
@@ -105,12 +105,15 @@ def timeline(
         return []
     table = generation.tables["timeline_items"]
     # A caller that asks for changes also gets the items that have left the active branch.
-    asked = (
+    conditions = (
         table.c.conversation_id == conversation_id,
         table.c.end_version > after if after else table.c.inactive.is_not(True),
     )
-    query = tables.shown(table, connection.dialect.name).where(*asked)
-    if limit is not None and (last := _last_change(connection, table, asked, limit)) is not None:
+    query = tables.shown(table, connection.dialect.name).where(*conditions)
+    if (
+        limit is not None
+        and (last := _last_change(connection, table, conditions, limit)) is not None
+    ):
         query = query.where(table.c.end_version <= last)
     query = query.order_by(table.c.version, table.c.part)
     items = [TimelineItem.from_row(row) for row in connection.execute(query).mappings()]
@@ -124,20 +127,20 @@ def timeline(
 
 
 def _last_change(
-    connection: Connection, table: Table, asked: tuple[ColumnElement[bool], ...], limit: int
+    connection: Connection, table: Table, conditions: tuple[ColumnElement[bool], ...], limit: int
 ) -> int | None:
     """Return the version of the last change on a page; None if all items fit on it.
 
     The items that one event changed are not divided: the next page begins after its version.
     """
     changed = table.c.end_version
-    query = select(changed).where(*asked).order_by(changed).offset(limit - 1).limit(2)
+    query = select(changed).where(*conditions).order_by(changed).offset(limit - 1).limit(2)
     ends = connection.execute(query).scalars().all()
     if len(ends) < 2:
         return None
     if ends[0] < ends[1]:
         return int(ends[0])
-    fits = select(changed).where(*asked, changed < ends[0]).order_by(changed.desc()).limit(1)
+    fits = select(changed).where(*conditions, changed < ends[0]).order_by(changed.desc()).limit(1)
     return int(connection.execute(fits).scalar() or ends[0])
 
 
@@ -166,7 +169,7 @@ def tool_calls(
     call_id: str | None,
     alias: str | None,
     limit: int,
-    whose: Owner,
+    owned_by: Owner,
 ) -> list[ToolCallRow]:
     """Return the tool calls that match all given filters, newest first.
 
@@ -196,7 +199,7 @@ def tool_calls(
         if value is not None:
             query = query.where(column == value)
     if conversation_id is None:
-        query = whose.limit_by_id(query, table.c.conversation_id, connection.dialect.name)
+        query = owned_by.limit_by_id(query, table.c.conversation_id, connection.dialect.name)
     rows = connection.execute(query.limit(at_most(limit))).mappings()
     return [ToolCallRow.from_row(row) for row in rows]
 
@@ -272,13 +275,13 @@ def conversations_with_open_work(
     *,
     after: UUID | None,
     limit: int,
-    whose: Owner,
+    owned_by: Owner,
 ) -> list[UUID]:
     """Return the ids above ``after``, in order, of the conversations that have open work."""
     table = generation.tables["open_work"]
     query = select(table.c.conversation_id).where(table.c.open_count > 0)
     if after is not None:
         query = query.where(table.c.conversation_id > after)
-    query = whose.limit_by_id(query, table.c.conversation_id, connection.dialect.name)
+    query = owned_by.limit_by_id(query, table.c.conversation_id, connection.dialect.name)
     query = query.order_by(table.c.conversation_id).limit(at_most(limit))
     return list(connection.execute(query).scalars())

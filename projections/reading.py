@@ -39,13 +39,13 @@ from projections.engine import heads
 from projections.engine.catch_up import PATIENCE_MS, PIECE, Begin, CatchUp, catch_up, in_pieces
 from projections.engine.follower import catch_up_behind, due_again, retry_set_aside
 from projections.engine.generations import Generation, all_live, find_all_live, gone
-from projections.engine.head_cache import kept_and_since, snapshot_later
+from projections.engine.head_cache import current_head_and_events, snapshot_later
 from projections.engine.heads import FoldHead
 from projections.engine.projection import Projection
 from projections.engine.set_aside import FoldFailure, noted
 from projections.engine.setup import install_all
 from projections.errors import GenerationGone
-from projections.replica import Copy, read_replica, standing_of
+from projections.replica import Copy, read_replica, statuses_of
 from projections.tokens.counts import TokenCounts
 
 __all__ = [
@@ -99,11 +99,11 @@ def read_current(
     conversation_id: UUID | None,
     read: Reading[T],
     *,
-    whose: Owner = ANY_OWNER,
+    owned_by: Owner = ANY_OWNER,
 ) -> T:
     """Return a query's answer about the current state of one conversation, or of all of them.
 
-    ``whose`` says that the query reads only this owner's conversations: if much is behind, only
+    ``owned_by`` says that the query reads only this owner's conversations: if much is behind, only
     they are caught up.
 
     Raises:
@@ -111,7 +111,7 @@ def read_current(
         ProjectionFailed: A fold raised.
     """
     return _looking(
-        store, projections, lambda: _read_once(store, projections, conversation_id, read, whose)
+        store, projections, lambda: _read_once(store, projections, conversation_id, read, owned_by)
     )
 
 
@@ -122,7 +122,7 @@ def read_on_driver(
     read: DriverReading[T],
     *,
     last: FoldHead | None = None,
-    besides: DeferredWrites | None = None,
+    deferred: DeferredWrites | None = None,
 ) -> T:
     """Do what `read_current` does for one conversation, with driver calls only.
 
@@ -135,7 +135,7 @@ def read_on_driver(
             since, the conversation is caught up without checking for new events first. ``read``
             may then get a head with ``unsaved`` rows, which it may keep as the next ``last``, or
             it raises `NotSaved` to be called again once they are saved.
-        besides: Other results of ``read``, written in the transaction that writes the rows, if
+        deferred: Other results of ``read``, written in the transaction that writes the rows, if
             there is one.
 
     Raises:
@@ -162,7 +162,7 @@ def read_on_driver(
         partial(driver_transaction, store),
         partial(driver_transaction, store, write=True, durable=False, patience_ms=PATIENCE_MS),
         partial(driver_transaction, store, snapshot=True),
-        besides,
+        deferred,
     )
     if last is not None and (
         last.unsaved is not None or seen_version(store, conversation_id) > last.version
@@ -193,13 +193,13 @@ def _read_once(
     projections: Sequence[Projection],
     conversation_id: UUID | None,
     read: Reading[T],
-    whose: Owner,
+    owned_by: Owner,
 ) -> T:
     if store.read_only:
         return read_replica(store, projections, conversation_id, read)
     if conversation_id is None:
         return _or_in_memory(
-            store, projections, None, read, lambda: _read_across(store, projections, read, whose)
+            store, projections, None, read, lambda: _read_across(store, projections, read, owned_by)
         )
     begin = _Begin(
         store.reading,
@@ -234,18 +234,18 @@ def _or_in_memory(
     except DatabaseBusy as busy:
         if lacks_connection(busy):
             raise
-        told = _log.debug if store in _TOLD else _log.info
+        log = _log.debug if store in _TOLD else _log.info
     _TOLD.add(store)
-    told("folded in memory", reason="a lock is held", conversation_id=str(conversation_id or "all"))
+    log("folded in memory", reason="a lock is held", conversation_id=str(conversation_id or "all"))
     return read_replica(store, projections, conversation_id, read)
 
 
 @dataclass(frozen=True, slots=True)
 class _Begin(Begin[C]):
-    """How a read begins its transactions, one of them a snapshot; ``besides`` joins the rows."""
+    """How a read begins its transactions, one of them a snapshot; ``deferred`` joins the rows."""
 
     snapshot: Callable[[], AbstractContextManager[C]]
-    besides: DeferredWrites | None = None
+    deferred: DeferredWrites | None = None
 
 
 def _read_one(
@@ -256,13 +256,13 @@ def _read_one(
 ) -> T:
     # A snapshot, because all queries of a view must read the same version.
     with begin.snapshot() as connection:
-        standing = standing_of(connection, projections, conversation_id)
-        generations = all_live(projections, [each.generation for each in standing])
-        current = all(each.current for each in standing)
+        statuses = statuses_of(connection, projections, conversation_id)
+        generations = all_live(projections, [each.generation for each in statuses])
+        current = all(each.current for each in statuses)
         if current:
             answer = _Answer.of(connection, generations, conversation_id, query)
     if current:
-        return answer.kept(begin)
+        return answer.saved(begin)
     # Use the generations found above: after a cut-over, their missing tables raise an error.
     return _read_new(begin, generations, conversation_id, query)
 
@@ -295,18 +295,18 @@ def _read_new(
                 head.version == version for head in found
             )
             if together:
-                told = [
+                changed = [
                     replace(head, before=was)
-                    for head, was in zip(found, catching_up.stood, strict=True)
+                    for head, was in zip(found, catching_up.found_at, strict=True)
                 ]
-                answer = _Answer.of(connection, generations, conversation_id, query, told)
+                answer = _Answer.of(connection, generations, conversation_id, query, changed)
         if together:
-            return answer.kept(begin)
+            return answer.saved(begin)
     with begin.writing() as connection:
         catch_up(connection, generations, conversation_id)
         found = heads.of(connection, generations, conversation_id)
         answer = _Answer.of(connection, generations, conversation_id, query, found)
-    return answer.kept(begin)
+    return answer.saved(begin)
 
 
 def _answered_ahead(
@@ -323,9 +323,9 @@ def _answered_ahead(
     None if the query needs the saved tables, or another process has interfered.
     """
     answer: _Answer[T] | None = None
-    besides: DeferredWrites | None = None
+    deferred: DeferredWrites | None = None
     with begin.reading() as connection:
-        new = kept_and_since(connection, last, conversation_id, PIECE)
+        new = current_head_and_events(connection, last, conversation_id, PIECE)
     snapshot = begin.snapshot
     if new is not None:
         now = lambda: catching_up.ahead or last  # noqa: E731
@@ -337,19 +337,19 @@ def _answered_ahead(
             with suppress(heads.NotSaved):
                 made, counts = [head.generation], catching_up.counts
                 answer = _Answer.of(connection, made, conversation_id, query, [head], counts)
-            besides = None if answer is None else begin.besides
-            most = MOST_UNSAVED * (2 if besides is not None and besides.busy else 1)
+            deferred = None if answer is None else begin.deferred
+            most = MOST_UNSAVED * (2 if deferred is not None and deferred.busy else 1)
             if answer is not None and catching_up.pending < most:
                 return answer
             with catching_up.blamed():
                 catching_up.bind(connection)
-            if besides is not None:
-                besides.bind(connection)
+            if deferred is not None:
+                deferred.bind(connection)
     if catching_up.pending:
         with catching_up.blamed(), begin.writing() as connection:
             catching_up.save(connection)
-            if besides is not None and catching_up.done:
-                besides.write(connection)
+            if deferred is not None and catching_up.done:
+                deferred.write(connection)
     return answer if catching_up.done else None
 
 
@@ -385,7 +385,7 @@ class _Answer(Generic[T]):
             erasures = erasure_count(connection, [conversation_id]) if counts.has_new else 0
         return cls(value, conversation_id, counts, erasures)
 
-    def kept(self, begin: _Begin[C]) -> T:
+    def saved(self, begin: _Begin[C]) -> T:
         """Store the token counts and return the answer; a busy database does not fail the read."""
         if self.counts.has_new:
             with suppress(DatabaseBusy), begin.writing() as connection:
@@ -397,12 +397,12 @@ class _Answer(Generic[T]):
 
 
 def _read_across(
-    store: EventStore, projections: Sequence[Projection], read: Reading[T], whose: Owner
+    store: EventStore, projections: Sequence[Projection], read: Reading[T], owned_by: Owner
 ) -> T:
     with store.reading() as connection:
         found = all_live(projections, find_all_live(connection, projections))
         before = [each.number for each in found]
-    catch_up_behind(store, projections, patience_ms=PATIENCE_MS, whose=whose)
+    catch_up_behind(store, projections, patience_ms=PATIENCE_MS, owned_by=owned_by)
     retried = False
     while True:
         with store.reading(snapshot=True) as connection:

@@ -23,7 +23,7 @@ from eventstore.database import AnyConnection, get_stream, metadata_for
 from eventstore.errors import ConversationNotFound
 from eventstore.telemetry.log import get_logger
 from projections.engine import heads, tables
-from projections.engine.catch_up import fold_anew, resume
+from projections.engine.catch_up import fold_from_start, resume
 from projections.engine.folds import blamed
 from projections.engine.follower import late
 from projections.engine.generations import IN_MEMORY, Generation, find_live
@@ -31,7 +31,7 @@ from projections.engine.projection import Projection
 from projections.errors import ProjectionFailed
 from projections.tokens.counts import TokenCounts, is_there
 
-__all__ = ["Copy", "in_memory", "known_counts", "read_past", "read_replica", "standing_of"]
+__all__ = ["Copy", "in_memory", "known_counts", "read_past", "read_replica", "statuses_of"]
 
 T = TypeVar("T")
 Copy = tuple[Connection, Generation]
@@ -151,8 +151,8 @@ def _replica_copy(
     stack: ExitStack, connection: Connection, projection: Projection, conversation_id: UUID | None
 ) -> Copy:
     if conversation_id is not None:
-        [standing] = standing_of(connection, [projection], conversation_id)
-        live, behind = standing.generation, [] if standing.current else [conversation_id]
+        [status] = statuses_of(connection, [projection], conversation_id)
+        live, behind = status.generation, [] if status.current else [conversation_id]
     else:
         live = find_live(connection, projection)
         behind = late(connection, live)
@@ -164,7 +164,7 @@ def _replica_copy(
     )
 
 
-def standing_of(
+def statuses_of(
     connection: AnyConnection, projections: Sequence[Projection], conversation_id: UUID
 ) -> list[heads.HeadStatus]:
     """Return how far the live generation of each projection has folded the conversation.
@@ -172,7 +172,7 @@ def standing_of(
     Raises:
         ConversationNotFound: No conversation has this id.
     """
-    found = heads.standing(connection, projections, conversation_id)
+    found = heads.statuses(connection, projections, conversation_id)
     if found is None:
         raise ConversationNotFound(conversation_id)
     return found
@@ -205,7 +205,7 @@ def read_past(
             )
         counts, before = known_counts(connection, conversation_id), version + 1
         with _memory(projections) as (memory, copies), counts.active():
-            for fold in fold_anew(
+            for fold in fold_from_start(
                 connection, copies, conversation_id, before=before, counts=counts
             ):
                 fold.buffer.write(memory, fold.generation.tables, conversation_id)

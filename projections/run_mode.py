@@ -98,5 +98,5 @@ def _brief(node: NodeRow) -> Injection:
 
 
 def _versions(*versions: int | None) -> tuple[int, ...]:
-    told = (each for each in versions if each is not None)
-    return tuple(whole_number(each, "an invalid version of a run") for each in told)
+    known = (each for each in versions if each is not None)
+    return tuple(whole_number(each, "an invalid version of a run") for each in known)

@@ -152,7 +152,7 @@ class Views:
         for moment in (since, until):
             if moment is not None and moment.utcoffset() is None:
                 raise ValueError(f"{moment!r} has no time zone: pass datetime(..., tzinfo=UTC)")
-        whose = self.store.resolve_owner(tenant_id, user_id)
+        owned_by = self.store.resolve_owner(tenant_id, user_id)
         stream = self._stream(conversation_id, tenant_id=tenant_id, user_id=user_id)
 
         def read(connection: Connection, generation: Generation) -> list[UsageTotal]:
@@ -161,12 +161,12 @@ class Views:
                 generation.tables["usage_by_call"],
                 by=by,
                 conversation_id=stream,
-                whose=whose,
+                owned_by=owned_by,
                 since=since,
                 until=until,
             )
 
-        return self._read(USAGE, stream, read, whose=whose)
+        return self._read(USAGE, stream, read, owned_by=owned_by)
 
     def calibration(
         self, model: str, *, conversation_id: StreamId | None = None, **owner: Unpack[Owned]
@@ -178,14 +178,14 @@ class Views:
             ConversationNotFound: No conversation has this id or key.
         """
         require_text(model=model)
-        stream, whose = self._stream(conversation_id, **owner), self.store.resolve_owner(**owner)
+        stream, owned_by = self._stream(conversation_id, **owner), self.store.resolve_owner(**owner)
 
         def read(connection: Connection, generation: Generation) -> Calibration:
             table = generation.tables["usage_by_call"]
-            limit_to = partial(whose.limit_by_id, dialect=connection.dialect.name)
+            limit_to = partial(owned_by.limit_by_id, dialect=connection.dialect.name)
             return calibration_of(connection, table, model, stream, limit_to)
 
-        return self._read(USAGE, stream, read, whose=whose)
+        return self._read(USAGE, stream, read, owned_by=owned_by)
 
     def tool_calls(
         self,
@@ -206,7 +206,7 @@ class Views:
             ConversationNotFound: No conversation has this id or key.
         """
         require_text(tool=tool, call_id=call_id, alias=alias)
-        stream, whose = self._stream(conversation_id, **owner), self.store.resolve_owner(**owner)
+        stream, owned_by = self._stream(conversation_id, **owner), self.store.resolve_owner(**owner)
         read = partial(
             queries.tool_calls,
             conversation_id=stream,
@@ -215,9 +215,9 @@ class Views:
             call_id=call_id,
             alias=alias,
             limit=limit,
-            whose=whose,
+            owned_by=owned_by,
         )
-        return self._read(TOOL_CALLS, stream, read, whose=whose)
+        return self._read(TOOL_CALLS, stream, read, owned_by=owned_by)
 
     def conversations_with_open_work(
         self, limit: int = 100, *, after: UUID | None = None, **owner: Unpack[Owned]
@@ -228,9 +228,11 @@ class Views:
             limit: Maximum number to return, in order of id.
             after: Only ids above this one; pass the last id of the previous page.
         """
-        whose = self.store.resolve_owner(**owner)
-        read = partial(queries.conversations_with_open_work, after=after, limit=limit, whose=whose)
-        return self._read(OPEN_WORK, None, read, whose=whose)
+        owned_by = self.store.resolve_owner(**owner)
+        read = partial(
+            queries.conversations_with_open_work, after=after, limit=limit, owned_by=owned_by
+        )
+        return self._read(OPEN_WORK, None, read, owned_by=owned_by)
 
     def conversations(
         self,
@@ -258,10 +260,10 @@ class Views:
             InvalidCursor: ``after`` is not a page's cursor.
             ValueError: The status is unknown.
         """
-        whose = self.store.resolve_owner(tenant_id, user_id)
+        owned_by = self.store.resolve_owner(tenant_id, user_id)
         size = at_most(limit, needed=True)
-        read = partial(page_of, whose=whose, status=status, place=Place.of(after), limit=size)
-        return self._read(DIRECTORY, None, read, whose=whose)
+        read = partial(page_of, owned_by=owned_by, status=status, place=Place.of(after), limit=size)
+        return self._read(DIRECTORY, None, read, owned_by=owned_by)
 
     def search(
         self,
@@ -289,18 +291,18 @@ class Views:
             TypeError: ``text`` is not text.
         """
         require_text(text=text)
-        whose, size = self.store.resolve_owner(tenant_id, user_id), at_most(limit, needed=True)
+        owned_by, size = self.store.resolve_owner(tenant_id, user_id), at_most(limit, needed=True)
         terms = terms_of(text)
         if not terms or not size:
             return []
 
         def answer(copies: Sequence[Copy]) -> tuple[list[FoundPlace], Mapping[UUID, str | None]]:
             with readable(SEARCH.name):
-                places = places_of(*copies[0], terms, whose, size)
+                places = places_of(*copies[0], terms, owned_by, size)
                 return places, titles_of(*copies[1], (each.conversation_id for each in places))
 
-        asked = (SEARCH, DIRECTORY)
-        places, titles = read_current(self.store, asked, None, answer, whose=whose)
+        projections = (SEARCH, DIRECTORY)
+        places, titles = read_current(self.store, projections, None, answer, owned_by=owned_by)
         return hits_of(self.store, places, titles, terms)
 
     def rows(
@@ -325,9 +327,11 @@ class Views:
             UnknownProjection: No projection declares this table.
         """
         projection = self.projections.owner_of(table)
-        stream, whose = self._stream(conversation_id, **owner), self.store.resolve_owner(**owner)
-        read = partial(queries.rows, table=table, conversation_id=stream, limit=limit, whose=whose)
-        return self._read(projection, stream, read, whose=whose)
+        stream, owned_by = self._stream(conversation_id, **owner), self.store.resolve_owner(**owner)
+        read = partial(
+            queries.rows, table=table, conversation_id=stream, limit=limit, owned_by=owned_by
+        )
+        return self._read(projection, stream, read, owned_by=owned_by)
 
     def _stream(self, conversation_id: StreamId | None, **owner: Unpack[Owned]) -> UUID | None:
         return None if conversation_id is None else self.store.stream(conversation_id, **owner)
@@ -338,14 +342,16 @@ class Views:
         conversation_id: UUID | None,
         read: Callable[[Connection, Generation], T],
         at: int | None = None,
-        whose: Owner = ANY_OWNER,
+        owned_by: Owner = ANY_OWNER,
     ) -> T:
         def answer(copies: Sequence[Copy]) -> T:
             with readable(projection.name):
                 return read(*copies[0])
 
         if conversation_id is None or at is None:
-            return read_current(self.store, (projection,), conversation_id, answer, whose=whose)
+            return read_current(
+                self.store, (projection,), conversation_id, answer, owned_by=owned_by
+            )
         return read_past(self.store, (projection,), conversation_id, at, answer)
 
     def timeline(
@@ -469,31 +475,31 @@ class Views:
         require_known(options, ContextRequestOptions)
         given: dict[str, Any] = {**options}
         owner = {name: given.pop(name) for name in Owned.__annotations__ if name in given}
-        asked = ContextRequest(**given)
-        settings = settings_of(asked.settings)
-        budget = budget_of(settings, asked)
-        chosen = strategy_for(asked.strategy, settings)
+        request = ContextRequest(**given)
+        settings = settings_of(request.settings)
+        budget = budget_of(settings, request)
+        chosen = strategy_for(request.strategy, settings)
         reading = ContextReading(
             store=self.store,
             memory=self._memory,
             conversation_id=self.store.stream(conversation_id, **owner),
             settings=settings,
-            mode=asked.mode,
-            agent=asked.agent,
-            tools=asked.tools,
-            policy=asked.tool_policy,
-            run=asked.run,
-            at=asked.at,
+            mode=request.mode,
+            agent=request.agent,
+            tools=request.tools,
+            policy=request.tool_policy,
+            run=request.run,
+            at=request.at,
             options={
                 "max_tokens": budget.tokens,
-                "max_messages": asked.max_messages,
-                "model": asked.model,
-                "format": asked.format,
-                "provider": asked.provider,
-                "paths": asked.paths is not False,
+                "max_messages": request.max_messages,
+                "model": request.model,
+                "format": request.format,
+                "provider": request.provider,
+                "paths": request.paths is not False,
             },
         )
-        return budget.told(reading.view(chosen))
+        return budget.annotated(reading.view(chosen))
 
     def neutral(
         self, conversation_id: StreamId, **options: Unpack[ContextRequestOptions]

@@ -29,7 +29,7 @@ from eventstore.events import (
     TurnStart,
     UserMessage,
 )
-from projections.context.state import AskedMode
+from projections.context.state import RequestMode
 from projections.payload_text import spoken
 from projections.providers.stream_base import plain
 
@@ -120,7 +120,7 @@ class TurnScript:
         self.usage = add_usage(self.usage, usage)
 
     def rendering(
-        self, mode: AskedMode, run: bool | str | None, agent: str | None
+        self, mode: RequestMode, run: bool | str | None, agent: str | None
     ) -> dict[str, Any]:
         """Return the rendering options of a request: mode, run, agent and tool policy.
 

@@ -199,8 +199,8 @@ class Grouping:
             alias = message_alias(row.version)
             message = {**short.message, "content": f"{text}\nFull message: {alias}"}
             count = counts.count(message, self._tokenizer)
-            told = counted(message, count, self._tokenizer.name)
-            short = short.with_(**told, full_alias=alias)
+            measured = counted(message, count, self._tokenizer.name)
+            short = short.with_(**measured, full_alias=alias)
         group = self.group((short,), task.label)
         why = "the budget cannot hold it whole"
         return replace(group, whole=task, why=why) if group.tokens < task.tokens else None
@@ -362,8 +362,8 @@ class _Builder:
         self._paths, self._pathless = paths, False  # whether a path was left out
         settled = SettledSource(source, failed_turns=settings.include_failed_turns)
         source = settled
-        self._lit = dimmer(strategy, source)
-        self._memo = memo if is_key(strategy) and self._lit is as_it_is else None
+        self._dimmer = dimmer(strategy, source)
+        self._memo = memo if is_key(strategy) and self._dimmer is as_it_is else None
         self._look_for_levels = look_for_levels
         self._source, self._budget = source, budget
         self._model, self._format, self._provider = model, format, provider
@@ -380,18 +380,20 @@ class _Builder:
         self._recall = recall_for(strategy, source, self._recalled)
 
     def view(
-        self, injections: Sequence[Injection], tools: Collection[Any], asked: int | None
+        self, injections: Sequence[Injection], tools: Collection[Any], requested_tokens: int | None
     ) -> ContextView:
         head = self._source.head()
         front = self._grouping.front(head, injections)
         require_front(front, self._budget.sections)
         first, latest = head.first_user, self._source.latest_user()
-        mandatory = self._grouping.users(first and self._lit(first), latest and self._lit(latest))
+        mandatory = self._grouping.users(
+            first and self._dimmer(first), latest and self._dimmer(latest)
+        )
         summaries = [self._grouping.group((row,)) for row in head.summaries]
         declared = count_tools(tools, self._tokenizer) if tools else Count(0)
         overhead = count_messages((), self._tokenizer) + declared
-        standing = (*front, *mandatory[:1], *summaries)
-        fixed = overhead.tokens + self._reserved + sum(group.tokens for group in standing)
+        fixed_groups = (*front, *mandatory[:1], *summaries)
+        fixed = overhead.tokens + self._reserved + sum(group.tokens for group in fixed_groups)
         # A format may add texts, which are known only once the request is written. If these exceed
         # the limit, plan again with that many tokens less.
         extra, limit = self._reserved, self._budget.max_tokens
@@ -433,13 +435,15 @@ class _Builder:
             versions=tuple(sorted(set().union(*[row.source_versions for row in rows]))),
             account=Account(tuple(front), chosen, tuple(ended), block),
             sections=uses(self._budget.sections, front, chosen, block, self._tokenizer),
-            policy=self._policy(injections, asked),
+            policy=self._policy(injections, requested_tokens),
             format=self._format,
             tools=tuple(tools),
             due=due_of(self._strategy, chosen),
         )
 
-    def _policy(self, injections: Sequence[Injection], asked: int | None) -> dict[str, Any]:
+    def _policy(
+        self, injections: Sequence[Injection], requested_tokens: int | None
+    ) -> dict[str, Any]:
         settings, chosen = self._settings, dict(self._settings.recorded)
         given = settings.strategy_options if settings.strategy == self._strategy.name else {}
         if options := options_of(self._strategy, given):
@@ -448,7 +452,7 @@ class _Builder:
             "name": self._strategy.name,
             "version": self._strategy.version,
             "model": self._model,
-            "max_tokens": asked,
+            "max_tokens": requested_tokens,
         }
         optional = {
             "max_messages": self._budget.max_messages,
@@ -479,16 +483,16 @@ class _Builder:
             return (*self._plan(front, mandatory, summaries, overhead, budget), None)
         latest = mandatory[1]
         fixed = overhead + sum(group.tokens for group in (*front, mandatory[0]))
-        kept = reserve(limit, fixed, dict(budget.sections).get("recalled"))
-        if not kept or not self._is_divided(latest, limit - fixed, limit - fixed - kept):
+        reserved = reserve(limit, fixed, dict(budget.sections).get("recalled"))
+        if not reserved or not self._is_divided(latest, limit - fixed, limit - fixed - reserved):
             return (*self._plan(front, mandatory, summaries, overhead, budget), None)
-        less = replace(budget, max_tokens=limit - kept)
+        less = replace(budget, max_tokens=limit - reserved)
         try:
             chosen, ended = self._plan(front, mandatory, summaries, overhead, less)
             then = chosen
             if chosen.groups[-1].group.key != latest.key:
                 then, _ = self._plan(front, mandatory, summaries, overhead, less, latest.key)
-            block = block_of(recall, latest, then, kept, self._tokenizer, paths=self._paths)
+            block = block_of(recall, latest, then, reserved, self._tokenizer, paths=self._paths)
         except BudgetInfeasible:
             block = None
         if block is None:
@@ -529,7 +533,7 @@ class _Builder:
             error = None if error is None or error.key > until else error
         if not self._settings.include_tool_results:
             rows = map(without_result, rows)
-        rows = rows if self._lit is as_it_is else map(self._lit, rows)
+        rows = rows if self._dimmer is as_it_is else map(self._dimmer, rows)
         if self._tokenizer.name != ENCODING:
             rows = detail.ahead(rows, self._tokenizer, _PAGE)
         fixed = overhead + sum(group.tokens for group in front)
@@ -569,8 +573,10 @@ class _Builder:
                 self._grouping.let_compaction_go()  # better without it than no request at all
                 return self._plan(front, mandatory, summaries, overhead, budget, until)
             sizes = {f"{group.label} (version {group.key[0]})": group.tokens for group in front}
-            held = {name: size for name, size in error.mandatory.items() if name != "fixed part"}
-            sizes |= held | {OVERHEAD: overhead}
+            mandatory_sizes = {
+                name: size for name, size in error.mandatory.items() if name != "fixed part"
+            }
+            sizes |= mandatory_sizes | {OVERHEAD: overhead}
             raise BudgetInfeasible(error.max_tokens, sizes) from None
         compacted = self._grouping.is_compacted(chosen, self._source, _PAGE)
         ended = [*window.ended, *([COMPACTED] if compacted else ())]

@@ -59,8 +59,8 @@ def _native_tokens(native: Mapping[str, Any], counter: Counter) -> int:
     )
 
 
-def _weight(said: str | None, blocks: Sequence[Mapping[str, Any]], counter: Counter) -> int:
-    texts, opaque = [said or ""], [0]
+def _weight(content: str | None, blocks: Sequence[Mapping[str, Any]], counter: Counter) -> int:
+    texts, opaque = [content or ""], [0]
     for block in blocks:
         if block.get("type") not in _COUNTED_IN_MESSAGE:
             _weigh(block, texts, opaque)

@@ -132,11 +132,11 @@ def digest(text: str, tokenizer: Tokenizer) -> Count:
 def _digest(text: str, tokenizer: Tokenizer) -> Count:
     lines = _BEFORE_A_NUMBER.split(text)
     ends = [_line(f"{line}\n", tokenizer) for line in lines[:-1]]
-    said = sum((*ends, _line(lines[-1], tokenizer)), Count(0))
+    total = sum((*ends, _line(lines[-1], tokenizer)), Count(0))
     # The tokenizer cuts long texts at other places too, and counts halves of characters together.
-    if not said.exact or max(map(len, lines)) >= WINDOW:
+    if not total.exact or max(map(len, lines)) >= WINDOW:
         return _composed(text, tokenizer)
-    return count_message({"role": "system", "content": ""}, tokenizer) + said
+    return count_message({"role": "system", "content": ""}, tokenizer) + total
 
 
 @lru_cache(maxsize=1 << 12)
@@ -208,8 +208,8 @@ def without_result(row: ContextRow) -> ContextRow:
     if row.kind != "tool":
         return row
     message = {**row.message, "content": EXCLUDED_RESULT}
-    told = plain(message) | counted(message, counts.count(message, _TOKENIZER), ENCODING)
-    return row.with_(**told, native=None, native_tokens=0, sealed=True)
+    measured = plain(message) | counted(message, counts.count(message, _TOKENIZER), ENCODING)
+    return row.with_(**measured, native=None, native_tokens=0, sealed=True)
 
 
 class GroupItem(Item):
@@ -294,7 +294,7 @@ def _facts(item: GroupItem) -> tuple[Fact, ...]:
     return tuple(found.values())
 
 
-def _told(item: GroupItem) -> str | None:
+def _digest_text(item: GroupItem) -> str | None:
     given = (row.given.get("facts") for row in item._rows if row.given)
     return "\n".join(filter(None, given)) or None
 
@@ -310,6 +310,6 @@ _MADE: dict[str, Callable[[GroupItem], Any]] = {
     "_text": _text,
     "shorter": _shorter,
     "facts": _facts,
-    "told": _told,
+    "digest_text": _digest_text,
     "label": _label,
 }

@@ -117,8 +117,8 @@ def _broken_off(error: ContextRow) -> ContextRow | None:
         return None
     text = f"{error.message['content'][:length]}\n\n{BROKEN_OFF}"
     message = {**error.message, "content": text}
-    told = counted(message, counts.count(message, _TOKENIZER), ENCODING)
-    return error.with_(**told, kind="assistant", given=None)
+    measured = counted(message, counts.count(message, _TOKENIZER), ENCODING)
+    return error.with_(**measured, kind="assistant", given=None)
 
 
 def _without_failed_turns(rows: Iterable[ContextRow]) -> Iterator[ContextRow]:

@@ -130,11 +130,11 @@ def cover(state: State, version: int, place: int, ranges: Sequence[Range]) -> li
     entry = _entry(place, label=label, stands=True)
     entry["reaching"] = 0 < state["summarised"] <= max((last for _, last in wanted), default=0)
     changes += _hold(entry, version, wanted)
-    kept = {key: each for key, each in entries.items() if key in left}
+    remaining = {key: each for key, each in entries.items() if key in left}
     if entry["reaching"] and (len(wanted) > 1 or place > state["lowest"]):
         # Summaries that it covers through their event may be placed among the rows of others.
-        kept = _loosened(kept)
-    return [*changes, *_remember(state, kept, version, entry)]
+        remaining = _loosened(remaining)
+    return [*changes, *_remember(state, remaining, version, entry)]
 
 
 def keep_out(state: State, version: int, place: int) -> list[Change]:
@@ -281,48 +281,48 @@ _NO_PLACE = dict.fromkeys(column.name for column in PLACE)
 def new_row(
     event: RecordedEvent,
     kind: Kind,
-    held: dict[str, Any],
+    content: dict[str, Any],
     *,
     version: int | None = None,
     part: int = 0,
     **values: Any,
 ) -> Put:
-    """Return the change that adds a row; ``held`` contains the columns of its message."""
-    message = held["message"]
-    told = vars(event.meta)  # a model's own attributes take three times as long to read
+    """Return the change that adds a row; ``content`` contains the columns of its message."""
+    message = content["message"]
+    attributes = vars(event.meta)  # a model's own attributes take three times as long to read
     columns = {
         "role": message["role"],
         "kind": kind,
         **_NO_NATIVE,
-        **held,
+        **content,
         **place_of(event, message),
         "sealed": False,
-        "hidden": None if told["in_context"] else "excluded",
+        "hidden": None if attributes["in_context"] else "excluded",
         "source_versions": [event.version],
-        "mode": told["mode"],
-        "run_id": told["run_id"],
-        "turn": told["turn"],
-        "step": told["step"],
+        "mode": attributes["mode"],
+        "run_id": attributes["run_id"],
+        "turn": attributes["turn"],
+        "step": attributes["step"],
         **values,
     }
     return Put(TABLE, (event.version if version is None else version, part), columns)
 
 
-def result_row(call_id: str, held: dict[str, Any], sources: Sequence[int], **values: Any) -> Put:
+def result_row(call_id: str, content: dict[str, Any], sources: Sequence[int], **values: Any) -> Put:
     """Return the change that sets a result in an existing tool row, but not its visibility."""
     version, index = map(int, call_id.split("."))
     values["source_versions"] = [version, *sources]
-    return Put(TABLE, (version, index + 1), {**held, **values})
+    return Put(TABLE, (version, index + 1), {**content, **values})
 
 
 @cache
-def _held_placeholder(text: str) -> dict[str, Any]:
+def _placeholder_content(text: str) -> dict[str, Any]:
     return {**plain({"role": "tool", "content": text}), **_NO_NATIVE, **_NO_PLACE}
 
 
 def placeholder(text: str) -> dict[str, Any]:
     """Return the columns of a tool message whose text is not from an event."""
-    columns = _held_placeholder(text)
+    columns = _placeholder_content(text)
     return {**columns, "message": columns["message"].copy()}
 
 
@@ -375,8 +375,8 @@ class ContextProjection:
             oldest = 1 if event.type == Erasure.type else event.version
         if oldest < event.version:
             state = {**state, "touched": touch(state["touched"], event.version, oldest)}
-        state, told = memory.changed(state, event)
-        return state, [*changes, *told] if told else changes
+        state, row_changes = memory.changed(state, event)
+        return state, [*changes, *row_changes] if row_changes else changes
 
 
 def _oldest(changes: list[Change], version: int) -> int:
@@ -388,15 +388,15 @@ def _oldest(changes: list[Change], version: int) -> int:
 
 
 def _user(state: State, event: RecordedEvent, data: UserMessage) -> list[Change]:
-    held = detailed(payload_messages.user(data), data.sections)
-    left = leaves_anything("\n".join(texts_of(held["message"])))
-    held["lasting"] = event.version if left else None
-    return [new_row(event, "user", held, ordinal=memory.number(state))]
+    content = detailed(payload_messages.user(data), data.sections)
+    left = leaves_anything("\n".join(texts_of(content["message"])))
+    content["lasting"] = event.version if left else None
+    return [new_row(event, "user", content, ordinal=memory.number(state))]
 
 
 def _assistant(state: State, event: RecordedEvent, data: AssistantMessage) -> list[Change]:
-    held = {**detailed(payload_messages.assistant(data)), "native": write.of_assistant(data)}
-    changes: list[Change] = [new_row(event, "assistant", held, ordinal=memory.number(state))]
+    content = {**detailed(payload_messages.assistant(data)), "native": write.of_assistant(data)}
+    changes: list[Change] = [new_row(event, "assistant", content, ordinal=memory.number(state))]
     if _only_shown(data):
         changes.append(hide(event.version, "excluded"))
     changes += [
@@ -434,14 +434,14 @@ def _request(state: State, event: RecordedEvent, data: LlmRequest) -> list[Chang
 def _error(state: State, event: RecordedEvent, data: LlmError) -> list[Change]:
     call = data.llm_call_id
     late = call is not None and call == state["answered"]
-    held = plain(payload_messages.error(data))
+    content = plain(payload_messages.error(data))
     given: dict[str, Any] = {}
     if (shorter := payload_messages.shorter_error(data)) is not None:
         given["shortened"] = shorter["content"]
     if data.partial_text:
         given["partial"] = len(payload_messages.scrub(data.partial_text))
-    held["given"] = given or None
-    changes: list[Change] = [new_row(event, "error", held, ordinal=memory.number(state))]
+    content["given"] = given or None
+    changes: list[Change] = [new_row(event, "error", content, ordinal=memory.number(state))]
     if late:
         changes.append(hide(event.version, "superseded"))
     elif call is not None:
@@ -470,8 +470,8 @@ def _call(state: State, event: RecordedEvent, data: ToolCall) -> list[Change]:
         return []
     # The call runs after all: a result ``not_started`` or ``outcome_unknown`` no longer counts.
     memory.update_call(state, data.call_id, started=event.version, result=None)
-    held = placeholder(prompts.STARTED)
-    return [result_row(data.call_id, held, (event.version,), sealed=True)]
+    content = placeholder(prompts.STARTED)
+    return [result_row(data.call_id, content, (event.version,), sealed=True)]
 
 
 def _result(state: State, event: RecordedEvent, data: ToolResult) -> list[Change]:
@@ -489,15 +489,15 @@ def _result(state: State, event: RecordedEvent, data: ToolResult) -> list[Change
         path = data.alias
         if path is None and (data.status != "success" or not text):
             path = alias_of(data.call_id, text)  # Otherwise `levels` derives it from the message.
-        held = detailed(message, data.sections, Preview(name, data.status, path))
-        held["native"] = write.of_tool(data)
-        held |= place_of(event, message)
+        content = detailed(message, data.sections, Preview(name, data.status, path))
+        content["native"] = write.of_tool(data)
+        content |= place_of(event, message)
     else:
-        held = placeholder(prompts.EXCLUDED_RESULT)
+        content = placeholder(prompts.EXCLUDED_RESULT)
     started = known["started"]
     change = result_row(
         data.call_id,
-        held,
+        content,
         (event.version,) if started is None else (started, event.version),
         sealed=uncertain or not shown,
         result_version=event.version,

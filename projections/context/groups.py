@@ -70,10 +70,10 @@ class Past:
     ) -> None:
         self.groups: list[Group] = []
         self.mandatory = (*users, *(() if error is None else (error,)))
-        self.standing = (*users[:1], *summaries)
+        self.fixed = (*users[:1], *summaries)
         self._newest = newest
         self._marked = {group.key: group for group in self.mandatory}
-        self._standing = {group.key for group in self.standing}
+        self._fixed_keys = {group.key for group in self.fixed}
 
     def at(self, index: int) -> Group | None:
         """Return the group at an index, or None if the history has fewer groups."""
@@ -98,7 +98,7 @@ class Past:
 
     def size(self, group: Group) -> int:
         """Return the tokens of a group; 0 for those in every plan, which are counted separately."""
-        return 0 if group.key in self._standing else group.tokens
+        return 0 if group.key in self._fixed_keys else group.tokens
 
     def anchor(
         self, limit: int, room: int, passes: Callable[[Counter[str], Group], bool]
@@ -137,37 +137,39 @@ class Past:
             index += 1
         return None
 
-    def with_standing(
-        self, newest: Sequence[Group], start: int, *, asked: bool = False
+    def with_fixed(
+        self, newest: Sequence[Group], start: int, *, with_question: bool = False
     ) -> list[Group]:
         """Return groups, oldest first, with the groups that a request at an index always includes.
 
         Args:
             newest: Groups from the index on, newest first.
             start: The index; a request there knew no newer group.
-            asked: Whether that request also knew the next newer group, a user message, which is
-                sent in any case.
+            with_question: Whether that request also knew the next newer group, a user
+                message, which is sent in any case.
         """
         found = {group.key: group for group in newest}
         if start:
-            found |= {group.key: group for group in _mandatory_then(newest, asked=asked)}
+            found |= {
+                group.key: group for group in _mandatory_then(newest, with_question=with_question)
+            }
         # Include the current latest message only if the request at ``start`` would have: the
         # result of a step must not depend on later messages.
         until = self.groups[start].key if start else None
-        present = found.keys() | self._standing
-        for group in (*self.standing, *self.mandatory):
+        present = found.keys() | self._fixed_keys
+        for group in (*self.fixed, *self.mandatory):
             if until is None or (group.key <= until and group.key in present):
                 found[group.key] = group
         return [found[key] for key in sorted(found)]
 
 
-def _mandatory_then(newest: Sequence[Group], *, asked: bool) -> Iterator[Group]:
+def _mandatory_then(newest: Sequence[Group], *, with_question: bool) -> Iterator[Group]:
     """Yield the mandatory groups, with their labels, of a request that knew no newer group.
 
-    These are the latest user message, unless the request knew a newer one (``asked``), and the
-    latest error, if it is newer than the second-latest user message.
+    These are the latest user message, unless the request knew a newer one (``with_question``), and
+    the latest error, if it is newer than the second-latest user message.
     """
-    users, error = int(asked), False
+    users, error = int(with_question), False
     for group in newest:
         if group.kind == "error" and not error:
             error = True
@@ -184,5 +186,5 @@ def _mandatory_then(newest: Sequence[Group], *, asked: bool) -> Iterator[Group]:
 def whole(past: Past) -> Plan:
     """Return the plan that sends everything in full."""
     past.read_all()
-    groups = past.with_standing(past.groups, 0)
+    groups = past.with_fixed(past.groups, 0)
     return Plan(tuple(map(Planned.whole, groups)), all_read=True)

@@ -37,7 +37,7 @@ from projections.engine import setup
 from projections.tokens import Count, Tokenizer, count_message, counts, tokenizer_for
 from projections.tokens.counts import canonical
 
-__all__ = ["TABLE", "KeptLevels", "Lower", "create", "ends_of", "lower"]
+__all__ = ["TABLE", "Lower", "StoredLevels", "create", "ends_of", "lower"]
 
 TABLE = Table(
     "lower_levels",
@@ -138,7 +138,7 @@ def create(store: EventStore, *, patience_ms: int | None = None) -> None:
         setup.register(connection, [TABLE.name])
 
 
-class KeptLevels:
+class StoredLevels:
     """The lower levels of one conversation's rows, read and written for successive requests.
 
     Levels of rows that this process has folded are written in the transaction that saves the rows.
@@ -153,7 +153,7 @@ class KeptLevels:
         self._new: dict[bytes, list[ContextRow]] = {}
         self._sent: Iterable[ContextRow] = ()
         self._erasures: int | None = None
-        self.is_there = self.busy = self._begun = False
+        self.is_there = self.busy = self._started = False
 
     def begin(self, erasures: int | None = None, *, is_there: bool = False) -> None:
         """Begin a read, or begin it again; forget levels that were not written.
@@ -165,7 +165,7 @@ class KeptLevels:
         """
         self._new, self._sent, self.busy = {}, (), False
         self._erasures = erasures
-        self.is_there, self._begun = is_there and not self._begun, True
+        self.is_there, self._started = is_there and not self._started, True
 
     def look_for(self, connection: AnyConnection, rows: Iterable[ContextRow]) -> None:
         """Set the lower levels of each row: read stored ones in few queries, compute the others.
@@ -288,7 +288,7 @@ class KeptLevels:
             query = f"{_READ} ({', '.join(['{}'] * len(some))})"
             bound = map(backend.from_digest, some)
             rows = fetch(connection, query.replace("{}", backend.mark), [owner, *bound])
-            found.update((backend.to_digest(digest), held) for digest, held in rows)
+            found.update((backend.to_digest(digest), stored) for digest, stored in rows)
         return found
 
 
@@ -359,15 +359,15 @@ def _dumped(made: Lower) -> str:
     return json.dumps([content, made.tokens, facts])
 
 
-def _loaded(held: Any, message: Mapping[str, Any]) -> Lower | None:
+def _loaded(stored: Any, message: Mapping[str, Any]) -> Lower | None:
     """Return stored levels, or None if they are missing or damaged."""
-    if held is None:
+    if stored is None:
         return None
     try:
-        content, tokens, facts = json.loads(held)
-        told = tuple(Fact(each[1:], _KINDS[each[0]]) for each in facts)
+        content, tokens, facts = json.loads(stored)
+        known_facts = tuple(Fact(each[1:], _KINDS[each[0]]) for each in facts)
     except (ValueError, TypeError, LookupError):
         return None
     if (type(content), type(tokens)) not in ((str, int), (type(None), type(None))):
         return None
-    return Lower(_with_content(message, content), tokens, told)
+    return Lower(_with_content(message, content), tokens, known_facts)

@@ -128,7 +128,7 @@ def within(
     found = window.walk(newest, [each for each in summaries if not each.left_out])
     if window.ended and budget.thresholds is not None:
         if budget.max_messages is None or budget.max_messages >= _LEAST_MESSAGES:
-            found = window.begun_later(found)
+            found = window.started_later(found)
     return Window(iter(found), tuple(window.summaries), error, window.alone, window.ended)
 
 
@@ -200,7 +200,7 @@ class _Walk:
             found.append(form)
         return found
 
-    def begun_later(self, found: list[Group]) -> list[Group]:
+    def started_later(self, found: list[Group]) -> list[Group]:
         """Drop some of the oldest groups, so that later requests begin at the same group.
 
         Of the groups at which the history may begin, choose the one whose ordinal is divisible by
@@ -268,11 +268,11 @@ def content_chars(message: dict[str, Any]) -> int:
 
 
 def _limits(budget: Budget) -> list[_Limit]:
-    told = (
+    limits = (
         ("max_messages", budget.max_messages, lambda group: len(group.rows)),
         ("max_chars", budget.max_chars, _chars),
     )
-    return [_Limit(name, most, most, measure) for name, most, measure in told if most is not None]
+    return [_Limit(name, most, most, measure) for name, most, measure in limits if most is not None]
 
 
 def _section_limits(budget: Budget, task: int) -> list[_Limit]:

@@ -42,7 +42,7 @@ _SHARE = 8  # percent
 _BLOCK = 64
 _LINE_END = 1
 _DIGIT, _LETTER = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]")
-Said = Sequence[tuple[int, str]]
+NumberedTexts = Sequence[tuple[int, str]]
 _Line = tuple[ContextRow, str]
 _Sized = tuple[ContextRow, str, int]
 _Left = tuple[ContextRow, Lasting]
@@ -87,7 +87,7 @@ class DigestWriter:
         self._left: dict[int, _Lines] = {}
         self._header = header_tokens(DIGEST_HEADER, tokenizer)
 
-    def reserve(self, before: int, limit: int, must: int, newer: Said = ()) -> int:
+    def reserve(self, before: int, limit: int, must: int, newer: NumberedTexts = ()) -> int:
         """Return the tokens to reserve: eight percent of the room, or fewer if all lines fit.
 
         The reserve grows with the limit, but more slowly, so that a larger budget leaves more for
@@ -109,7 +109,9 @@ class DigestWriter:
                 return room
         return tokens if tokens > self._header else 0
 
-    def told(self, before: int, reserved: int, until: int = END, newer: Said = ()) -> Older | None:
+    def digest(
+        self, before: int, reserved: int, until: int = END, newer: NumberedTexts = ()
+    ) -> Older | None:
         """Return the lines about rows before a version that fit into the reserved tokens.
 
         With ``until``, only rows before that version too.
@@ -117,7 +119,7 @@ class DigestWriter:
         found = self._lines(before, newer)
         return _older_of(found, reserved - self._header, self._tokenizer, until)
 
-    def _lines(self, before: int, newer: Said) -> _Lines:
+    def _lines(self, before: int, newer: NumberedTexts) -> _Lines:
         if before not in self._left:
             found = self._lasting(before, MOST_OLDER)
             rows = [row for row in found if row.key not in self._but]
@@ -126,7 +128,7 @@ class DigestWriter:
         return self._left[before]
 
 
-def _in_effect(left: Sequence[_Left], newer: Said) -> list[_Left]:
+def _in_effect(left: Sequence[_Left], newer: NumberedTexts) -> list[_Left]:
     """Return rows, newest first, without what newer messages of users take back."""
     after = [each for each in newer if may_take_back(each[1])]
     found: list[_Left] = []
@@ -153,14 +155,14 @@ def _older_of(lines: _Lines, room: int, tokenizer: Tokenizer, until: int) -> Old
         _sized(_statements(lines.left, until), tokenizer), max(room // 8, min(rest, room))
     )
     room -= sum(size for *_, size in statements)
-    told = [*rules, *statements, *_fitting(facts, room)]
-    if not told:
+    digest = [*rules, *statements, *_fitting(facts, room)]
+    if not digest:
         return None
-    told.sort(key=lambda each: each[0].key)
+    digest.sort(key=lambda each: each[0].key)
     return Older(
-        tuple(line for _, line, _ in told),
-        sum(size for _, _, size in told),
-        tuple(sorted({version for row, _, _ in told for version in row.source_versions})),
+        tuple(line for _, line, _ in digest),
+        sum(size for _, _, size in digest),
+        tuple(sorted({version for row, _, _ in digest for version in row.source_versions})),
     )
 
 

@@ -157,9 +157,9 @@ def assistant(payload: AssistantMessage) -> Message:
     """Return an assistant message with the provider's own call ids; a missing id is empty."""
     refusals = [part.text for part in payload.parts if isinstance(part, RefusalPart)]
     spoken = [part for part in payload.parts if not isinstance(part, _NOT_CONTENT)]
-    said = scrub(_as_text(spoken, _spoken))
-    silent = not said and not any(isinstance(part, TextPart) for part in spoken)
-    content = None if payload.tool_calls and silent else said
+    answer_text = scrub(_as_text(spoken, _spoken))
+    silent = not answer_text and not any(isinstance(part, TextPart) for part in spoken)
+    content = None if payload.tool_calls and silent else answer_text
     message = _named({"role": "assistant", "content": content}, payload.name)
     if refusals:
         message["refusal"] = scrub("".join(refusals))
@@ -184,17 +184,17 @@ def tool(payload: ToolResult, name: str | None = None) -> Message:
             payload.preview, payload.alias, size, name=name, status=payload.status
         )
     else:
-        return _told(payload, _sections(payload.sections))
-    told = _told(payload, content)
-    return {**told, "content": _with_screen(told["content"], payload.sections)}
+        return _result_message(payload, _sections(payload.sections))
+    message = _result_message(payload, content)
+    return {**message, "content": _with_screen(message["content"], payload.sections)}
 
 
-def _told(payload: ToolResult, content: str) -> Message:
+def _result_message(payload: ToolResult, content: str) -> Message:
     if payload.status == "success" and content.strip():
         return {"role": "tool", "content": scrub(content)}
-    said = prompts.status(payload.status, payload.error, content)
-    told = [each for each in (said, content) if each.strip()]
-    return {"role": "tool", "content": scrub("\n".join(told))}
+    status_line = prompts.status(payload.status, payload.error, content)
+    texts = [each for each in (status_line, content) if each.strip()]
+    return {"role": "tool", "content": scrub("\n".join(texts))}
 
 
 def screen_of(sections: Sections | None) -> str:
@@ -226,10 +226,10 @@ def error(payload: LlmError) -> Message:
 
 def shorter_error(payload: LlmError) -> Message | None:
     """Return a failed model call with only the end of its partial text; None if not shorter."""
-    partial, said = prompts.end_of(payload.partial_text), prompts.start_of(payload.message)
-    if (partial, said) == (payload.partial_text, payload.message):
+    partial, error_text = prompts.end_of(payload.partial_text), prompts.start_of(payload.message)
+    if (partial, error_text) == (payload.partial_text, payload.message):
         return None
-    return error(payload.model_copy(update={"partial_text": partial, "message": said}))
+    return error(payload.model_copy(update={"partial_text": partial, "message": error_text}))
 
 
 def user_parts(parts: Sequence[ContentPart]) -> list[Message]:
@@ -390,8 +390,8 @@ def _image(url: str, detail: Any) -> Message:
     if isinstance(usable, UnusableImage):
         why = usable.why if is_data(url) else ""
         return {"type": "text", "text": prompts.image_mention(url, why)}
-    told = {"detail": detail} if detail in _DETAILS else {}
-    return {"type": "image_url", "image_url": {"url": usable, **told}}
+    fields = {"detail": detail} if detail in _DETAILS else {}
+    return {"type": "image_url", "image_url": {"url": usable, **fields}}
 
 
 def _audio(sound: str, form: str) -> Message:
@@ -438,13 +438,13 @@ def _as_text(parts: Sequence[ContentPart], tell: Callable[[ContentPart], str] | 
     texts: list[str] = []
     before = False
     for part in parts:
-        if isinstance(part, ReasoningPart) or not (said := tell(part)):
+        if isinstance(part, ReasoningPart) or not (described := tell(part)):
             continue
         is_text = isinstance(part, TextPart)
         if before and is_text:
-            texts[-1] += said
+            texts[-1] += described
         else:
-            texts.append(said)
+            texts.append(described)
         before = is_text
     return "\n".join(texts)
 

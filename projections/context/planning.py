@@ -38,7 +38,7 @@ from projections.context.prompts import DIGEST_HEADER
 from projections.context.recall import Recall
 from projections.context.row_cache import PlanMemo
 from projections.context.rows import ContextRow, Key
-from projections.context.section_budgets import Room, held, over
+from projections.context.section_budgets import Room, over, tokens_by_section
 from projections.errors import BudgetInfeasible
 from projections.tokens import Tokenizer
 
@@ -84,7 +84,7 @@ class Fitting:
     form: Callable[[Group], Group]
     ends: Ends
     look_for_levels: LookForLevels
-    teller: DigestWriter | None
+    digest_writer: DigestWriter | None
     sections: Mapping[str, int]
 
     def fitting(self) -> Plan:
@@ -95,12 +95,12 @@ class Fitting:
 
     def size(self, plan: Plan) -> int:
         """Return the tokens of a request that contains only the plan and the fixed part."""
-        digests = len(plan.told) * header_tokens(DIGEST_HEADER, self.tokenizer)
+        digests = len(plan.digested) * header_tokens(DIGEST_HEADER, self.tokenizer)
         older = 0 if plan.older is None else plan.older.tokens
         return self.fixed + plan.tokens + older + digests
 
     def since(
-        self, front: Plan, covered: Key, start: int, aim: Room, *, asked: bool = False
+        self, front: Plan, covered: Key, start: int, aim: Room, *, with_question: bool = False
     ) -> Plan | None:
         """Return the plan of a minor step: an earlier plan unchanged, and newer groups reduced.
 
@@ -111,16 +111,16 @@ class Fitting:
             covered: The key of the newest group that it covers.
             start: The index of the newest group to plan.
             aim: The size of the request.
-            asked: See `Past.with_standing`.
+            with_question: See `Past.with_fixed`.
         """
         newer = takewhile(lambda group: group.key > covered, self.past.groups[start:])
-        listed = self.past.with_standing([*newer], start, asked=asked)
+        listed = self.past.with_fixed([*newer], start, with_question=with_question)
         groups = [group for group in listed if group.key > covered]
         if not 0 < len(groups) <= HORIZON:
             return None
         scores = {} if self.recall is None else self._retrieve(groups, start)[1]
         fixed = self.size(front)
-        groups, items, reduced = self._reduced(groups, scores, aim, fixed, _told_by(front))
+        groups, items, reduced = self._reduced(groups, scores, aim, fixed, _digested_in(front))
         if reduced.tokens > aim.limit:
             return None
         return replace(
@@ -129,43 +129,45 @@ class Fitting:
             stages=(*front.stages, covered),
         )
 
-    def at(self, start: int, aim: Room, *, asked: bool = False) -> Plan:
+    def at(self, start: int, aim: Room, *, with_question: bool = False) -> Plan:
         """Return a plan of all groups from an index on, reduced to fit."""
         past = self.past
         past.at(start + HORIZON)
-        near = past.with_standing(past.groups[start : start + HORIZON], start, asked=asked)
-        kept = self._kept_for_older(near, start, aim)
-        if kept:
+        near = past.with_fixed(
+            past.groups[start : start + HORIZON], start, with_question=with_question
+        )
+        reserved = self._reserved_for_older(near, start, aim)
+        if reserved:
             with suppress(BudgetInfeasible):
-                plan = self._chosen(near, start, aim.less(kept), asked=asked)
-                if self.fixed + plan.tokens + kept <= aim.limit:
-                    return self._with_older(plan, start, kept, _said(near))
-        return self._chosen(near, start, aim, asked=asked)
+                plan = self._chosen(near, start, aim.less(reserved), with_question=with_question)
+                if self.fixed + plan.tokens + reserved <= aim.limit:
+                    return self._with_older(plan, start, reserved, _numbered_texts(near))
+        return self._chosen(near, start, aim, with_question=with_question)
 
-    def _kept_for_older(self, near: Sequence[Group], start: int, aim: Room) -> int:
+    def _reserved_for_older(self, near: Sequence[Group], start: int, aim: Room) -> int:
         """Return the tokens to reserve for lines about the history before the near groups."""
-        if self.teller is None or self.past.at(start + HORIZON) is None:
+        if self.digest_writer is None or self.past.at(start + HORIZON) is None:
             return 0
         found = {group.key: group for group in near}
         if self._whole_within(found, start, aim):
             return 0
         must = self.fixed + sum(group.tokens for group in near if group.label)
         oldest = self.past.groups[start + HORIZON - 1]
-        kept = self.teller.reserve(oldest.key[0], aim.limit, must, _said(near))
-        return max(min(kept, aim.sections.get("digest", kept)), 0)
+        reserved = self.digest_writer.reserve(oldest.key[0], aim.limit, must, _numbered_texts(near))
+        return max(min(reserved, aim.sections.get("digest", reserved)), 0)
 
     def _with_older(
-        self, plan: Plan, start: int, kept: int, newer: Sequence[tuple[int, str]]
+        self, plan: Plan, start: int, reserved: int, newer: Sequence[tuple[int, str]]
     ) -> Plan:
-        assert self.teller is not None  # noqa: S101 - it computed the reserve
-        standing = {group.key for group in self.past.standing} | plan.recalled
+        assert self.digest_writer is not None  # noqa: S101 - it computed the reserve
+        fixed_keys = {group.key for group in self.past.fixed} | plan.recalled
         sent = (each.group for each in plan.groups if each.level != "dropped")
-        keys = [group.key for group in sent if group.key not in standing and not group.label]
+        keys = [group.key for group in sent if group.key not in fixed_keys and not group.label]
         near = self.past.groups[start + HORIZON - 1].key
         until = min([near, *keys])[0]
-        return replace(plan, older=self.teller.told(near[0], kept, until, newer))
+        return replace(plan, older=self.digest_writer.digest(near[0], reserved, until, newer))
 
-    def _chosen(self, near: Sequence[Group], start: int, aim: Room, *, asked: bool) -> Plan:
+    def _chosen(self, near: Sequence[Group], start: int, aim: Room, *, with_question: bool) -> Plan:
         room = aim.limit - self.fixed
         if sum(map(_group_tokens, near)) > room:
             return self._reduce(near, start, aim)
@@ -181,7 +183,7 @@ class Fitting:
             listed = frozenset(found.keys() - {group.key for group in near})
             planned = tuple(Planned.whole(found[key]) for key in sorted(found))
             plan = Plan(planned, all_read=False, recalled=listed)
-        return self._reaching(plan, start, aim, asked=asked)
+        return self._reaching(plan, start, aim, with_question=with_question)
 
     def _whole_within(self, found: Mapping[Key, Group], start: int, aim: Room) -> bool:
         """Whether everything from an index on fits whole; stops reading once it does not."""
@@ -194,7 +196,7 @@ class Fitting:
             index += 1
         return bool(size <= room) and not aim.passed(chain(found.values(), more))
 
-    def _reaching(self, plan: Plan, start: int, aim: Room, *, asked: bool) -> Plan:
+    def _reaching(self, plan: Plan, start: int, aim: Room, *, with_question: bool) -> Plan:
         """Return a plan of the near groups, extended by older ones as far as they fit.
 
         The plan ends at the first group that does not fit, unless too little of the budget is used:
@@ -202,7 +204,7 @@ class Fitting:
         """
         past, dropped = self.past, set[Key]()
         found = {each.group.key: each for each in plan.groups}
-        used = held(plan, self.tokenizer) if aim.sections else Counter[str]()
+        used = tokens_by_section(plan, self.tokenizer) if aim.sections else Counter[str]()
         size, index = self.size(plan), start + HORIZON
         while (group := past.at(index)) is not None:
             index += 1
@@ -223,7 +225,7 @@ class Fitting:
                 size = grown
                 used[name] += group.tokens
                 found[group.key] = Planned.whole(group)
-        for group in past.with_standing(past.groups[start:index], start, asked=asked):
+        for group in past.with_fixed(past.groups[start:index], start, with_question=with_question):
             each = found.get(group.key)
             if each is None or (each.item is None and each.group.key not in dropped):
                 found[group.key] = Planned.whole(group)
@@ -236,11 +238,11 @@ class Fitting:
         self, near: Sequence[Group], start: int
     ) -> tuple[list[Group], Mapping[tuple[int, int], float]]:
         """Return older groups that answer the latest user message, and the scores of all hits."""
-        said = [group for group in near if group.kind == "user"]
-        if self.recall is None or not said:
+        questions = [group for group in near if group.kind == "user"]
+        if self.recall is None or not questions:
             return [], {}
         until = self.past.groups[start].key if start else None
-        scores = self.recall.scores(said[-1].rows, until)
+        scores = self.recall.scores(questions[-1].rows, until)
         found = self.recall.groups(scores.keys() - {group.key for group in near})
         return [*map(self.form, found)], scores
 
@@ -269,9 +271,9 @@ class Fitting:
         items: list[Item] = [
             item_of(group, self.tokenizer, scores.get(group.key, 0.0)) for group in groups
         ]
-        kept = self._kept(groups, items, fixed, newest=aim.newest)
-        said = [item.text for item in items if item.kind == "user"]
-        reductions = self.strategy.reductions(items, said[-1] if said else "")
+        required = self._required(groups, items, fixed, newest=aim.newest)
+        user_texts = [item.text for item in items if item.kind == "user"]
+        reductions = self.strategy.reductions(items, user_texts[-1] if user_texts else "")
         if not aim.strict:
             # A target that cannot be reached is no reason to lose the summaries of older messages.
             summaries = {n for n, item in enumerate(items) if item.kind == "summary"}
@@ -288,7 +290,7 @@ class Fitting:
             tokenizer=self.tokenizer,
             header=DIGEST_HEADER,
             strict=aim.strict,
-            kept=kept,
+            kept=required,
             least=aim.least,
             most=aim.most,
             known=known,
@@ -297,7 +299,7 @@ class Fitting:
         )
         return groups, items, reduced
 
-    def _kept(
+    def _required(
         self, groups: list[Group], items: list[Item], fixed: int, *, newest: bool
     ) -> set[int]:
         """Return the indexes of groups that are shortened at most, never dropped.
@@ -306,27 +308,27 @@ class Fitting:
         in addition to the mandatory messages. If there is room only for its ends, these replace it
         in both lists.
         """
-        kept = {index for index, group in enumerate(groups) if group.yields}
+        required = {index for index, group in enumerate(groups) if group.yields}
         room = self.limit - fixed - sum(item.tokens for item in items if item.mandatory)
-        room -= sum(items[index].shorter_tokens for index in kept)
+        room -= sum(items[index].shorter_tokens for index in required)
         for index in range(len(groups) - 1, -1, -1) if newest else ():
             if not (groups[index].left_out or groups[index].label):
-                left = self._left(groups, items, kept, index, room)
+                left = self._left(groups, items, required, index, room)
                 if items[index].shorter_tokens <= left:
-                    return kept | {index}
+                    return required | {index}
                 whole = groups[index].whole or groups[index]
                 for form in self.ends(whole):
                     if form.tokens <= left:
                         groups[index] = replace(form, whole=whole, why=_ONLY_ENDS)
                         items[index] = item_of(groups[index], self.tokenizer)
-                        return kept | {index}
-        return kept
+                        return required | {index}
+        return required
 
     def _left(
         self,
         groups: Sequence[Group],
         items: Sequence[Item],
-        kept: Collection[int],
+        required: Collection[int],
         index: int,
         room: int,
     ) -> int:
@@ -335,28 +337,28 @@ class Fitting:
         if name not in self.sections:
             return room
         must = sum(item.tokens for item in items if item.mandatory and item.section == name)
-        must += sum(items[n].shorter_tokens for n in kept if items[n].section == name)
+        must += sum(items[n].shorter_tokens for n in required if items[n].section == name)
         return min(room, self.sections[name] - must)
 
 
-def _said(groups: Sequence[Group]) -> list[tuple[int, str]]:
+def _numbered_texts(groups: Sequence[Group]) -> list[tuple[int, str]]:
     """Return version and text of each message of a user."""
     users = (group.rows[0] for group in groups if group.kind == "user")
     return [(row.version, "\n".join(texts_of(row.message))) for row in users]
 
 
-def _told_by(front: Plan) -> set[str]:
+def _digested_in(front: Plan) -> set[str]:
     """Return the facts that a plan sends, for groups whose facts have been determined."""
-    told: set[str] = set()
+    digested: set[str] = set()
     for each in front.groups:
         if each.item is None or each.level == "dropped":
             continue
         facts = [fact.text for fact in each.item.facts]
         if each.level == "shortened":
-            said = json.dumps(each.item.shorter or each.item.messages, ensure_ascii=False)
-            facts = [fact for fact in facts if fact in said]
-        told.update(each.facts if each.level == "facts" else facts)
-    return told
+            content = json.dumps(each.item.shorter or each.item.messages, ensure_ascii=False)
+            facts = [fact for fact in facts if fact in content]
+        digested.update(each.facts if each.level == "facts" else facts)
+    return digested
 
 
 def _planned(groups: Sequence[Group], items: Sequence[Item], reduced: Reduced) -> Iterator[Planned]:
@@ -427,8 +429,8 @@ def plan(
         past.read_all()  # Groups beyond these limits are not retrieved either.
         recall = None if recall is None else recall.within(past.groups)
         memo = None
-    but = {group.key for group in past.standing}
-    teller = None if limited else DigestWriter(lasting, tokenizer, but)
+    but = {group.key for group in past.fixed}
+    digest_writer = None if limited else DigestWriter(lasting, tokenizer, but)
     fit = Fitting(
         past,
         budget.max_tokens,
@@ -439,7 +441,7 @@ def plan(
         form,
         ends,
         look_for_levels,
-        teller,
+        digest_writer,
         dict(budget.sections),
     )
     if budget.thresholds is None:
@@ -463,14 +465,14 @@ class _Stepping:
     def __init__(self, fit: Fitting, thresholds: Thresholds) -> None:
         past, limit = fit.past, fit.limit
         self._past, self._fit, self._limit = past, fit, limit
-        self._standing = {group.key for group in past.standing}
-        self._fixed = fit.fixed + sum(map(_tokens, past.standing))
+        self._fixed_keys = {group.key for group in past.fixed}
+        self._fixed = fit.fixed + sum(map(_tokens, past.fixed))
         self._trigger = thresholds.trigger_tokens(self._fixed, limit)
         self._target = thresholds.target_tokens(self._fixed, limit)
         self._room = self._trigger - self._fixed
         share = exactly(thresholds.frozen)
         self._frozen = int(share * self._room)
-        task = sum(group.tokens for group in past.standing if group.section == "user")
+        task = sum(group.tokens for group in past.fixed if group.section == "user")
         # A step does not change the tokens of summaries.
         self._rooms = {
             name: max(most - task, 0) if name == "user" else most
@@ -486,9 +488,9 @@ class _Stepping:
 
         It exceeds the limit if the mandatory messages do not fit into the room that the step left.
         """
-        kept = None if memo is None else memo.get(key)
-        known = None if kept is None else self._since(kept)
-        step, index = (kept, known) if known is not None else self._anchored()
+        cached = None if memo is None else memo.get(key)
+        known = None if cached is None else self._since(cached)
+        step, index = (cached, known) if known is not None else self._anchored()
         size, used = self._taken(step, index)
         while index:
             index -= 1
@@ -500,7 +502,7 @@ class _Stepping:
         if step is None:
             return whole(self._past)
         plan = self._joined(step)
-        if memo is not None and step is not kept and self._lasts(plan, step.covered):
+        if memo is not None and step is not cached and self._lasts(plan, step.covered):
             memo.put(key, step)
         return plan
 
@@ -538,7 +540,7 @@ class _Stepping:
         """Whether a step included a mandatory message that it would omit once groups follow."""
         near = self._past.groups[:HORIZON]
         return covered == near[0].key and any(
-            each.key < near[-1].key and each.key not in self._standing
+            each.key < near[-1].key and each.key not in self._fixed_keys
             for each in self._past.mandatory
         )
 
@@ -555,8 +557,8 @@ class _Stepping:
 
         In all and by section; ``step`` is the step before the index, if any.
         """
-        size = 0 if step is None else self._held(step.before)
-        used = Counter[str]() if step is None else self._held_by_section(step.before)
+        size = 0 if step is None else self._tokens_sent(step.before)
+        used = Counter[str]() if step is None else self._tokens_by_section(step.before)
         for group in self._past.groups[index:]:
             if step is not None and group.key <= step.covered:
                 break
@@ -564,14 +566,18 @@ class _Stepping:
             self._passes(used, group)
         return size, used
 
-    def _held_by_section(self, plan: Plan) -> Counter[str]:
+    def _tokens_by_section(self, plan: Plan) -> Counter[str]:
         """Return the tokens of a plan's sections, without the groups in every plan."""
-        return held(plan, self._fit.tokenizer, self._standing) if self._rooms else Counter()
+        return (
+            tokens_by_section(plan, self._fit.tokenizer, self._fixed_keys)
+            if self._rooms
+            else Counter()
+        )
 
-    def _held(self, plan: Plan) -> int:
+    def _tokens_sent(self, plan: Plan) -> int:
         """Return the tokens of a plan, without the groups in every plan."""
-        standing = sum(each.tokens for each in plan.at(self._standing))
-        return self._fit.size(plan) - self._fit.fixed - standing
+        fixed_tokens = sum(each.tokens for each in plan.at(self._fixed_keys))
+        return self._fit.size(plan) - self._fit.fixed - fixed_tokens
 
     def _fall(self, index: int, last: PlanStep | None) -> PlanStep | None:
         """Return the step that happens at a group; the last step if there is nothing to cover."""
@@ -583,16 +589,16 @@ class _Stepping:
 
     def _stays(self, plan: Plan) -> bool:
         """Whether a plan is small enough to stay unchanged, in all and in each section."""
-        used = self._held_by_section(plan)
+        used = self._tokens_by_section(plan)
         small = all(used[name] <= most for name, most in self._frozen_rooms.items())
-        return small and self._held(plan) <= self._frozen
+        return small and self._tokens_sent(plan) <= self._frozen
 
     def _covering(self, index: int, front: PlanStep | None) -> PlanStep | None:
         """Return the step at a group: minor after ``front``, major if that is None.
 
         None if there is nothing to cover, or if a minor step cannot trim far enough.
         """
-        fixed = self._fixed if front is None else self._fixed + self._held(front.before)
+        fixed = self._fixed if front is None else self._fixed + self._tokens_sent(front.before)
         target = self._target if front is None else fixed + (self._trigger - fixed) // 2
         # One more, since the lines of a digest are counted one by one.
         least = min(target, -(-self._limit // 2)) + 1
@@ -601,19 +607,19 @@ class _Stepping:
         newest = self._past.groups[index]
         size = self._past.size(newest)
         rest = max(target - size, fixed + (target - fixed) // 2)
-        asked = newest.kind == "user"
+        with_question = newest.kind == "user"
         # After a question, keep the newest group that it may refer to.
         sections = self._sections(front, newest)
         room = Room(
             rest,
             least - size,
             (target, self._limit - size),
-            newest=asked or newest.left_out,
+            newest=with_question or newest.left_out,
             sections=sections,
         )
-        step = self._step(index + 1, index, room, front, asked=asked)
-        if step is not None and self._fixed + self._held(step.before) + size <= self._limit:
-            used = self._held_by_section(step.before)
+        step = self._step(index + 1, index, room, front, with_question=with_question)
+        if step is not None and self._fixed + self._tokens_sent(step.before) + size <= self._limit:
+            used = self._tokens_by_section(step.before)
             self._passes(used, newest)
             if all(used[name] <= most for name, most in self._rooms.items()):
                 return step
@@ -631,7 +637,7 @@ class _Stepping:
         As for the whole history: a share of the room for a major step, half of the remaining room
         for a minor one.
         """
-        used = Counter[str]() if front is None else self._held_by_section(front.before)
+        used = Counter[str]() if front is None else self._tokens_by_section(front.before)
         share = self._part if front is None else Fraction(1, 2)
         left = {name: int(share * (most - used[name])) for name, most in self._rooms.items()}
         if newest is not None and (name := newest.section) in left:
@@ -641,7 +647,13 @@ class _Stepping:
         return left
 
     def _step(
-        self, start: int, index: int, room: Room, front: PlanStep | None, *, asked: bool = False
+        self,
+        start: int,
+        index: int,
+        room: Room,
+        front: PlanStep | None,
+        *,
+        with_question: bool = False,
     ) -> PlanStep | None:
         """Return the step at ``index`` that covers the groups from ``start`` on.
 
@@ -651,9 +663,11 @@ class _Stepping:
         if covered is None:
             return None
         if front is None:
-            plan: Plan | None = self._fit.at(start, room, asked=asked)
+            plan: Plan | None = self._fit.at(start, room, with_question=with_question)
         else:
-            plan = self._fit.since(front.before, front.covered, start, room, asked=asked)
+            plan = self._fit.since(
+                front.before, front.covered, start, room, with_question=with_question
+            )
         if plan is None:
             return None
         return PlanStep(newest.key, newest.rows[0].ordinal, plan, covered.key)
@@ -662,13 +676,13 @@ class _Stepping:
         """Return the plan of a step with all newer groups in full."""
         past = self._past
         start = sum(1 for group in past.groups if group.key > step.covered)
-        since = past.with_standing(past.groups[:start], 0)
-        told = [
+        since = past.with_fixed(past.groups[:start], 0)
+        digested = [
             replace(each, group=past.labelled(each.group)) if each.group.label else each
             for each in step.before.groups
         ]
-        newest = told[-1].group.key if told else (0, 0)
-        groups = (*told, *(Planned.whole(group) for group in since if group.key > newest))
+        newest = digested[-1].group.key if digested else (0, 0)
+        groups = (*digested, *(Planned.whole(group) for group in since if group.key > newest))
         # Groups in every plan that the step did not include, such as a summary made since.
         missed = [
             Planned.whole(group)

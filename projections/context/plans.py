@@ -109,7 +109,7 @@ class Plan:
         The digests are the same, so their cached rows are kept.
         """
         plan = replace(self, groups=groups, step=step)
-        vars(plan).update(told=self.told, digests=self.digests)
+        vars(plan).update(digested=self.digested, digests=self.digests)
         return plan
 
     @cached_property
@@ -120,13 +120,13 @@ class Plan:
         )
 
     @cached_property
-    def told(self) -> list[list[Planned]]:
+    def digested(self) -> list[list[Planned]]:
         """The groups with a line in each digest, oldest first; ``older`` is in the first digest."""
-        told: dict[int, list[Planned]] = {} if self.older is None else {0: []}
+        digested: dict[int, list[Planned]] = {} if self.older is None else {0: []}
         for each in self.groups:
             if each.level == "facts":
-                told.setdefault(bisect_left(self.stages, each.group.key), []).append(each)
-        return [told[stage] for stage in sorted(told)]
+                digested.setdefault(bisect_left(self.stages, each.group.key), []).append(each)
+        return [digested[stage] for stage in sorted(digested)]
 
     @cached_property
     def tokens(self) -> int:

@@ -157,7 +157,7 @@ _RUNS = re.compile(r"\b(start|run|ran|execut)", re.IGNORECASE)
 _SHORT = 500  # characters; a request contains many short messages and few long ones
 
 
-_MADE = "{json_object}('role', {table}.role, 'content', {said})"
+_MADE = "{json_object}('role', {table}.role, 'content', {quoted})"
 
 
 _MESSAGE = "CASE WHEN {table}.text_version IS NULL THEN {table}.message ELSE {made} END"
@@ -275,8 +275,8 @@ def image_mention(url: str, why: str = "") -> str:
         why: Why the image itself is not sent, if it could be.
     """
     inline = not url or url[:5].lower() == "data:"
-    said = ", ".join(filter(None, ("" if inline else url, why and f"not shown: {why}")))
-    return f"[image: {said}]" if said else "[image]"
+    details = ", ".join(filter(None, ("" if inline else url, why and f"not shown: {why}")))
+    return f"[image: {details}]" if details else "[image]"
 
 
 AUDIO = "[audio]"
@@ -290,8 +290,8 @@ def file_mention(*names: str | None, why: str = "") -> str:
         why: Why the file itself is not sent, if it could be.
     """
     known = next((name for name in names if name and not name.startswith("data:")), None)
-    said = ", ".join(filter(None, (known, why and f"not shown: {why}")))
-    return f"[file: {said}]" if said else "[file]"
+    details = ", ".join(filter(None, (known, why and f"not shown: {why}")))
+    return f"[file: {details}]" if details else "[file]"
 
 
 def file_text(name: str | None, text: str) -> str:
@@ -311,8 +311,8 @@ class QuotedMessages:
 
     def shown(self, table: str, dialect: str) -> Mapping[str, str]:
         """Return the SQL expression of the column ``message``."""
-        json_object, said = backend_named(dialect).json_object, quoting.said(table)
-        made = _MADE.format(json_object=json_object, table=table, said=said)
+        json_object, quoted = backend_named(dialect).json_object, quoting.quoted_text(table)
+        made = _MADE.format(json_object=json_object, table=table, quoted=quoted)
         return {"message": _MESSAGE.format(table=table, made=made)}
 
 
@@ -548,8 +548,8 @@ def compose(
         )
     texts = texts or PromptTexts()
     parts = [Injection("base rules", texts.base_rules(mode))]
-    told = (texts.text(TOOL_POLICY) if tools else "", tool_policy(policy) if policy else "")
-    parts.append(Injection("tool policy", "\n\n".join(filter(None, told))))
+    policies = (texts.text(TOOL_POLICY) if tools else "", tool_policy(policy) if policy else "")
+    parts.append(Injection("tool policy", "\n\n".join(filter(None, policies))))
     if agent and mode != "chat":
         parts.append(Injection("persona", texts.persona(agent)))
     parts.append(Injection("mode banner", mode_banner(mode)))

@@ -53,22 +53,22 @@ class Recall:
         return bounded
 
     def scores(
-        self, said: Sequence[ContextRow], until: Key | None, most: int = HITS
+        self, questions: Sequence[ContextRow], until: Key | None, most: int = HITS
     ) -> Mapping[Key, float]:
         """Return the keys and scores of the hits for a message, best first.
 
         Args:
-            said: The rows of the message.
+            questions: The rows of the message.
             until: Ignore everything after this key.
             most: The most hits to return.
         """
-        intent = item_to_search(said).text
-        asked = (intent, until, most)
-        if asked not in self._scores:
-            self._scores[asked] = self._source.search(
+        intent = item_to_search(questions).text
+        request_key = (intent, until, most)
+        if request_key not in self._scores:
+            self._scores[request_key] = self._source.search(
                 intent, most, until=until, embedding=self._embedding
             )
-        return self._scores[asked]
+        return self._scores[request_key]
 
     def around(self, keys: Sequence[Key]) -> Iterator[Group]:
         """Yield the group of each key, then the groups directly before and after it.

@@ -297,7 +297,9 @@ class StoredVectors:
         if not intent.strip() or limit <= 0:
             return {}
         sought = self._vector_of(intent)
-        return best({key: cosine(sought, held) for key, held in self._near(sought, limit)}, limit)
+        return best(
+            {key: cosine(sought, vector) for key, vector in self._near(sought, limit)}, limit
+        )
 
     def _vector_of(self, intent: str) -> Sequence[float]:
         query = (

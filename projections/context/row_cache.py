@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from projections.context.plans import PlanStep
 
 __all__ = [
+    "CachedPlan",
+    "CachedRows",
     "Folded",
-    "KeptPlan",
-    "KeptRows",
     "PlanMemo",
     "Recent",
     "RecentRows",
@@ -60,7 +60,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
-class KeptPlan:
+class CachedPlan:
     """The last step, and when it was computed.
 
     Attributes:
@@ -168,7 +168,7 @@ class PlanMemo:
         folded: How far the read sees the conversation folded.
     """
 
-    def __init__(self, plans: Recent[KeptPlan], owner: Hashable, folded: Folded) -> None:
+    def __init__(self, plans: Recent[CachedPlan], owner: Hashable, folded: Folded) -> None:
         self._plans = plans
         self._owner = owner
         self._folded = folded
@@ -186,7 +186,7 @@ class PlanMemo:
 
     def put(self, key: Hashable, step: PlanStep) -> None:
         """Cache a step."""
-        self._plans.put((self._owner, key), KeptPlan(self._folded.version, step))
+        self._plans.put((self._owner, key), CachedPlan(self._folded.version, step))
 
 
 def touch(touched: list[list[int]], version: int, oldest: int) -> list[list[int]]:
@@ -195,12 +195,12 @@ def touch(touched: list[list[int]], version: int, oldest: int) -> list[list[int]
     Keeps, newest last, only the changes that reach further back than all later ones. If there are
     too many, the two oldest are merged into one that reaches as far back as either.
     """
-    kept = [each for each in touched if each[1] < oldest]
-    kept.append([version, oldest])
-    if len(kept) > _MOST_TOUCHED:
-        first, second, *rest = kept
-        kept = [[second[0], first[1]], *rest]
-    return kept
+    older = [each for each in touched if each[1] < oldest]
+    older.append([version, oldest])
+    if len(older) > _MOST_TOUCHED:
+        first, second, *rest = older
+        older = [[second[0], first[1]], *rest]
+    return older
 
 
 _MOST_NEW = 256  # rows; if more are new, all rows are read again
@@ -237,7 +237,7 @@ class _Lasting:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRows:
+class CachedRows:
     """The cached rows of a conversation, from which a request was built.
 
     Attributes:
@@ -274,7 +274,7 @@ class RecentRows:
     """
 
     def __init__(
-        self, source: SqlRowSource, memory: Recent[KeptRows], owner: Hashable, folded: Folded
+        self, source: SqlRowSource, memory: Recent[CachedRows], owner: Hashable, folded: Folded
     ) -> None:
         self._source = source
         # Rows read for retrieval are not cached.
@@ -282,7 +282,7 @@ class RecentRows:
         self.search = source.search
         self._memory = memory
         self._owner = owner
-        self._start = _brought_up(memory.get(owner), source, folded) or _anew(source, folded)
+        self._start = _updated(memory.get(owner), source, folded) or _read_all(source, folded)
         self._newest = list(self._start.newest)
         self._all_read = self._start.all_read
         self._lasting = self._start.lasting
@@ -317,24 +317,24 @@ class RecentRows:
 
         The result of the last call is cached, and extended if ``before`` is later than then.
         """
-        kept = self._lasting
-        if kept is None or kept.limit != limit or before < kept.before:
+        cached = self._lasting
+        if cached is None or cached.limit != limit or before < cached.before:
             rows = self._source.lasting(before, limit)
         else:
-            rows = self._lasting_since(kept, before)
+            rows = self._lasting_since(cached, before)
         self._lasting = _Lasting(before, limit, tuple(rows))
         return rows
 
-    def _lasting_since(self, kept: _Lasting, before: int) -> list[ContextRow]:
-        rows = self._lasting_between(kept.before, before)
+    def _lasting_since(self, cached: _Lasting, before: int) -> list[ContextRow]:
+        rows = self._lasting_between(cached.before, before)
         if rows is not None:
-            return [*rows, *kept.rows][: kept.limit]
+            return [*rows, *cached.rows][: cached.limit]
         rows = []
-        while before > kept.before and len(rows) < kept.limit:
+        while before > cached.before and len(rows) < cached.limit:
             page = self._source.lasting(before, _FEW)
-            rows += (row for row in page if row.version >= kept.before)
+            rows += (row for row in page if row.version >= cached.before)
             before = page[-1].version if len(page) == _FEW else 0
-        return [*rows, *kept.rows][: kept.limit]
+        return [*rows, *cached.rows][: cached.limit]
 
     def _lasting_between(self, first: int, before: int) -> list[ContextRow] | None:
         """Return the cached rows in a range of versions, or None if part of it is not cached."""
@@ -347,11 +347,11 @@ class RecentRows:
     def keep(self) -> None:
         """Cache the rows that were read."""
         start, lasting = self._start, self._lasting
-        kept, weight = _as_many_as_fit(self._newest, self._memory.most // 2)
-        newest = tuple(self._newest[:kept])
-        all_read = self._all_read and kept == len(self._newest)
-        besides = (*start.apart, *(() if lasting is None else lasting.rows))
-        weight += sum(map(_bytes, besides), _CONVERSATION)
+        fitting, weight = _as_many_as_fit(self._newest, self._memory.most // 2)
+        newest = tuple(self._newest[:fitting])
+        all_read = self._all_read and fitting == len(self._newest)
+        extra = (*start.apart, *(() if lasting is None else lasting.rows))
+        weight += sum(map(_bytes, extra), _CONVERSATION)
         self._memory.put(
             self._owner,
             replace(start, newest=newest, all_read=all_read, lasting=lasting, weight=weight),
@@ -392,7 +392,7 @@ class RowMemory:
         if most < 0:
             raise ValueError(f"memory_bytes is {most}: give bytes, or 0 for none")
         # Heads by their conversation, rows by its key in a generation, plans by that and their own.
-        self._kept: Recent[Any] = Recent(most, attrgetter("weight"))
+        self._entries: Recent[Any] = Recent(most, attrgetter("weight"))
         self._unlock()
         in_child(self._unlock)
 
@@ -405,7 +405,7 @@ class RowMemory:
         return None if seen is None else seen.head
 
     def _seen(self, stream: UUID) -> _Seen | None:
-        return self._kept.get(stream)
+        return self._entries.get(stream)
 
     def active(self, stream: UUID, head: heads.FoldHead | None) -> Active | None:
         """Return mode and tool policy of the last request, if only new rows were folded since."""
@@ -443,9 +443,11 @@ class RowMemory:
             newest = self._seen(stream)
             # Another thread's request may have seen a later version.
             if newest is None or newest.log is not log or newest.head.version <= head.version:
-                self._kept.put(stream, _Seen(head, log, active, _SEEN + _held(head)))
+                self._entries.put(stream, _Seen(head, log, active, _SEEN + _bytes_of_head(head)))
         owner, folded = (stream, generation.number, log), Folded.of(head)
-        return RecentRows(rows, self._kept, owner, folded), PlanMemo(self._kept, owner, folded)
+        return RecentRows(rows, self._entries, owner, folded), PlanMemo(
+            self._entries, owner, folded
+        )
 
 
 _SHARED: WeakKeyDictionary[Pool, dict[int, RowMemory]] = WeakKeyDictionary()
@@ -472,46 +474,46 @@ def _still_there(
     return chain is not None and chain == last.chain
 
 
-def _anew(source: SqlRowSource, folded: Folded) -> KeptRows:
+def _read_all(source: SqlRowSource, folded: Folded) -> CachedRows:
     apart, first = source.apart(), source.oldest_user()
     users, error = tuple(source.latest_users()), source.newest_error()
-    return KeptRows(folded.version, tuple(apart), first, users, error)
+    return CachedRows(folded.version, tuple(apart), first, users, error)
 
 
-def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> KeptRows | None:
+def _updated(cached: CachedRows | None, source: SqlRowSource, folded: Folded) -> CachedRows | None:
     """Return the cached rows brought up to date, or None if too much has changed since."""
-    if kept is None or folded.version < kept.version:
+    if cached is None or folded.version < cached.version:
         return None
     # Rows up to this version are unchanged.
-    until = min(kept.version, folded.oldest_since(kept.version) - 1)
+    until = min(cached.version, folded.oldest_since(cached.version) - 1)
     if until == folded.version:
-        return kept
-    older = kept.newest[bisect_left(kept.newest, -until, key=lambda row: -row.version) :]
-    if not (older or kept.all_read):
+        return cached
+    older = cached.newest[bisect_left(cached.newest, -until, key=lambda row: -row.version) :]
+    if not (older or cached.all_read):
         return None
     rows = source.shown_since(until, _MOST_NEW)
     if len(rows) == _MOST_NEW:
         return None
     users = [row for row in rows if row.kind == "user"]
-    first, error = _up_to(until, kept.first_user), _up_to(until, kept.error)
-    latest = [*users, *(row for row in kept.latest_users if row.version <= until)][:2]
+    first, error = _up_to(until, cached.first_user), _up_to(until, cached.error)
+    latest = [*users, *(row for row in cached.latest_users if row.version <= until)][:2]
     errors = [row for row in rows if row.kind == "error" and row.summarised_by is None]
-    if len(latest) < len(kept.latest_users) or (kept.error and not (error or errors)):
+    if len(latest) < len(cached.latest_users) or (cached.error and not (error or errors)):
         return None  # An older row has become the latest, and it may be far back.
-    standing = [row for row in rows if row.summarised_by is None]
-    visible = [row for row in standing if row.kind not in RENDERED_FIRST]
-    apart = [row for row in kept.apart if row.version <= until]
+    unsummarised = [row for row in rows if row.summarised_by is None]
+    visible = [row for row in unsummarised if row.kind not in RENDERED_FIRST]
+    apart = [row for row in cached.apart if row.version <= until]
     apart += [row for row in rows if row.kind in RENDERED_FIRST]
-    apart += [row for row in standing if row.kind == "summary"]
-    return KeptRows(
+    apart += [row for row in unsummarised if row.kind == "summary"]
+    return CachedRows(
         folded.version,
         tuple(sorted(apart, key=lambda row: row.key)),
         first or (users[-1] if users else None),
         tuple(latest),
         errors[0] if errors else error,
         (*visible, *older),
-        kept.all_read,
-        kept.lasting if kept.lasting and kept.lasting.before <= until + 1 else None,
+        cached.all_read,
+        cached.lasting if cached.lasting and cached.lasting.before <= until + 1 else None,
     )
 
 
@@ -520,20 +522,20 @@ def _as_many_as_fit(rows: Sequence[ContextRow], most: int) -> tuple[int, int]:
 
     The size is at most ``most``.
     """
-    held = sum(map(_bytes, rows))
-    if held <= most and sum(map(_tokens, rows)) <= _MOST_TOKENS:
-        return len(rows), held
-    tokens = held = 0
+    used = sum(map(_bytes, rows))
+    if used <= most and sum(map(_tokens, rows)) <= _MOST_TOKENS:
+        return len(rows), used
+    tokens = used = 0
     for place, row in enumerate(rows):
         tokens += row.tokens
         size = _bytes(row)
-        if held + size > most or (tokens > _MOST_TOKENS and place >= _LEAST_KEPT):
-            return place, held
-        held += size
-    return len(rows), held
+        if used + size > most or (tokens > _MOST_TOKENS and place >= _LEAST_KEPT):
+            return place, used
+        used += size
+    return len(rows), used
 
 
-def _held(head: heads.FoldHead) -> int:
+def _bytes_of_head(head: heads.FoldHead) -> int:
     """Return about how many bytes of memory a head's state and its unsaved rows take."""
     rows = () if head.unsaved is None else head.unsaved.rows.values()
     entries = sum(len(each) for each in head.state.values() if isinstance(each, dict | list))

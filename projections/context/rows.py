@@ -218,8 +218,8 @@ class ContextRow(_Noting):
 
 def counted(message: dict[str, Any], count: Count, encoding: str) -> dict[str, Any]:
     """Return the columns of a message and of its token count in an encoding."""
-    told = {"tokens": count.tokens, "tokens_exact": count.exact, "tokens_margin": count.margin}
-    return {"message": message, **told, "encoding": encoding}
+    fields = {"tokens": count.tokens, "tokens_exact": count.exact, "tokens_margin": count.margin}
+    return {"message": message, **fields, "encoding": encoding}
 
 
 COLUMNS = tuple(field.name for field in fields(ContextRow))
@@ -252,8 +252,8 @@ class StoredRow(ContextRow):
             _set(self, name, raw[index])
         text, native = raw[_MESSAGE] or raw[_QUOTED], raw[_NATIVE]
         # Encoded and, once read, decoded.
-        said = getsizeof(text) if native is None else getsizeof(text) + getsizeof(native)
-        _set(self, "bytes", _BYTES + 2 * said)
+        size = getsizeof(text) if native is None else getsizeof(text) + getsizeof(native)
+        _set(self, "bytes", _BYTES + 2 * size)
 
     def with_(self, **changes: Any) -> StoredRow:
         """Return the row with different values in some columns; decodes nothing."""
@@ -301,8 +301,8 @@ class FoldedRow(StoredRow):
         for name, index in _PLAIN:
             _set(self, name, raw[index])
         message, native = raw[_MESSAGE], raw[_NATIVE]
-        said = letters(message) if native is None else letters(message) + letters(native)
-        _set(self, "bytes", _BYTES + 2 * said)
+        size = letters(message) if native is None else letters(message) + letters(native)
+        _set(self, "bytes", _BYTES + 2 * size)
 
     def _value(self, name: str, index: int, decode: Callable[[Any], Any]) -> Any:
         value = self._raw[index]

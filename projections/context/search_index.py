@@ -87,7 +87,7 @@ def is_current(connection: Connection, generation: Generation, conversation_id: 
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
+class _IndexStatus:
     """The inputs of an index: how far the rows are folded, the index's head, and erasures."""
 
     folded: int | None
@@ -109,7 +109,7 @@ class IndexCatchUp:
         self.done = False
         self._generation = generation
         self._conversation_id = conversation_id
-        self._stood: _Standing | None = None
+        self._expected: _IndexStatus | None = None
         self._before: Key | None = None
         self._gone: list[Key] = []
         self._new: list[dict[str, Any]] = []
@@ -118,26 +118,28 @@ class IndexCatchUp:
 
     def look(self, connection: Connection) -> None:
         """Find the next piece that the index lacks; needs a transaction with one snapshot."""
-        cid, stands = self._conversation_id, self._standing(connection)
-        if stands != self._stood:
-            self._stood, self._before = stands, None
+        cid, stands = self._conversation_id, self._status(connection)
+        if stands != self._expected:
+            self._expected, self._before = stands, None
         source = SqlRowSource(connection, self._generation.tables["context_messages"], cid)
         head, own = stands.head, _source(self._generation)
         folded = stands.folded
         self.done = folded is None or head == (own, folded)
         if folded is None or self.done:
             return
-        anew = head is None or head[0] != own or _reached(connection, cid, head[1])
-        after = 0 if head is None or anew else head[1]
+        from_start = head is None or head[0] != own or _reached(connection, cid, head[1])
+        after = 0 if head is None or from_start else head[1]
         page = min(2 * max(folded - after, 1), _PAGE)
-        held: Iterable[tuple[Key, _Mark]] = _held(connection, cid, after, self._before or _LAST)
+        indexed: Iterable[tuple[Key, _Mark]] = _indexed(
+            connection, cid, after, self._before or _LAST
+        )
         unsettled: list[int] = []
         if after:
-            held = [*held]
-            unsettled = sorted({version for (version, _), _ in held if version <= after})
+            indexed = [*indexed]
+            unsettled = sorted({version for (version, _), _ in indexed if version <= after})
         [at] = heads.of(connection, [self._generation], cid)
         found = documents(self._rows(source, after, page, unsettled), movable(at.state))
-        self._take(connection.dialect.name, found, held)
+        self._take(connection.dialect.name, found, indexed)
 
     def _rows(
         self, source: SqlRowSource, after: int, page: int, unsettled: Sequence[int]
@@ -159,30 +161,30 @@ class IndexCatchUp:
         cid = self._conversation_id
         erasure_lock(connection, cid)
         heads.lock(connection, [self._generation], cid)
-        if self._standing(connection) != self._stood:
+        if self._status(connection) != self._expected:
             self._missed += 1
             if self._missed < _ATTEMPTS:
                 return
             self.look(connection)
-        if self.done or self._stood is None:
+        if self.done or self._expected is None:
             return
         _delete(connection, cid, self._gone)
         _insert(connection, self._new)
         if self._last:
-            own, folded = _source(self._generation), self._stood.folded
+            own, folded = _source(self._generation), self._expected.folded
             connection.execute(_SET_HEAD, {"cid": cid, "source": own, "version": folded})
             self.done = True
 
-    def _standing(self, connection: Connection) -> _Standing:
+    def _status(self, connection: Connection) -> _IndexStatus:
         cid = self._conversation_id
         # Read the erasures first, so that an erasure during the read is noticed in the end.
         erasures = erasure_count(connection, [cid])
         head = connection.execute(_HEAD, {"cid": cid}).first()
         folded = _folded(connection, self._generation, cid)
-        return _Standing(folded, None if head is None else (head[0], head[1]), erasures)
+        return _IndexStatus(folded, None if head is None else (head[0], head[1]), erasures)
 
     def _take(
-        self, dialect: str, found: Iterable[Document], held: Iterable[tuple[Key, _Mark]]
+        self, dialect: str, found: Iterable[Document], indexed: Iterable[tuple[Key, _Mark]]
     ) -> None:
         """Compute the changes for new or changed documents, and for indexed ones that are gone.
 
@@ -190,7 +192,7 @@ class IndexCatchUp:
         """
         self._gone, self._new, size = [], [], 0
         cid = self._conversation_id
-        for key, document, mark in _paired(found, held):
+        for key, document, mark in _paired(found, indexed):
             if document is not None:
                 made = fingerprint(cid, document.text)
                 if mark == (made, document.unsettled):
@@ -206,11 +208,11 @@ class IndexCatchUp:
 
 
 def _paired(
-    found: Iterable[Document], held: Iterable[tuple[Key, _Mark]]
+    found: Iterable[Document], indexed: Iterable[tuple[Key, _Mark]]
 ) -> Iterator[tuple[Key, Document | None, _Mark | None]]:
     """Yield each key in descending order, with its document and its mark in the index, if any."""
     documents = ((document.key, document, None) for document in found)
-    marks = ((key, None, mark) for key, mark in held)
+    marks = ((key, None, mark) for key, mark in indexed)
     both: Iterator[tuple[Key, Document | None, _Mark | None]]
     both = merge(documents, marks, key=_key, reverse=True)
     for key, same in groupby(both, key=_key):
@@ -243,7 +245,7 @@ def _reached(connection: Connection, conversation_id: UUID, after: int) -> bool:
     return connection.execute(query.limit(1)).first() is not None
 
 
-def _held(
+def _indexed(
     connection: Connection, conversation_id: UUID, after: int, before: Key
 ) -> Iterator[tuple[Key, _Mark]]:
     """Yield the marks of indexed documents before a key, in descending order, read in pages."""
@@ -279,8 +281,8 @@ def _rows(
     for piece, some in enumerate(_pieces(list(counts), len(prefix))):
         repeated = {term: counts[term] for term in some if counts[term] > 1}
         words = [prefix + term for term in some]
-        held = {"words": words, "repeated": json.dumps(repeated, ensure_ascii=False)}
-        yield {**row, "piece": piece, **held}
+        fields = {"words": words, "repeated": json.dumps(repeated, ensure_ascii=False)}
+        yield {**row, "piece": piece, **fields}
 
 
 def _pieces(distinct: list[str], prefix: int) -> Iterator[list[str]]:

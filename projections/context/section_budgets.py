@@ -34,12 +34,12 @@ __all__ = [
     "Room",
     "SectionBudgets",
     "beside_shorter",
-    "held",
     "infeasible",
     "over",
     "require_front",
     "require_known",
     "section_budgets",
+    "tokens_by_section",
     "uses",
     "within_margin",
 ]
@@ -114,19 +114,21 @@ def require_front(front: Sequence[Group], sections: SectionBudgets) -> None:
         sizes = {f"{group.label} (version {group.key[0]})": group.tokens for group in parts}
         if sum(sizes.values()) > budgets[name]:
             error = BudgetInfeasible(budgets[name], sizes)
-            told = ", ".join(f"{part}: {size}" for part, size in sizes.items())
-            need = f"what must be sent ({sum(sizes.values())} tokens: {told})"
+            sizes_text = ", ".join(f"{part}: {size}" for part, size in sizes.items())
+            need = f"what must be sent ({sum(sizes.values())} tokens: {sizes_text})"
             limit = f"section_budgets.{name} of {budgets[name]} tokens"
             error.args = (f"{limit} cannot hold {need}: raise it or shorten these",)
             raise error
 
 
-def held(plan: Plan, tokenizer: Tokenizer, but: Iterable[tuple[int, int]] = ()) -> Counter[str]:
+def tokens_by_section(
+    plan: Plan, tokenizer: Tokenizer, but: Iterable[tuple[int, int]] = ()
+) -> Counter[str]:
     """Return the tokens of each section of a plan, without the groups with the keys in ``but``."""
     tokens = plan.tokens_by_section.copy()
     for each in plan.at(but):
         tokens["digest" if each.level == "facts" else each.group.section] -= each.tokens
-    tokens["digest"] += len(plan.told) * header_tokens(DIGEST_HEADER, tokenizer)
+    tokens["digest"] += len(plan.digested) * header_tokens(DIGEST_HEADER, tokenizer)
     tokens["digest"] += 0 if plan.older is None else plan.older.tokens
     return tokens
 
@@ -135,7 +137,10 @@ def over(plan: Plan, budgets: Mapping[str, int], tokenizer: Tokenizer) -> bool:
     """Whether a section exceeds its budget and contains groups that are not mandatory."""
     if not budgets:
         return False
-    free, everything = held(plan, tokenizer, plan.marked), held(plan, tokenizer)
+    free, everything = (
+        tokens_by_section(plan, tokenizer, plan.marked),
+        tokens_by_section(plan, tokenizer),
+    )
     return any(free[name] and everything[name] > most for name, most in budgets.items())
 
 
@@ -149,7 +154,7 @@ def uses(
     """Return the used tokens and the budget of each section that has a budget."""
     if not budgets:
         return {}
-    used = held(plan, tokenizer)
+    used = tokens_by_section(plan, tokenizer)
     for group in front:
         used["notebook" if group.kind == "notebook" else "system"] += group.tokens
     used["recalled"] = 0 if block is None else block.group.tokens
@@ -237,6 +242,6 @@ def beside_shorter(task: Group, newest: Group, budget: Budget, refusal: BudgetIn
     whole = task.tokens if task.whole is None else task.whole.tokens
     if 2 * whole > limit:
         return budget
-    held = sum(refusal.mandatory.values()) - whole + task.tokens
-    held += 0 if newest.kind == "user" else newest.tokens
-    return replace(budget, max_tokens=min(limit, held))
+    needed = sum(refusal.mandatory.values()) - whole + task.tokens
+    needed += 0 if newest.kind == "user" else newest.tokens
+    return replace(budget, max_tokens=min(limit, needed))

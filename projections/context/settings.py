@@ -30,7 +30,7 @@ from projections.context.compression.strategy import Strategy, strategy_of
 from projections.context.edits import KINDS
 from projections.context.prompts import PromptTexts
 from projections.context.section_budgets import require_known
-from projections.context.state import AskedMode
+from projections.context.state import RequestMode
 from projections.context.view import ContextView
 from projections.errors import InvalidSettings
 from projections.tokens import require_tokenizer
@@ -194,8 +194,8 @@ class ContextSettings(BaseModel):
             EncodingNotBundled: The tokenizer is not bundled.
         """
         try:
-            kept = {name: getattr(self, name) for name in self.model_fields_set}
-            return type(self).model_validate(kept | _by_own_names(changes))
+            own = {name: getattr(self, name) for name in self.model_fields_set}
+            return type(self).model_validate(own | _by_own_names(changes))
         except ValidationError as error:
             raise InvalidSettings(_problems(error)) from error
         except _Named as error:
@@ -204,8 +204,8 @@ class ContextSettings(BaseModel):
     @cached_property
     def recorded(self) -> dict[str, Any]:
         """The settings that a request records: all non-defaults except texts and strategy."""
-        told = {"prompts", "strategy", "strategy_options"}
-        return self.model_dump(mode="json", exclude_defaults=True, exclude=told)
+        excluded = {"prompts", "strategy", "strategy_options"}
+        return self.model_dump(mode="json", exclude_defaults=True, exclude=excluded)
 
     @cached_property
     def thresholds(self) -> Thresholds:
@@ -326,11 +326,11 @@ def _flat(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 def _problems(error: ValidationError) -> tuple[str, ...]:
     found = error.errors(include_url=False)
-    told = (
+    problems = (
         (".".join(map(str, each["loc"])), each["msg"].removeprefix("Value error, "))
         for each in found
     )
-    return tuple(f"{where}: {what}" if where else what for where, what in told)
+    return tuple(f"{where}: {what}" if where else what for where, what in problems)
 
 
 DEFAULTS = ContextSettings()
@@ -347,8 +347,8 @@ def settings_of(given: ContextSettings | None) -> ContextSettings:
     """
     if given is None or isinstance(given, ContextSettings):
         return given or DEFAULTS
-    told = "use ContextSettings.from_mapping for a mapping"
-    raise TypeError(f"settings must be ContextSettings, not {type(given).__name__}: {told}")
+    advice = "use ContextSettings.from_mapping for a mapping"
+    raise TypeError(f"settings must be ContextSettings, not {type(given).__name__}: {advice}")
 
 
 def strategy_for(strategy: Strategy | str | None, settings: ContextSettings | None) -> Strategy:
@@ -402,7 +402,7 @@ class ContextOptions(TypedDict, total=False):
     max_tokens: int | Literal["model"] | None
     reserve_for_response: int | None
     max_messages: int | None
-    mode: AskedMode
+    mode: RequestMode
     agent: str | None
     tools: Collection[Any]
     run: bool | str | None
@@ -435,7 +435,7 @@ class ContextRequest:
     max_tokens: int | Literal["model"] | None = None
     reserve_for_response: int | None = None
     max_messages: int | None = None
-    mode: AskedMode = "active"
+    mode: RequestMode = "active"
     agent: str | None = None
     tools: Collection[Any] = ()
     tool_policy: ToolPolicy | None = None
@@ -468,12 +468,12 @@ def window_of(model: str, provider: str | None = None) -> int | None:
     """
     names = names_of(model)
     names += [name.split(":")[1] for name in names if name.startswith(_TUNED)]
-    asked = [(name, seller) for name in names for seller in dict.fromkeys((provider, None))]
+    candidates = [(name, seller) for name in names for seller in dict.fromkeys((provider, None))]
     # As routers write it: the seller, then the seller's name for the model.
     first, _, rest = model.strip().lower().partition("/")
-    asked += [(name, first) for name in (rest, *names) if rest]
-    asked += [(name, _CLOUD) for name in names]
-    for name, seller in asked:
+    candidates += [(name, first) for name in (rest, *names) if rest]
+    candidates += [(name, _CLOUD) for name in names]
+    for name, seller in candidates:
         try:
             made_by, found = listed_models().find_provider_model(name, None, seller, None)
         except LookupError:
@@ -481,7 +481,7 @@ def window_of(model: str, provider: str | None = None) -> int | None:
         if found.context_window:
             return int(found.context_window)
         if seller != _ROUTER:
-            asked.append((f"{made_by.id}/{name}", _ROUTER))
+            candidates.append((f"{made_by.id}/{name}", _ROUTER))
     return None
 
 
@@ -498,38 +498,38 @@ class Allowed:
     tokens: int | None
     note: str = ""
 
-    def told(self, view: ContextView) -> ContextView:
+    def annotated(self, view: ContextView) -> ContextView:
         """Return the view, with the note added to its ``notes`` if there is one."""
         return replace(view, notes=(*view.notes, self.note)) if self.note else view
 
 
-def budget_of(settings: ContextSettings, asked: ContextRequest) -> Allowed:
+def budget_of(settings: ContextSettings, request: ContextRequest) -> Allowed:
     """Return the budget of a request, and check its other numbers and the model's name.
 
     Raises:
         TypeError: A number is not an integer, or the model or provider is not a string.
         ValueError: A number is out of range; see `ContextSettings.budget`.
     """
-    for name, limit in (("max_messages", asked.max_messages), ("at", asked.at)):
+    for name, limit in (("max_messages", request.max_messages), ("at", request.at)):
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
             raise TypeError(f"{name} must be an integer, not {limit!r}")
-    for name, given in (("model", asked.model), ("provider", asked.provider or "")):
+    for name, given in (("model", request.model), ("provider", request.provider or "")):
         if not isinstance(given, str):
             raise TypeError(f"{name} must be a string, not {given!r}")
-    most = settings.max_tokens if asked.max_tokens is None else asked.max_tokens
-    window = window_of(asked.model, asked.provider) if most == "model" else None
-    tokens = settings.budget(asked.max_tokens, asked.reserve_for_response, window=window)
+    most = settings.max_tokens if request.max_tokens is None else request.max_tokens
+    window = window_of(request.model, request.provider) if most == "model" else None
+    tokens = settings.budget(request.max_tokens, request.reserve_for_response, window=window)
     if most != "model" or tokens is not None:
         return Allowed(tokens)
     if settings.section_budgets:
-        return Allowed(None, f"{_unknown(asked.model)}, and section_budgets have no effect")
-    return Allowed(None, _unknown(asked.model))
+        return Allowed(None, f"{_unknown(request.model)}, and section_budgets have no effect")
+    return Allowed(None, _unknown(request.model))
 
 
 @lru_cache(maxsize=256)
 def _unknown(model: str) -> str:
     """Return the note about a model whose window is unknown, and log it once per process."""
     named = model[:_LONGEST_NAME] or "without a name"
-    told = f"no budget: the context window of model {named} is not known, nothing is trimmed"
-    _log.warning(told)
-    return told
+    warning = f"no budget: the context window of model {named} is not known, nothing is trimmed"
+    _log.warning(warning)
+    return warning

@@ -27,7 +27,7 @@ from projections.context.rows import (
 )
 from projections.context.search_tables import search_in_memory
 from projections.engine.heads import FoldHead, NotSaved
-from projections.engine.quoting import said
+from projections.engine.quoting import quoted_text
 from projections.engine.tables import storage_of
 
 __all__ = ["RENDERED_FIRST", "ContextHead", "RowSource", "SqlRowSource"]
@@ -212,7 +212,7 @@ def _quoted(table: Table) -> str:
         return "NULL"
     owned = f"events.conversation_id = {table.name}.conversation_id"
     named = f"events.version = {table.name}.{storage.event}"
-    text = said(table.name)
+    text = quoted_text(table.name)
     return f"(SELECT {text} FROM events WHERE {owned} AND {named})"  # noqa: S608 - names of columns
 
 
@@ -242,13 +242,13 @@ class SqlRowSource:
         self._saved = END if unsaved is None else unsaved.saved[0]
         self._unsaved = {} if unsaved is None else unsaved.rows
         self._backend = backend_of(connection)
-        self._asked = connection
+        self._row_connection = connection
         self._queries = _queries_of(table, excluded, self._backend)
         self._conversation_id = self._backend.from_id(conversation_id)
 
     @cached_property
     def _cursor(self) -> Any:
-        return cursor(self._asked)
+        return cursor(self._row_connection)
 
     def head(self) -> ContextHead:
         """Return the system part, the summaries, and the oldest user row that is not hidden."""

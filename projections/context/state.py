@@ -42,7 +42,7 @@ from projections.version_ranges import Range, within
 __all__ = [
     "CONTEXT_ACTIVE",
     "Active",
-    "AskedMode",
+    "RequestMode",
     "changed",
     "forget",
     "initial",
@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 
-AskedMode = Mode | None
+RequestMode = Mode | None
 """The mode that a request asks for: ``active`` for the conversation's own, None for no mode."""
 
 MOST_CALLS = 256
@@ -255,10 +255,10 @@ def switch_texts(
     texts, aside = state[name], state["aside"].get(name, [])
     before = list(texts[-1]) if texts else []
     left, put_aside = _divided(texts, gone)
-    kept_aside, taken = _divided(aside, back)
+    set_aside, taken = _divided(aside, back)
     state[name] = sorted([*left, *taken])[-MOST_TEXTS:]
     if aside or put_aside:
-        state["aside"] = {**state["aside"], name: [*kept_aside, *put_aside][-MOST_ASIDE:]}
+        state["aside"] = {**state["aside"], name: [*set_aside, *put_aside][-MOST_ASIDE:]}
     return before, list(state[name][-1]) if state[name] else []
 
 
@@ -266,8 +266,8 @@ def _divided(
     texts: Sequence[Sequence[int]], ranges: Sequence[Range]
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Return the texts outside the ranges, and those within."""
-    outside = ([kept for kept in each if not _covers(ranges, kept)] for each in texts)
-    inside = ([kept for kept in each if _covers(ranges, kept)] for each in texts)
+    outside = ([text for text in each if not _covers(ranges, text)] for each in texts)
+    inside = ([text for text in each if _covers(ranges, text)] for each in texts)
     return [each for each in outside if each], [each for each in inside if each]
 
 

@@ -36,7 +36,7 @@ __all__ = [
     "digest_rows",
     "due_of",
     "newest_rows",
-    "soon_asked",
+    "next_needed",
 ]
 
 _SOON = 8
@@ -54,12 +54,12 @@ def digest_rows(
     made = plan.digests.get((tokenizer, header))
     if made is None:
         made = plan.digests[tokenizer, header] = tuple(
-            _digest_row(told, None if number else plan.older, tokenizer, header)
-            for number, told in enumerate(plan.told)
+            _digest_row(groups, None if number else plan.older, tokenizer, header)
+            for number, groups in enumerate(plan.digested)
         )
     rows: dict[tuple[int, int], ContextRow] = {}
-    for row, told in zip(made, plan.told, strict=True):
-        places = [each.group.key for each in told[:1]]
+    for row, groups in zip(made, plan.digested, strict=True):
+        places = [each.group.key for each in groups[:1]]
         if plan.older is not None and not rows:
             newer = (each.group.key for each in plan.groups)
             places += islice((key for key in newer if key > (plan.older.versions[-1],)), 1)
@@ -68,19 +68,21 @@ def digest_rows(
 
 
 def _digest_row(
-    told: Sequence[Planned], older: Older | None, tokenizer: Tokenizer, header: str
+    groups: Sequence[Planned], older: Older | None, tokenizer: Tokenizer, header: str
 ) -> ContextRow:
     before = () if older is None else older.lines
-    lines = (digest_line(each.item, each.facts) for each in told if each.item is not None)
+    lines = (digest_line(each.item, each.facts) for each in groups if each.item is not None)
     text = "\n".join((header, *before, *lines))
     count = detail.digest(text, tokenizer)
-    place = (older.versions[0], 0) if older else told[0].group.key
-    versions = set[int]().union(*[row.source_versions for each in told for row in each.group.rows])
+    place = (older.versions[0], 0) if older else groups[0].group.key
+    versions = set[int]().union(
+        *[row.source_versions for each in groups for row in each.group.rows]
+    )
     versions.update(() if older is None else older.versions)
     return detail.made_row(text, count, tokenizer, place, versions)
 
 
-def soon_asked(view: ContextView) -> Iterator[ContextRow]:
+def next_needed(view: ContextView) -> Iterator[ContextRow]:
     """Yield the newest rows of a view, whose lower levels the next step will need.
 
     Yields nothing before the first step while at most half of the budget is used.
@@ -175,8 +177,10 @@ class Account:
         limit = COMPACTED if self.ended[:1] == (COMPACTED,) else limit
         reason = f"older than {until}: {limit}"
         if older is not None:
-            told = f"{reason}; the digest tells what users named and ruled there"
-            entry = LedgerEntry(None, "older", "facts", None, older.tokens, told, older.versions)
+            explanation = f"{reason}; the digest tells what users named and ruled there"
+            entry = LedgerEntry(
+                None, "older", "facts", None, older.tokens, explanation, older.versions
+            )
         else:
             entry = LedgerEntry(None, "older", "dropped", None, 0, reason)
         return (entry, *account)
@@ -190,14 +194,14 @@ def _entry(planned: Planned, recalled: bool = False) -> LedgerEntry:
         level, reason = "shortened", group.why
     if reason and group.label and level != "dropped":
         reason = f"mandatory: {group.label}; {reason}"
-    kept = "retrieved: answers the latest user message" if recalled else _why_kept(group)
+    explanation = "retrieved: answers the latest user message" if recalled else _why_sent(group)
     return LedgerEntry(
         version=group.key[0],
         kind=group.kind,
         level=level,
         tokens_before=whole.tokens,
         tokens_after=planned.tokens,
-        reason=reason or kept,
+        reason=reason or explanation,
         source_versions=group.source_versions,
         full_aliases=tuple(_aliases(group)),
     )
@@ -229,7 +233,7 @@ def _recalled(block: RecalledBlock) -> LedgerEntry:
     )
 
 
-def _why_kept(group: Group) -> str:
+def _why_sent(group: Group) -> str:
     why = "fits; large outputs as their previews" if any(_aliases(group)) else "fits whole"
     if group.label:
         why = f"mandatory: {group.label}"
@@ -291,10 +295,10 @@ class ContextView:
             if version != entry.version and version not in entry.source_versions:
                 continue
             form = "digest" if entry.level == "facts" else entry.level
-            said = "not sent" if form == "dropped" else f"sent: {form}"
+            statement = "not sent" if form == "dropped" else f"sent: {form}"
             before = "" if entry.tokens_before is None else f" of {entry.tokens_before}"
             return (
-                f"version {version}: {said}, {entry.tokens_after}{before} tokens "
+                f"version {version}: {statement}, {entry.tokens_after}{before} tokens "
                 f"({entry.kind}): {entry.reason}"
             )
         groups = [each.group for each in self.account.history.groups]
@@ -326,9 +330,9 @@ class ContextView:
     @property
     def document(self) -> dict[str, Any]:
         """The view's attributes as one object, for JSON."""
-        told = ("messages", "system", "ledger", "tokens", "usage", "sections", "encoding")
+        fields = ("messages", "system", "ledger", "tokens", "usage", "sections", "encoding")
         more = ("complete", "versions", "step", "policy", "format", "digest", "tools", "notes")
-        return {name: getattr(self, name) for name in (*told, *more)}
+        return {name: getattr(self, name) for name in (*fields, *more)}
 
     @property
     def prompt(self) -> Any:

@@ -27,7 +27,7 @@ from eventstore.telemetry.operations import operation
 from projections.engine import heads
 from projections.engine.folds import BoundFolds, Fold, begin, go_on, is_own_fault
 from projections.engine.generations import IN_MEMORY, Generation
-from projections.engine.head_cache import CachedHead, kept
+from projections.engine.head_cache import CachedHead, current_head
 from projections.engine.heads import FoldHead
 from projections.engine.pages import PAGE, page_of
 from projections.engine.projection import Projection
@@ -42,7 +42,7 @@ __all__ = [
     "Pause",
     "at_once",
     "catch_up",
-    "fold_anew",
+    "fold_from_start",
     "in_pieces",
     "is_current",
     "resume",
@@ -122,11 +122,11 @@ class CatchUp:
         self._conversation_id = conversation_id
         self._before = before
         self.counts = TokenCounts(conversation_id)
-        self._begun = False
+        self._counting = False
         self._folds: list[Fold] = []
         self._bound: BoundFolds | None = None
         self._bound_counts: BoundCounts | None = None
-        self.stood: list[tuple[int, bytes | None]] = []
+        self.found_at: list[tuple[int, bytes | None]] = []
         self.pending = self._missed = 0
         self._most, self._at_end = PIECE, False
         self._last = last
@@ -161,7 +161,7 @@ class CatchUp:
                     fold.feed(page)
                     fold.fill(self.counts, stream)
             self._most, self._at_end, self.done = most, len(page) < most, not page
-            self.pending = self.version - min(version for version, _ in self.stood)
+            self.pending = self.version - min(version for version, _ in self.found_at)
             self.ahead = self._folded(found[0]) if self._last is not None else None
             if self.pending and self.ahead is None:
                 self.bind(connection)
@@ -212,7 +212,7 @@ class CatchUp:
         self.save(connection)
 
     def _folded(self, found: FoldHead) -> FoldHead | None:
-        fold, saved = self._folds[0], self.stood[0]
+        fold, saved = self._folds[0], self.found_at[0]
         if not (saved[0] and self.pending and self._at_end):
             return None
         new = fold.buffer.only_new(fold.generation.projection.tables[0].name, saved[0])
@@ -246,27 +246,27 @@ class CatchUp:
         if self._last is None:
             found = heads.of(connection, self._generations, stream)
         else:
-            found = [new.head if new else kept(connection, self._last, stream)]
+            found = [new.head if new else current_head(connection, self._last, stream)]
         known = [head.erasures for head in found if head.erasures is not None]
         erasures = known[0] if known else erasure_count(connection, [stream])
         if erasures != self.erasures:
             # The counts may belong to erased events.
-            self.counts, self.erasures, self._begun = TokenCounts(stream), erasures, False
-        self._folds, self.stood = [go_on(head) for head in found], []
+            self.counts, self.erasures, self._counting = TokenCounts(stream), erasures, False
+        self._folds, self.found_at = [go_on(head) for head in found], []
         for head in found:
             if head.unsaved is not None:
                 self.counts.know_new(head.unsaved.counts)
             at = (head.version, head.chain) if head.unsaved is None else head.unsaved.saved
-            self.stood.append(at)
+            self.found_at.append(at)
         return found
 
     def _look_for_counts(self, connection: AnyConnection, page: Sequence[RecordedEvent]) -> None:
         self.counts.go_on_in(connection)
-        if not self._begun and (page[0].version == 1 or len(page) > _FEW):
+        if not self._counting and (page[0].version == 1 or len(page) > _FEW):
             # Another generation may have folded and counted them.
             self.counts.look_in(connection)
             self.counts.read_ahead()
-        self._begun = True
+        self._counting = True
 
     def _stands(self, connection: AnyConnection) -> bool:
         """Whether nothing has changed since the fold; locks it, so that nothing will.
@@ -277,7 +277,7 @@ class CatchUp:
         erasure_lock(connection, stream)
         found, *rest = heads.lock_at(connection, self._generations, stream, self.version)
         stands = [(head.version, head.chain) for head in found]
-        return (stands, rest) == (self.stood, [self.erasures, self._chain])
+        return (stands, rest) == (self.found_at, [self.erasures, self._chain])
 
 
 def in_pieces(several: Sequence[CatchUp], begin: Begin[Any], pause: Pause = at_once) -> None:
@@ -327,7 +327,7 @@ def catch_up(
         catching_up.piece(connection)
 
 
-def fold_anew(
+def fold_from_start(
     connection: AnyConnection,
     generations: Sequence[Generation],
     conversation_id: UUID,

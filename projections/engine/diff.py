@@ -21,7 +21,7 @@ from eventstore.arguments import require_several
 from eventstore.database import count_events, metadata_for
 from eventstore.events.codec import dumps, loads
 from projections.engine import tables
-from projections.engine.catch_up import fold_anew
+from projections.engine.catch_up import fold_from_start
 from projections.engine.folds import Fold
 from projections.engine.follower import catch_up_behind
 from projections.engine.generations import Generation, find_live, whole_number
@@ -135,7 +135,7 @@ def _compare(
     rows = 0
     differences: list[Difference] = []
     for version, generations in alike.items():
-        for fold in fold_anew(connection, generations, conversation_id, before=version + 1):
+        for fold in fold_from_start(connection, generations, conversation_id, before=version + 1):
             seen, differing = _compare_fold(connection, fold, conversation_id)
             rows += seen
             differences += differing

@@ -184,14 +184,14 @@ def call_of_erased_result(calls: Mapping[str, Mapping[str, Any]]) -> str | None:
 
 def where(event: RecordedEvent) -> dict[str, Any]:
     """Return the columns that say which part of the conversation an event belongs to."""
-    told = vars(event.meta)  # a model's own attributes take three times as long to read
+    meta = vars(event.meta)  # a model's own attributes take three times as long to read
     return {
-        "turn": told["turn"],
-        "step": told["step"],
-        "mode": told["mode"],
-        "session_id": told["session_id"],
-        "run_id": told["run_id"],
-        "agent_id": told["agent_id"],
+        "turn": meta["turn"],
+        "step": meta["step"],
+        "mode": meta["mode"],
+        "session_id": meta["session_id"],
+        "run_id": meta["run_id"],
+        "agent_id": meta["agent_id"],
     }
 
 
@@ -245,8 +245,8 @@ def switch(draft: RowDraft, switched: BranchSwitch, table: str, column: str, **v
     """
     for ranges, inactive in ((switched.withdrawn, True), (switched.restored, None)):
         for first, last in before(ranges, draft.event):
-            told = {"inactive": inactive, **values}
-            draft.changes.append(Patch(table, column, first, last, told))
+            values_to_set = {"inactive": inactive, **values}
+            draft.changes.append(Patch(table, column, first, last, values_to_set))
 
 
 def withdraw(

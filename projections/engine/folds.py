@@ -97,16 +97,20 @@ class PatchedRows:
                 value = row.get(column) if place is None else key[place]
                 if value is not None:
                     found.setdefault(value, {})[key] = None
-        few = last - first < len(found)
+        is_short = last - first < len(found)
         values = (
-            range(first, last + 1) if few else [each for each in found if first <= each <= last]
+            range(first, last + 1)
+            if is_short
+            else [each for each in found if first <= each <= last]
         )
         for value in values:
-            held = found.get(value, {})
+            rows_of_value = found.get(value, {})
             # Rows that have a different value by now are removed here, once.
-            for key in [key for key in held if place is None and self.rows[key][column] != value]:
-                del held[key]
-            yield from held
+            for key in [
+                key for key in rows_of_value if place is None and self.rows[key][column] != value
+            ]:
+                del rows_of_value[key]
+            yield from rows_of_value
 
 
 class RowBuffer:

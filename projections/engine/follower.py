@@ -57,12 +57,12 @@ def catch_up_behind(
     pause: Pause = at_once,
     *,
     patience_ms: int | None = None,
-    whose: Owner = ANY_OWNER,
+    owned_by: Owner = ANY_OWNER,
 ) -> int:
     """Catch up every conversation that is behind; return their number.
 
-    With ``whose``, if more than a page of the feed is behind, only this owner's conversations are
-    caught up: a reader of its own list need not wait for everyone else's conversations.
+    With ``owned_by``, if more than a page of the feed is behind, only this owner's conversations
+    are caught up: a reader of its own list need not wait for everyone else's conversations.
 
     Uses many short transactions: up to 20 conversations or 1,000 events each, then one for the
     cursor. A conversation that cannot be folded is set aside and not counted; it is retried when it
@@ -73,9 +73,9 @@ def catch_up_behind(
         found = [each for each in find_all_live(connection, projections) if each is not None]
     # A conversation found behind is caught up in all generations, so its events are read once.
     cursors = dict.fromkeys(each.cursor for each in found)
-    if not whose.asks:
+    if not owned_by.asks:
         return sum(_follow(way, found, cursor) for cursor in cursors)
-    return sum(_follow_owner(way, found, cursor, whose) for cursor in cursors)
+    return sum(_follow_owner(way, found, cursor, owned_by) for cursor in cursors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +98,21 @@ class _Way:
 
 
 def _follow_owner(
-    way: _Way, generations: list[Generation], cursor: str | None, whose: Owner
+    way: _Way, generations: list[Generation], cursor: str | None, owned_by: Owner
 ) -> int:
     with driver_transaction(way.store) as connection:
         much = feed.behind(connection, cursor, _LOOK).more
     if not much:
         return _follow(way, generations, cursor)
     with way.store.reading() as connection:
-        owned = _behind_of(connection, generations, whose)
+        owned = _behind_of(connection, generations, owned_by)
     with driver_transaction(way.store) as connection:
         late = sorted(heads.behind(connection, generations, owned).items(), key=itemgetter(0))
     return _catch_up_each(way, late)
 
 
 def _behind_of(
-    connection: Connection, generations: Sequence[Generation], whose: Owner
+    connection: Connection, generations: Sequence[Generation], owned_by: Owner
 ) -> list[UUID]:
     """Return the owner's conversations that some generation has not folded to the end."""
     tables = metadata_for(connection.dialect.name).tables
@@ -127,7 +127,7 @@ def _behind_of(
         for each in generations
     ]
     query = select(streams.c.conversation_id).where(not_(and_(*current)))
-    return list(connection.execute(whose.limit(query, streams.c)).scalars())
+    return list(connection.execute(owned_by.limit(query, streams.c)).scalars())
 
 
 def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int:

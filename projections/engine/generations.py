@@ -206,9 +206,9 @@ def start_building(
     ``cursor`` is the current end of the feed: later events are caught up once the generation is
     live. Call it under the schema lock, in the caller's transaction.
     """
-    begun = building(connection, projection)
-    if begun is not None:
-        return begun
+    existing = building(connection, projection)
+    if existing is not None:
+        return existing
     return Generation(projection, _add(connection, projection, "building", cursor), cursor)
 
 

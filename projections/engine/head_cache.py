@@ -36,7 +36,7 @@ from projections.engine.heads import FoldHead
 from projections.engine.pages import DAMAGED
 from projections.errors import GenerationGone
 
-__all__ = ["CachedHead", "kept", "kept_and_since", "snapshot_later"]
+__all__ = ["CachedHead", "current_head", "current_head_and_events", "snapshot_later"]
 
 C = TypeVar("C", Connection, DriverConnection)
 
@@ -69,7 +69,7 @@ class CachedHead(NamedTuple):
     events: Sequence[RecordedEvent]
 
 
-def kept(connection: AnyConnection, head: FoldHead, conversation_id: UUID) -> FoldHead:
+def current_head(connection: AnyConnection, head: FoldHead, conversation_id: UUID) -> FoldHead:
     """Return a kept head if log and tables are unchanged, otherwise the table's head.
 
     ``unsaved`` is removed if another process has saved those rows since.
@@ -81,7 +81,7 @@ def kept(connection: AnyConnection, head: FoldHead, conversation_id: UUID) -> Fo
     return found or heads.of(connection, [head.generation], conversation_id)[0]
 
 
-def kept_and_since(
+def current_head_and_events(
     connection: AnyConnection, head: FoldHead, conversation_id: UUID, most: int
 ) -> CachedHead | None:
     """Return a kept head and the events since, in one statement.

@@ -43,7 +43,7 @@ __all__ = [
     "reached",
     "read",
     "save",
-    "standing",
+    "statuses",
 ]
 
 BoundHead = tuple[Any, str, int, int, str]
@@ -140,7 +140,7 @@ class HeadStatus:
     current: bool
 
 
-def standing(
+def statuses(
     connection: AnyConnection, projections: Sequence[Projection], conversation_id: UUID
 ) -> list[HeadStatus] | None:
     """Return the standing of each projection's live generation; None for an unknown conversation.

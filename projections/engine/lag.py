@@ -77,7 +77,7 @@ def measure(store: EventStore, projections: Sequence[Projection]) -> list[Measur
     try:
         with driver_transaction(store, snapshot=True) as connection:
             behind = lags(connection, find_all_live(connection, projections))
-            held = delayed_events(connection)
+            delayed = delayed_events(connection)
     except (StoreUnavailable, StatementRefused):
         return []
     found: list[Measurement] = []
@@ -85,8 +85,8 @@ def measure(store: EventStore, projections: Sequence[Projection]) -> list[Measur
         about = {**store.database, "eventstore.projection": projection.name}
         found.append(Measurement("eventstore.projection.lag", lag.events, about))
         found.append(Measurement("eventstore.projection.lag.duration", lag.seconds, about))
-    found.append(Measurement("eventstore.feed.held_back", held.events, store.database))
-    found.append(Measurement("eventstore.feed.held_back.duration", held.seconds, store.database))
+    found.append(Measurement("eventstore.feed.held_back", delayed.events, store.database))
+    found.append(Measurement("eventstore.feed.held_back.duration", delayed.seconds, store.database))
     return found
 
 

@@ -25,7 +25,7 @@ from eventstore.events import (
 )
 from projections.engine.projection import Column
 
-__all__ = ["EVENT", "PLACE", "QuotedText", "place_of", "said"]
+__all__ = ["EVENT", "PLACE", "QuotedText", "place_of", "quoted_text"]
 
 EVENT = "text_version"
 """The column with the version of the quoted event; NULL if no event is quoted."""
@@ -42,7 +42,7 @@ _SAID = """
         ELSE events.data -> 'parts' -> CAST({table}.text_part AS int) ->> 'text' END"""
 
 
-def said(table: str) -> str:
+def quoted_text(table: str) -> str:
     """Return the SQL expression of a row's quoted text, in a query that joins its event.
 
     Args:
@@ -68,9 +68,10 @@ class QuotedText:
 
     def shown(self, table: str, dialect: str) -> Mapping[str, str]:
         """Return the SQL expression of the text."""
-        kept = f"{table}.{self.column}"
+        column_name = f"{table}.{self.column}"
         return {
-            self.column: f"CASE WHEN {table}.{EVENT} IS NULL THEN {kept} ELSE {said(table)} END"
+            self.column: f"CASE WHEN {table}.{EVENT} IS NULL THEN {column_name} "
+            f"ELSE {quoted_text(table)} END"
         }
 
 

@@ -51,7 +51,7 @@ from eventstore.telemetry.operations import operation
 from projections.engine import generations, heads, tables
 from projections.engine import set_aside as failures
 from projections.engine import tables as row_statements
-from projections.engine.catch_up import Begin, CatchUp, fold_anew, in_pieces
+from projections.engine.catch_up import Begin, CatchUp, fold_from_start, in_pieces
 from projections.engine.folds import Fold, begin, is_own_fault
 from projections.engine.generations import Generation
 from projections.engine.heads import BoundHead, FoldHead
@@ -71,9 +71,9 @@ __all__ = [
     "Pending",
     "RebuildReport",
     "Turn",
-    "few_collections",
     "fold_whole",
     "in_processes",
+    "rare_collections",
     "rebuild",
 ]
 
@@ -117,14 +117,14 @@ class WriteTurn:
 
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
-        self._held = False
+        self._locked = False
 
     def __enter__(self) -> None:
-        self._held = self._lock.acquire(timeout=TURN_S)
+        self._locked = self._lock.acquire(timeout=TURN_S)
 
     def __exit__(self, *_: object) -> None:
-        if self._held:
-            self._held = False
+        if self._locked:
+            self._locked = False
             self._lock.release()
 
 
@@ -145,8 +145,8 @@ class FoldedPage:
         owners = [backend.from_id(conversation_id) for conversation_id in folded]
         reached: list[BoundHead] = []
         for owner, folds in zip(owners, folded.values(), strict=True):
-            standing = [FoldHead(fold.generation, fold.version, fold.state) for fold in folds]
-            reached += heads.bind(owner, standing)
+            new_heads = [FoldHead(fold.generation, fold.version, fold.state) for fold in folds]
+            reached += heads.bind(owner, new_heads)
         bound = {}
         for of_generation in zip(*folded.values(), strict=True):
             for name, table in of_generation[0].generation.tables.items():
@@ -210,7 +210,7 @@ def _fold_others(
         known.go_on_in(connection)
         events = _taken(streams, each, connection)
         if events is None:
-            yield each, fold_anew(connection, generations, each, counts=known)
+            yield each, fold_from_start(connection, generations, each, counts=known)
         else:
             yield each, _folded(generations, each, events, known)
 
@@ -331,7 +331,7 @@ def _work(page: list[Pending]) -> Done:
 
 
 @contextmanager
-def few_collections() -> Iterator[None]:
+def rare_collections() -> Iterator[None]:
     """Make Python collect garbage less often within the block, in the whole process.
 
     Folds create no reference cycles; searching a page's rows for cycles took a tenth of the time.
@@ -398,7 +398,7 @@ def rebuild(
     """Fold all events from scratch into new tables, and go live; see `projections.upkeep`."""
     chosen = named(projections, names)
     rebuilt = tuple(projection.name for projection in chosen)
-    with operation("projections", "rebuild", level=INFO, projections=rebuilt) as told:
+    with operation("projections", "rebuild", level=INFO, projections=rebuilt) as operation_span:
         started = time.perf_counter()
         install_all(store, projections)
         with schema_lock(store.engine) as connection:
@@ -408,7 +408,7 @@ def rebuild(
         _log.info("rebuild begun", projections=rebuilt, generations=numbers, workers=workers)
         conversations, events, failed = _fold_all(store, targets, workers, skip_broken, on_progress)
         _finish(store, targets)
-        told.note(conversations=conversations, events=events, set_aside=len(failed))
+        operation_span.note(conversations=conversations, events=events, set_aside=len(failed))
         seconds = time.perf_counter() - started
     return RebuildReport(rebuilt, conversations, events, seconds, tuple(failed))
 
@@ -439,8 +439,8 @@ def _fold_all(
 
 
 def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
-    begun = store.writing(durable=False, patience_ms=_PATIENCE_MS)
-    with long_running(), begun as connection:
+    transaction = store.writing(durable=False, patience_ms=_PATIENCE_MS)
+    with long_running(), transaction as connection:
         for target in targets:
             tables.end_filling(connection, target.projection, target.number)
 
@@ -593,8 +593,8 @@ def _page_done(
 ) -> Done:
     failed: list[FoldFailure] = []
     events = sum(version for _, version in page)
-    told = operation("projections", "rebuild_page", conversations=len(page), events=events)
-    with few_collections(), told:
+    page_span = operation("projections", "rebuild_page", conversations=len(page), events=events)
+    with rare_collections(), page_span:
         try:
             _rebuild_page(store, targets, page, turn)
         except Exception as error:

@@ -165,12 +165,12 @@ def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
 
 
 def _sparse(table: str, number: int, *columns: str) -> Index:
-    held = text(f'"{columns[-1]}" IS NOT NULL')
+    condition = text(f'"{columns[-1]}" IS NOT NULL')
     return Index(
         f"ix_{table}_sparse_{number}",
         *columns,
-        sqlite_where=held,
-        postgresql_where=held,
+        sqlite_where=condition,
+        postgresql_where=condition,
     )
 
 
@@ -435,11 +435,11 @@ def bind_new(table: Table, backend: Backend, rows: Mapping[Any, Mapping[Key, Row
     for owner, own in rows.items():
         for place, values in own.items():
             row = values if storage is None else storage.stored(values)
-            held = (owner, *place, *row.values())
+            row_values = (owner, *place, *row.values())
             if (alike := shapes.get(shape := tuple(row))) is None:
-                shapes[shape] = [held]
+                shapes[shape] = [row_values]
             else:
-                alike.append(held)
+                alike.append(row_values)
     if not shapes:
         return NewRows((), ())
     key, others = _key_and_others(table)

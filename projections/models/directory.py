@@ -243,10 +243,10 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
 def _say(after: State, event: RecordedEvent, values: dict[str, Any], role: str, text: str) -> None:
     """Make a message the last one, unless it is empty."""
     if preview := folding.one_line(text, PREVIEW_CHARS):
-        said = [event.version, role, preview]
+        entry = [event.version, role, preview]
         for memory in ("recent", "asked") if role == "user" else ("recent",):
-            after[memory] = [*after[memory][1 - _RECENT :], said]
-        after["first"] = after["first"] or (said if role == "user" else None)
+            after[memory] = [*after[memory][1 - _RECENT :], entry]
+        after["first"] = after["first"] or (entry if role == "user" else None)
         _show_last(after, values)
         if after["erased"]:
             values["status"], after["erased"] = "open", False
@@ -254,7 +254,9 @@ def _say(after: State, event: RecordedEvent, values: dict[str, Any], role: str, 
 
 def _withdraw(after: State, values: dict[str, Any], gone: Sequence[tuple[int, int]]) -> None:
     for memory in ("recent", "asked"):
-        after[memory] = [said for said in after[memory] if not version_ranges.within(gone, said[0])]
+        after[memory] = [
+            entry for entry in after[memory] if not version_ranges.within(gone, entry[0])
+        ]
     if after["first"] and version_ranges.within(gone, after["first"][0]):
         after["first"] = next(iter(after["asked"]), None)
     _show_last(after, values)
@@ -271,16 +273,16 @@ def _switch(
     """Show the active branch's last messages and its title."""
     gone = version_ranges.before(switched.withdrawn, event)
     back = version_ranges.before(switched.restored, event)
-    known = {said[0]: said for said in (*after["asked"], *after["recent"], *_first(after))}
+    known = {entry[0]: entry for entry in (*after["asked"], *after["recent"], *_first(after))}
     left = [known[version] for version in sorted(known) if version_ranges.within(gone, version)]
-    returned = [said for said in after["aside"] if version_ranges.within(back, said[0])]
-    aside = [said for said in after["aside"] if said not in returned]
+    returned = [entry for entry in after["aside"] if version_ranges.within(back, entry[0])]
+    aside = [entry for entry in after["aside"] if entry not in returned]
     after["aside"] = [*aside, *left][-_ASIDE:]
     _withdraw(after, values, gone)
     after["recent"] = sorted([*after["recent"], *returned])[-_RECENT:]
-    asked = [said for said in returned if said[1] == "user"]
-    after["first"] = min([*_first(after), *after["asked"], *asked], default=None)
-    after["asked"] = sorted([*after["asked"], *asked])[-_RECENT:]
+    user_entries = [entry for entry in returned if entry[1] == "user"]
+    after["first"] = min([*_first(after), *after["asked"], *user_entries], default=None)
+    after["asked"] = sorted([*after["asked"], *user_entries])[-_RECENT:]
     _show_last(after, values)
     titles = [each for each in after["titles"] if version_ranges.within(back, each[0])]
     if titles and after["titled"] == 0:
@@ -292,12 +294,12 @@ def _first(after: State) -> list[list[Any]]:
 
 
 def _show_last(after: State, values: dict[str, Any]) -> None:
-    asked = after["asked"] or _first(after)
-    version, role, text = (after["recent"] or asked or [(None, None, None)])[-1]
+    user_entries = after["asked"] or _first(after)
+    version, role, text = (after["recent"] or user_entries or [(None, None, None)])[-1]
     values["last_message_version"] = version
     values["last_message_role"] = role
     values["last_message_text"] = text
-    values["last_user_text"] = asked[-1][2] if asked else None
+    values["last_user_text"] = user_entries[-1][2] if user_entries else None
 
 
 DIRECTORY = DirectoryProjection()

@@ -8,7 +8,7 @@ from eventstore.events import RecordedEvent, TaskEnd, TaskEnqueue, TaskStart
 from projections.engine import folding
 from projections.engine.folding import RowDraft
 
-__all__ = ["TASK_HANDLERS", "begun", "belongs"]
+__all__ = ["TASK_HANDLERS", "belongs", "start_values"]
 
 _PLACE = ("session_id", "turn", "step", "mode", "run_id", "workflow_id", "agent_id")
 
@@ -21,24 +21,24 @@ def belongs(entry: dict[str, Any] | None, event: RecordedEvent, name: str) -> bo
     return named is None or entry[name] in (None, named)
 
 
-def begun(draft: RowDraft, **values: Any) -> dict[str, Any]:
+def start_values(draft: RowDraft, **values: Any) -> dict[str, Any]:
     """Return the values of every entry: which event began it, when, and where it belongs."""
     event = draft.event
-    told = vars(event.meta)
-    meta = {name: value for name in _PLACE if (value := told[name]) is not None}
-    if not told["in_context"]:
+    attributes = vars(event.meta)
+    meta = {name: value for name in _PLACE if (value := attributes[name]) is not None}
+    if not attributes["in_context"]:
         meta["in_context"] = False
     return {"version": event.version, "began_at": draft.now, "meta": meta, **values}
 
 
 def _task_enqueue(draft: RowDraft, task: TaskEnqueue) -> None:
-    told = {
+    values = {
         "task_id": task.task_id,
         "target_conversation_id": task.target_conversation_id,
         "closes_call_id": task.closes_call_id,
         "running": False,
     }
-    draft.keep("tasks", task.task_id, begun(draft, **told))
+    draft.keep("tasks", task.task_id, start_values(draft, **values))
 
 
 def _task_start(draft: RowDraft, task: TaskStart) -> None:

@@ -54,7 +54,7 @@ from projections import version_ranges
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, RowDraft
 from projections.engine.projection import Change, Column, Put, ReadTable, State
-from projections.models.open_marks import TASK_HANDLERS, begun, belongs
+from projections.models.open_marks import TASK_HANDLERS, belongs, start_values
 from projections.payload_text import SEALS
 
 __all__ = ["OPEN_WORK", "OpenWorkProjection"]
@@ -80,8 +80,8 @@ def _request(draft: RowDraft, request: LlmRequest) -> None:
     if draft.get("ended", own_id) in ("ok", _WITHDRAWN):
         return
     draft.drop("ended", own_id)
-    told = vars(request.invocation).items()
-    invocation = {name: value for name, value in told if value is not None}
+    sent = vars(request.invocation).items()
+    invocation = {name: value for name, value in sent if value is not None}
     _begin_model_call(draft, own_id, request.attempt, invocation)
     if draft.event.meta.step is None and request.retry_of is None:
         _count_step(draft)
@@ -90,7 +90,7 @@ def _request(draft: RowDraft, request: LlmRequest) -> None:
 def _begin_model_call(
     draft: RowDraft, own_id: str, attempt: int, invocation: dict[str, Any]
 ) -> dict[str, Any]:
-    call = begun(
+    call = start_values(
         draft,
         llm_call_id=own_id,
         attempt=attempt,
@@ -142,16 +142,16 @@ def _message(draft: RowDraft, message: AssistantMessage) -> None:
     for index, request in enumerate(message.tool_calls):
         own_id = call_id(version, index)
         if draft.get("answered", own_id) is None:
-            told = _asked(draft, request)
-            _open_call(draft, own_id, told | ({"elsewhere": True} if elsewhere else {}))
+            values = _call_values(draft, request)
+            _open_call(draft, own_id, values | ({"elsewhere": True} if elsewhere else {}))
     known = draft.get("models", message.llm_call_id) is not None
     if event.meta.step is None and not known:
         _count_step(draft)
     _end_model_call(draft, message.llm_call_id, "ok", message.usage)
 
 
-def _asked(draft: RowDraft, request: ToolCallRequest | ToolCall) -> dict[str, Any]:
-    return begun(
+def _call_values(draft: RowDraft, request: ToolCallRequest | ToolCall) -> dict[str, Any]:
+    return start_values(
         draft,
         name=request.name,
         arguments=request.arguments,
@@ -188,11 +188,11 @@ def _end_model_call(
 
 
 def _sum(total: dict[str, Any] | None, usage: TokenUsage) -> dict[str, Any]:
-    sums, told = dict(total or {}), vars(usage)
+    sums, counts = dict(total or {}), vars(usage)
     for name in _TOKENS:
-        if told[name] is not None:
-            sums[name] = sums.get(name, 0) + told[name]
-    sums["reported"] = told["reported"] and sums.get("reported", True)
+        if counts[name] is not None:
+            sums[name] = sums.get(name, 0) + counts[name]
+    sums["reported"] = counts["reported"] and sums.get("reported", True)
     return sums
 
 
@@ -201,15 +201,15 @@ def _execution(draft: RowDraft, call: ToolCall) -> None:
     if draft.get("answered", own_id) not in _UNANSWERED:
         return
     draft.drop("answered", own_id)
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "started_at": draft.now,
         "idempotency_key": call.idempotency_key,
         "idempotent": call.idempotent,
         "name": call.name,  # The tool's own name, which may differ from the one on the wire.
     }
     if draft.get("calls", own_id) is None and draft.get("awaited", own_id) is None:
-        told = {**_asked(draft, call), **told}
-    _open_call(draft, own_id, told)
+        values = {**_call_values(draft, call), **values}
+    _open_call(draft, own_id, values)
 
 
 def _result(draft: RowDraft, result: ToolResult) -> None:
@@ -303,7 +303,7 @@ def _changed(state: State, after: State) -> dict[str, Any]:
 
 
 def _turn_start(draft: RowDraft, _: TurnStart | None) -> None:
-    turn = begun(draft, turn=draft.event.meta.turn, steps=0, tokens=None)
+    turn = start_values(draft, turn=draft.event.meta.turn, steps=0, tokens=None)
     draft.set(turn=turn)
     session = draft.state["session"]
     if session is not None:
@@ -323,7 +323,7 @@ def _turn_end(draft: RowDraft, end: TurnEnd | None) -> None:
 
 def _session_start(draft: RowDraft, _: SessionStart | None) -> None:
     session_id = draft.event.meta.session_id
-    draft.set(session=begun(draft, session_id=session_id, turns=0, tokens=None))
+    draft.set(session=start_values(draft, session_id=session_id, turns=0, tokens=None))
 
 
 def _ended(draft: RowDraft, end: ConversationEnd) -> None:
@@ -341,7 +341,7 @@ def _session_end(draft: RowDraft, _: SessionEnd | None) -> None:
 
 
 def _step_start(draft: RowDraft, start: RunStepStart) -> None:
-    draft.set(run_step=begun(draft, run_id=start.run_id, node_id=start.node_id))
+    draft.set(run_step=start_values(draft, run_id=start.run_id, node_id=start.node_id))
 
 
 def _step_end(draft: RowDraft, end: RunStepEnd | RunEnd) -> None:

@@ -93,11 +93,13 @@ _RATES: dict[int, tuple[ModelPrice, _Rates | None]] = {}
 def _rates(price: ModelPrice, seller: Provider, prices: ModelInfo, at: datetime) -> _Rates | None:
     known = _RATES.get(id(price))
     if known is None:
-        known = _RATES[id(price)] = price, _asked(price, seller, prices, at)
+        known = _RATES[id(price)] = price, _rates_for(price, seller, prices, at)
     return known[1]
 
 
-def _asked(price: ModelPrice, seller: Provider, prices: ModelInfo, at: datetime) -> _Rates | None:
+def _rates_for(
+    price: ModelPrice, seller: Provider, prices: ModelInfo, at: datetime
+) -> _Rates | None:
     """Return the price per million tokens of each kind; None if the cost is not such a sum."""
     if any(isinstance(each, _tiered()) for each in vars(price).values()):
         return None

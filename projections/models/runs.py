@@ -275,8 +275,8 @@ def _step_start(draft: RowDraft, start: RunStepStart) -> None:
     }
     if known is None:
         values["ordinal"] = len(nodes["visits"])
-    told = {"brief": start.brief, "context": start.context}
-    values |= {name: text for name, text in told.items() if text is not None}
+    shown = {"brief": start.brief, "context": start.context}
+    values |= {name: text for name, text in shown.items() if text is not None}
     draft.put("run_nodes", (run_id, start.node_id), values)
     # Active nodes are ordered by when they began.
     active = {**_without(nodes["active"], start.node_id), start.node_id: True}

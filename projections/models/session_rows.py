@@ -175,10 +175,10 @@ def _session_start(draft: RowDraft, start: SessionStart) -> None:
     if (session := event.meta.session_id) is None:
         return
     draft.keep("turns", session, 0)
-    told: dict[str, Any] = {"mode": start.mode, "status": "open", "turns": 0}
-    told["version"] = event.version
-    told["model"] = model if isinstance(model, str) else None
-    draft.put("sessions", (session,), told | _began(event))
+    values: dict[str, Any] = {"mode": start.mode, "status": "open", "turns": 0}
+    values["version"] = event.version
+    values["model"] = model if isinstance(model, str) else None
+    draft.put("sessions", (session,), values | _began(event))
 
 
 def _session_end(draft: RowDraft, end: SessionEnd) -> None:
@@ -186,13 +186,17 @@ def _session_end(draft: RowDraft, end: SessionEnd) -> None:
     if (session := event.meta.session_id) is None:
         return
     draft.drop("turns", session)
-    told: dict[str, Any] = {"status": "closed", "reason": end.reason, "end_version": event.version}
+    values: dict[str, Any] = {
+        "status": "closed",
+        "reason": end.reason,
+        "end_version": event.version,
+    }
     if end.reason == "interrupted":
-        told["status"] = "interrupted"
+        values["status"] = "interrupted"
     if end.turn_count is not None:
-        told["turns"] = end.turn_count
+        values["turns"] = end.turn_count
     ended = {"ended_at": event.occurred_at, "duration_ms": end.duration_ms}
-    draft.put("sessions", (session,), told | ended | _tokens(end.tokens))
+    draft.put("sessions", (session,), values | ended | _tokens(end.tokens))
 
 
 def _fork(draft: RowDraft, _: ConversationFork | None) -> None:
@@ -209,19 +213,19 @@ def _turn_start(draft: RowDraft, _: TurnStart) -> None:
     session, turn = event.meta.session_id, event.meta.turn
     if turn is None:
         return
-    told = {"session_id": session, "status": "running", "version": event.version}
-    draft.put("turns", (turn,), told | _began(event))
-    begun = draft.get("turns", session)
-    if session is not None and begun is not None:
-        draft.keep("turns", session, begun + 1)
-        draft.put("sessions", (session,), {"turns": begun + 1})
+    values = {"session_id": session, "status": "running", "version": event.version}
+    draft.put("turns", (turn,), values | _began(event))
+    turn_count = draft.get("turns", session)
+    if session is not None and turn_count is not None:
+        draft.keep("turns", session, turn_count + 1)
+        draft.put("sessions", (session,), {"turns": turn_count + 1})
 
 
 def _turn_end(draft: RowDraft, end: TurnEnd) -> None:
     event = draft.event
     if event.meta.turn is None:
         return
-    told = {
+    values = {
         "status": end.status,
         "reason": end.reason,
         "error": end.error,
@@ -230,18 +234,18 @@ def _turn_end(draft: RowDraft, end: TurnEnd) -> None:
         "duration_ms": end.duration_ms,
         "end_version": event.version,
     }
-    draft.put("turns", (event.meta.turn,), told | _tokens(end.tokens))
+    draft.put("turns", (event.meta.turn,), values | _tokens(end.tokens))
 
 
-def _asked(draft: RowDraft, request: LlmRequest) -> None:
+def _llm_request(draft: RowDraft, request: LlmRequest) -> None:
     event, key = draft.event, _step(draft.event)
     if key is None:
         return
-    told = {"session_id": event.meta.session_id, "status": "running", "attempts": request.attempt}
-    told["model"] = request.invocation.model
+    values = {"session_id": event.meta.session_id, "status": "running", "attempts": request.attempt}
+    values["model"] = request.invocation.model
     if request.attempt == 1:
-        told |= _began(event) | {"version": event.version}
-    draft.put("steps", key, told)
+        values |= _began(event) | {"version": event.version}
+    draft.put("steps", key, values)
 
 
 def _answered(draft: RowDraft, message: AssistantMessage) -> None:
@@ -257,7 +261,7 @@ def _answered(draft: RowDraft, message: AssistantMessage) -> None:
             "steps", key, {"text": text, "tools": len(message.tool_calls)} | _place(event, text)
         )
         return
-    told = {
+    values = {
         "status": "ok",
         "text": text,
         "tools": len(message.tool_calls),
@@ -266,21 +270,21 @@ def _answered(draft: RowDraft, message: AssistantMessage) -> None:
         "duration_ms": message.duration_ms,
     }
     if message.llm_call_id is None:  # the request was not recorded
-        told |= _began(event) | {"session_id": event.meta.session_id, "version": event.version}
-    draft.put("steps", key, told | _place(event, text) | _tokens(message.usage))
+        values |= _began(event) | {"session_id": event.meta.session_id, "version": event.version}
+    draft.put("steps", key, values | _place(event, text) | _tokens(message.usage))
 
 
 def _failed(draft: RowDraft, error: LlmError) -> None:
     if (key := _step(draft.event)) is None:
         return
-    told = {
+    values = {
         "status": "error",
         "text": error.partial_text,
         "error": error.message,
         "ended_at": draft.event.occurred_at,
         "duration_ms": error.duration_ms,
     }
-    draft.put("steps", key, told | _place(draft.event, None) | _tokens(error.usage))
+    draft.put("steps", key, values | _place(draft.event, None) | _tokens(error.usage))
 
 
 def _final(message: AssistantMessage, text: str) -> str | None:
@@ -326,7 +330,7 @@ _HANDLERS: dict[type, folding.Handler] = {
     NoneType: _fork,
     TurnStart: _turn_start,
     TurnEnd: _turn_end,
-    LlmRequest: _asked,
+    LlmRequest: _llm_request,
     AssistantMessage: _answered,
     Retraction: folding.note_replaced,
     LlmError: _failed,

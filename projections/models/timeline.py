@@ -102,8 +102,8 @@ class TimelineProjection:
 
 def _user(draft: RowDraft, message: UserMessage) -> None:
     text = payload_text.text_of(message.parts) or payload_text.sections_text(message.sections)
-    told: dict[str, Any] = {"text": text, "name": message.name, **shown_as(message.ui)}
-    point(draft, "user", role="user", **told)
+    values: dict[str, Any] = {"text": text, "name": message.name, **shown_as(message.ui)}
+    point(draft, "user", role="user", **values)
     branches.begin(draft)  # turns of imported transcripts have no start event
 
 
@@ -129,8 +129,8 @@ def _conversation_fork(draft: RowDraft, fork: ConversationFork) -> None:
 def _conversation_update(draft: RowDraft, update: ConversationUpdate) -> None:
     if update.title is None and update.archived is None:
         return  # Metadata is shown in lists only.
-    told = {None: None, True: "archived", False: "unarchived"}[update.archived]
-    point(draft, "conversation", title=update.title, text=told, collapsed=True)
+    status = {None: None, True: "archived", False: "unarchived"}[update.archived]
+    point(draft, "conversation", title=update.title, text=status, collapsed=True)
 
 
 def _conversation_end(draft: RowDraft, end: ConversationEnd) -> None:
@@ -154,13 +154,13 @@ def _turn_start(draft: RowDraft, start: TurnStart) -> None:
 
 
 def _turn_end(draft: RowDraft, end: TurnEnd) -> None:
-    told: dict[str, Any] = {"title": end.reason, "text": end.error, "collapsed": True}
-    close_span(draft, "turn", draft.event.meta.turn, end.status, end.duration_ms, **told)
+    values: dict[str, Any] = {"title": end.reason, "text": end.error, "collapsed": True}
+    close_span(draft, "turn", draft.event.meta.turn, end.status, end.duration_ms, **values)
 
 
 def _run_start(draft: RowDraft, start: RunStart) -> None:
-    told = {"title": start.workflow_id, "text": start.directive, "run_id": start.run_id}
-    open_span(draft, "run", start.run_id, **told)
+    values = {"title": start.workflow_id, "text": start.directive, "run_id": start.run_id}
+    open_span(draft, "run", start.run_id, **values)
 
 
 def _run_end(draft: RowDraft, end: RunEnd) -> None:
@@ -168,18 +168,18 @@ def _run_end(draft: RowDraft, end: RunEnd) -> None:
 
 
 def _step_start(draft: RowDraft, start: RunStepStart) -> None:
-    told = {"title": start.node_id, "text": start.brief, "run_id": start.run_id}
-    open_span(draft, "step", f"{start.run_id}:{start.node_id}", **told)
+    shown = {"title": start.node_id, "text": start.brief, "run_id": start.run_id}
+    open_span(draft, "step", f"{start.run_id}:{start.node_id}", **shown)
 
 
 def _step_end(draft: RowDraft, end: RunStepEnd) -> None:
-    told: dict[str, Any] = {"title": end.node_id, "text": end.error, "run_id": end.run_id}
-    close_span(draft, "step", f"{end.run_id}:{end.node_id}", end.status, **told)
+    values: dict[str, Any] = {"title": end.node_id, "text": end.error, "run_id": end.run_id}
+    close_span(draft, "step", f"{end.run_id}:{end.node_id}", end.status, **values)
 
 
 def _task_enqueue(draft: RowDraft, task: TaskEnqueue) -> None:
-    told = {"title": task.task_id, "text": payload_text.text_of(task.items), "status": "pending"}
-    open_span(draft, "task", task.task_id, **told, collapsed=True)
+    values = {"title": task.task_id, "text": payload_text.text_of(task.items), "status": "pending"}
+    open_span(draft, "task", task.task_id, **values, collapsed=True)
 
 
 def _task_start(draft: RowDraft, task: TaskStart) -> None:
@@ -200,14 +200,14 @@ def _mode(draft: RowDraft, switch: ModeSwitch) -> None:
 
 
 def _summary(draft: RowDraft, summary: Summary) -> None:
-    told: dict[str, Any] = {"title": summary.strategy, "text": summary.text, "collapsed": True}
-    told |= shown_as(summary.ui)
-    point(draft, "summary", role="system", llm_call_id=summary.llm_call_id, **told)
+    values: dict[str, Any] = {"title": summary.strategy, "text": summary.text, "collapsed": True}
+    values |= shown_as(summary.ui)
+    point(draft, "summary", role="system", llm_call_id=summary.llm_call_id, **values)
 
 
 def _system(draft: RowDraft, instruction: SystemInstruction) -> None:
-    told: dict[str, Any] = {"name": instruction.name, "text": instruction.text, "collapsed": True}
-    point(draft, "system", role=instruction.role, **told | shown_as(instruction.ui))
+    values: dict[str, Any] = {"name": instruction.name, "text": instruction.text, "collapsed": True}
+    point(draft, "system", role=instruction.role, **values | shown_as(instruction.ui))
 
 
 def _notebook(draft: RowDraft, notebook: Notebook) -> None:

@@ -105,38 +105,38 @@ class TimelineUpdate:
 
     def apply(self, items: Iterable[TimelineItem]) -> list[TimelineItem]:
         """Return the items of a timeline after this update, in reading order."""
-        held = {(item.version, item.part): item for item in items}
+        by_key = {(item.version, item.part): item for item in items}
         for change in self.changes:
-            _apply(held, change, self.version)
-        return [held[key] for key in sorted(held)]
+            _apply(by_key, change, self.version)
+        return [by_key[key] for key in sorted(by_key)]
 
 
-def _apply(held: dict[Key, TimelineItem], change: TimelineChange, version: int) -> None:
+def _apply(items: dict[Key, TimelineItem], change: TimelineChange, version: int) -> None:
     match change:
         case ItemAdded():
-            held[change.item.version, change.item.part] = change.item
+            items[change.item.version, change.item.part] = change.item
         case TextAppended():
-            item = held[change.version, change.part]
+            item = items[change.version, change.part]
             text = (item.text or "") + change.text
-            held[change.version, change.part] = replace(
+            items[change.version, change.part] = replace(
                 item, text=text, preview=one_line(text), end_version=version
             )
         case ItemChanged():
-            item = held[change.version, change.part]
-            held[change.version, change.part] = replace(item, **change.values)
+            item = items[change.version, change.part]
+            items[change.version, change.part] = replace(item, **change.values)
         case ItemsWithdrawn():
-            for key, item in held.items():
+            for key, item in items.items():
                 named = item.message_version
                 if named is not None and change.first <= named <= change.last:
-                    held[key] = replace(item, status="withdrawn", end_version=version)
+                    items[key] = replace(item, status="withdrawn", end_version=version)
         case ItemsLeft():
-            for key, item in list(held.items()):
+            for key, item in list(items.items()):
                 named = item.message_version
                 if named is not None and change.first <= named <= change.last:
-                    del held[key]
+                    del items[key]
         case TimelineReset():
-            held.clear()
-            held.update(((item.version, item.part), item) for item in change.items)
+            items.clear()
+            items.update(((item.version, item.part), item) for item in change.items)
 
 
 def texts_of(state: State) -> dict[Key, str]:
@@ -165,8 +165,8 @@ def changes_of(
         if change.table != TABLE:
             continue
         if isinstance(change, Patch):
-            told = ItemsLeft if "inactive" in change.values else ItemsWithdrawn
-            yield told(first=change.first, last=change.last)
+            change_type = ItemsLeft if "inactive" in change.values else ItemsWithdrawn
+            yield change_type(first=change.first, last=change.last)
             continue
         key = change.key[0], change.key[1]
         if key[0] == event.version and key not in added:

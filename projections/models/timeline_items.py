@@ -69,10 +69,10 @@ class QuotedTexts(QuotedText):
         text = values.get("text")
         if text is None:
             return values
-        kept, preview = dict(values), values["preview"]
+        stored, preview = dict(values), values["preview"]
         if preview == text[:PREVIEW_CHARS] and escape(preview) == preview:
-            kept["preview"] = None
-        return QuotedText.stored(self, kept)
+            stored["preview"] = None
+        return QuotedText.stored(self, stored)
 
     def shown(self, table: str, dialect: str) -> Mapping[str, str]:
         """Return the SQL expressions of text and preview."""
@@ -178,8 +178,8 @@ def _put(draft: RowDraft, at: list[int], values: dict[str, Any]) -> None:
 
 def shown_as(ui: Ui | None) -> dict[str, Any]:
     """Return the columns that the product's UI settings set; unset ones are left out."""
-    told = {} if ui is None else vars(ui)
-    return {name: value for name, value in told.items() if value is not None}
+    fields = {} if ui is None else vars(ui)
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def point(draft: RowDraft, kind: str, status: str = "complete", **values: Any) -> None:
@@ -201,14 +201,14 @@ def close_span(
     own_id: object,
     status: str,
     duration: int | None = None,
-    **told: Any,
+    **shown: Any,
 ) -> None:
     """End such an item; an end without a start creates its own item."""
     event = draft.event
     span = draft.drop("spans", f"{kind}:{own_id}")
     if duration is None:
         duration = folding.elapsed_ms(span and span["started"], event.occurred_at)
-    values = {name: value for name, value in told.items() if value is not None}
+    values = {name: value for name, value in shown.items() if value is not None}
     values |= {"ended_at": event.occurred_at, "duration_ms": duration}
     if span is None:
         begin(draft, [event.version, 0], kind, status, values)
@@ -270,13 +270,13 @@ def _message(draft: RowDraft, message: AssistantMessage) -> None:
     ended = {"ended_at": event.occurred_at, "message_version": event.version}
     shown, ui = {"status": "complete", **ended}, shown_as(message.ui)
     thoughts = [part for part in message.parts if type(part) is ReasoningPart]
-    said = [part for part in message.parts if type(part) is not ReasoningPart]
+    visible = [part for part in message.parts if type(part) is not ReasoningPart]
     thought = payload_text.text_of(thoughts, joint="") or call["texts"].get("reasoning", "")
     if thought:
         _show_answer(draft, own_id, call, "reasoning", {"text": thought, **shown})
-    if said or "assistant" in call["at"] or not (thought or message.tool_calls):
+    if visible or "assistant" in call["at"] or not (thought or message.tool_calls):
         values = {"duration_ms": duration, "name": message.name, **shown}
-        values["text"] = payload_text.answer_text(said)
+        values["text"] = payload_text.answer_text(visible)
         values |= ui
         ui = {}
         _show_answer(draft, own_id, call, "assistant", values)
@@ -297,8 +297,8 @@ def _error(draft: RowDraft, error: LlmError) -> None:
     status: str = error.kind if error.kind in ("cancelled", "interrupted") else "failed"
     ended = {"status": status, "ended_at": event.occurred_at, "message_version": event.version}
     partial = {"reasoning": error.partial_reasoning, "assistant": error.partial_text}
-    for kind, told in partial.items():
-        text = told or call["texts"].get(kind, "")
+    for kind, partial_text in partial.items():
+        text = partial_text or call["texts"].get(kind, "")
         if text:
             _show_answer(draft, own_id, call, kind, {"text": text, **ended})
     streamed = {slot: at for slot, at in call["at"].items() if slot.startswith("tool")}
@@ -360,8 +360,8 @@ def _execution(draft: RowDraft, call: ToolCall) -> None:
         outcome = (*OUTCOME, "result_version") if known.get("sealed") else ()
         if outcome:
             draft.drop("calls", own_id)  # it is the newest of the open calls
-        told = {"status": "running", "started_at": event.occurred_at}
-        change(draft, known["at"], dict.fromkeys(outcome) | told)
+        shown = {"status": "running", "started_at": event.occurred_at}
+        change(draft, known["at"], dict.fromkeys(outcome) | shown)
     draft.keep("calls", own_id, {**known, "started": draft.now, "sealed": False})
 
 

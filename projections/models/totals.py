@@ -84,7 +84,7 @@ def usage_totals(
     *,
     by: UsageBy,
     conversation_id: UUID | None = None,
-    whose: Owner,
+    owned_by: Owner,
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[UsageTotal]:
@@ -128,7 +128,7 @@ def usage_totals(
             *(column.asc().nulls_first() for column in columns),
         )
     )
-    query = whose.limit(query, streams.c)
+    query = owned_by.limit(query, streams.c)
     if conversation_id is not None:
         query = query.where(table.c.conversation_id == conversation_id)
     else:

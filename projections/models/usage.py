@@ -227,7 +227,9 @@ def _message(draft: RowDraft, message: AssistantMessage) -> None:
     values = _end(draft, own_id, call, called) | {"status": "ok", "error_kind": None}
     values |= _tokens(message.usage, called, draft.event.occurred_at, message.raw)
     if message.usage is None:
-        values["estimated_completion_tokens"] = WrittenTexts(_said(message), called.get("model"))
+        values["estimated_completion_tokens"] = WrittenTexts(
+            _texts_of(message), called.get("model")
+        )
     _set_times(values, draft, call, message.duration_ms)
     if message.first_token_ms is not None:
         values["first_token_ms"] = message.first_token_ms
@@ -253,16 +255,16 @@ def _error(draft: RowDraft, error: LlmError) -> None:
     draft.put(_TABLE, (own_id,), values)
 
 
-def _kept(draft: RowDraft, kept: RetainedUsage) -> None:
+def _retained(draft: RowDraft, retained: RetainedUsage) -> None:
     """Write the rows of calls that an erasure has kept, replacing what their events left."""
-    for call in kept.calls:
+    for call in retained.calls:
         own_id, started = call.llm_call_id, call.status == "started"
         draft.drop("open", own_id)
         draft.drop("ended", own_id)
         if started:
-            begun = folding.moment_text(call.started_at) if call.has_request else None
-            held = {"started": begun, "first": call.first_token_ms, "called": _model(call)}
-            draft.keep("open", own_id, held)
+            started_at = folding.moment_text(call.started_at) if call.has_request else None
+            entry = {"started": started_at, "first": call.first_token_ms, "called": _model(call)}
+            draft.keep("open", own_id, entry)
         else:
             draft.keep("ended", own_id, "ok" if call.status == "ok" else "error", CLOSED_LIMIT)
         draft.put(_TABLE, (own_id,), _billed(call))
@@ -297,8 +299,10 @@ def _called(invocation: Invocation | None, call: dict[str, Any] | None) -> dict[
     """Return provider, model and specification, as far as known; the answer's take precedence."""
     called: dict[str, str | None] = dict(call["called"]) if call else {}
     if invocation is not None:
-        told = {name: getattr(invocation, name) for name in ("provider", "model", "specification")}
-        called |= {name: value for name, value in told.items() if value is not None}
+        fields = {
+            name: getattr(invocation, name) for name in ("provider", "model", "specification")
+        }
+        called |= {name: value for name, value in fields.items() if value is not None}
     return called
 
 
@@ -311,10 +315,14 @@ def _first_seen(event: RecordedEvent) -> dict[str, Any]:
 
 
 def _set_times(
-    values: dict[str, Any], draft: RowDraft, call: dict[str, Any] | None, told: int | None
+    values: dict[str, Any], draft: RowDraft, call: dict[str, Any] | None, first_token_ms: int | None
 ) -> None:
     started = call["started"] if call else None
-    latency = folding.elapsed_ms(started, draft.event.occurred_at) if told is None else told
+    latency = (
+        folding.elapsed_ms(started, draft.event.occurred_at)
+        if first_token_ms is None
+        else first_token_ms
+    )
     if latency is not None:
         values["latency_ms"] = latency
 
@@ -326,11 +334,11 @@ def _tokens(
         return {}
     if not usage.reported:
         # A zero from the writer means that it did not count.
-        told = {
+        counts = {
             "estimated_prompt_tokens": usage.prompt_tokens,
             "estimated_completion_tokens": usage.completion_tokens,
         }
-        return {name: count for name, count in told.items() if count}
+        return {name: count for name, count in counts.items() if count}
     total = usage.total_tokens
     return {
         "prompt_tokens": usage.prompt_tokens,
@@ -344,7 +352,7 @@ def _tokens(
     }
 
 
-def _said(message: AssistantMessage) -> list[str]:
+def _texts_of(message: AssistantMessage) -> list[str]:
     calls = (text for call in message.tool_calls for text in (call.name, call.arguments_text))
     return [payload_text.text_of(message.parts), *calls]
 
@@ -355,7 +363,7 @@ _HANDLERS: dict[type, folding.Handler] = {
     AssistantMessage: _message,
     Retraction: folding.note_replaced,
     LlmError: _error,
-    RetainedUsage: _kept,
+    RetainedUsage: _retained,
 }
 
 USAGE = UsageProjection()

@@ -27,7 +27,7 @@ from eventstore.events import (
 )
 from eventstore.events.base import JsonObject
 from projections.context.payload_messages import FREE_TEXT, depth_of, strict_json
-from projections.providers.stream_base import Brackets, Delta, Growing, told, whole
+from projections.providers.stream_base import Brackets, Delta, Growing, unknown_fields, whole
 
 __all__ = ["Answer", "Call", "Kind", "Wholeness"]
 
@@ -228,14 +228,14 @@ class Answer:
         self._segments: list[_Segment] = []
         self._named: dict[tuple[str, Hashable], list[_Segment]] = {}
         self._latest: dict[str, _Segment] = {}
-        self._said: dict[str, list[str]] = {}
+        self._texts: dict[str, list[str]] = {}
         self._pieces: list[ToolCallDelta] = []
         self._raw: list[Any] = []
 
     @property
     def has_spoken(self) -> bool:
         """Whether text or a piece of a call was added since the last `take`."""
-        return bool(self._said or self._pieces)
+        return bool(self._texts or self._pieces)
 
     @property
     def has_content(self) -> bool:
@@ -255,11 +255,11 @@ class Answer:
 
     def take(self) -> Delta:
         """Return what was added since the last call of this method."""
-        if not (self._said or self._pieces or self._raw):
+        if not (self._texts or self._pieces or self._raw):
             return Delta()
-        said = {kind: "".join(pieces) for kind, pieces in self._said.items()}
-        delta = Delta(**said, tool_calls=tuple(self._pieces), raw=tuple(self._raw))
-        self._said, self._pieces, self._raw = {}, [], []
+        texts = {kind: "".join(pieces) for kind, pieces in self._texts.items()}
+        delta = Delta(**texts, tool_calls=tuple(self._pieces), raw=tuple(self._raw))
+        self._texts, self._pieces, self._raw = {}, [], []
         return delta
 
     def say(self, kind: Kind, key: Hashable, text: str) -> None:
@@ -270,7 +270,7 @@ class Answer:
         """
         if text:
             self._segment(kind, key).pieces.append(text)
-            self._said.setdefault(kind, []).append(text)
+            self._texts.setdefault(kind, []).append(text)
 
     def text_of(self, kind: Kind, key: Hashable) -> str:
         """Return the text so far of the part named ``key``."""
@@ -304,7 +304,7 @@ class Answer:
 
     def show(self, key: Hashable, raw: Any) -> None:
         """Add or update a part of an unknown kind, unless it is empty; the delta is not changed."""
-        if isinstance(raw, dict) and not told(raw, frozenset()):
+        if isinstance(raw, dict) and not unknown_fields(raw, frozenset()):
             return
         (self._known("other", key) or self._segment("other", key)).raw = raw
 
@@ -365,8 +365,8 @@ class Answer:
 
     def all_of(self, kind: Kind) -> str:
         """Return all text of a kind."""
-        said = [part for part in self._segments if part.kind == kind]
-        return "".join(piece for part in said for piece in part.pieces)
+        parts = [part for part in self._segments if part.kind == kind]
+        return "".join(piece for part in parts for piece in part.pieces)
 
     def _known(self, kind: str, key: Hashable) -> _Segment | None:
         found = self._named.get((kind, key))

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from eventstore.events.base import JsonObject
 from projections.providers.parser import ChunkParser, object_of, place_of, text
 from projections.providers.pieces import RULES, Piece, ToolCalls
-from projections.providers.stream_base import told
+from projections.providers.stream_base import unknown_fields
 from projections.providers.usage import cohere_usage
 
 __all__ = ["COHERE_EVENTS", "CohereParser"]
@@ -84,7 +84,7 @@ class CohereParser(ChunkParser):
         for place, call in enumerate(calls if isinstance(calls, list) else ()):
             self._calls.begin(_piece(place, call))
         self._cite(message.get("citations"))
-        if extra := told(message, _OF_MESSAGE):
+        if extra := unknown_fields(message, _OF_MESSAGE):
             self._answer.keep({"message": extra})
             self._of_response |= {"message": extra}
 
@@ -111,7 +111,7 @@ class CohereParser(ChunkParser):
             self._fail(body["error"], body)
         self._finish_reason = text(body.get("finish_reason")) or self._finish_reason
         self._count(cohere_usage, body.get("usage"))
-        self._of_response |= told(body, _OF_RESPONSE)
+        self._of_response |= unknown_fields(body, _OF_RESPONSE)
         if self.error is None:
             self._finish()
 
@@ -121,7 +121,7 @@ class CohereParser(ChunkParser):
 
     def _raw(self) -> JsonObject:
         beside = {"citations": self._citations, "response": self._of_response}
-        return told(beside, frozenset())
+        return unknown_fields(beside, frozenset())
 
 
 def _piece(place: Any, call: Any) -> Piece:

@@ -194,8 +194,8 @@ def _by_other_fields(body: JsonObject) -> type[ChunkParser] | None:
         return GeminiParser
     if any(isinstance(field(body, name), dict) for name in ("usageMetadata", "promptFeedback")):
         return GeminiParser
-    said = isinstance(body.get("message"), dict) or isinstance(body.get("response"), str)
-    if isinstance(body.get("done"), bool) and said:
+    has_answer = isinstance(body.get("message"), dict) or isinstance(body.get("response"), str)
+    if isinstance(body.get("done"), bool) and has_answer:
         return OllamaParser
     if len(body) == 1 and isinstance(body.get(next(iter(body))), dict) and body.keys() & EVENTS:
         return BedrockParser

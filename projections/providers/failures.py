@@ -161,8 +161,10 @@ def classify(exception: BaseException, *, stop: str | None = None) -> Failure:
         stop: Who stopped the call, if the exception says so.
     """
     if isinstance(exception, StreamFailed):
-        told = exception.error
-        return Failure(told.kind, told.retryable, told.message, raw=told.raw)
+        stream_error = exception.error
+        return Failure(
+            stream_error.kind, stream_error.retryable, stream_error.message, raw=stream_error.raw
+        )
     chain = list(_chain(exception))
     status = next((found for found in map(_status, chain) if found is not None), None)
     verdicts = [verdict for verdict in map(_verdict, chain) if verdict is not None]
@@ -198,9 +200,9 @@ def _verdict(exception: BaseException) -> Verdict | None:
         return ("cancelled", False)
     if names & _UNREADABLE:
         return ("invalid", False)
-    told = _by_answer(exception)
-    if told is not None:
-        return told
+    verdict = _by_answer(exception)
+    if verdict is not None:
+        return verdict
     if names & _TIMEOUT:
         return ("timeout", True)
     if names & _LOCAL:
@@ -218,10 +220,10 @@ def _by_answer(exception: BaseException) -> Verdict | None:
     words = verdict_of(body) if body is not None else None
     if words is None:
         words = verdict_of({key: attribute(exception, key) for key in ("code", "type")})
-    told = by_status(_status(exception))
-    if told is None:
+    status_verdict = by_status(_status(exception))
+    if status_verdict is None:
         return words if words is not None or not _is_api_error(exception) else ("provider", True)
-    return _SPENT if told[0] == "rate_limit" and words == _SPENT else told
+    return _SPENT if status_verdict[0] == "rate_limit" and words == _SPENT else status_verdict
 
 
 def _is_api_error(exception: BaseException) -> bool:
@@ -242,10 +244,10 @@ def _status(exception: BaseException) -> int | None:
 
 def _message(exception: BaseException) -> str:
     try:
-        told = str(exception)
+        message = str(exception)
     except Exception:
-        told = ""
-    return (told or type(exception).__name__)[:_LONGEST_MESSAGE]
+        message = ""
+    return (message or type(exception).__name__)[:_LONGEST_MESSAGE]
 
 
 def verdict_of(body: Any) -> Verdict | None:
@@ -261,7 +263,7 @@ def verdict_of(body: Any) -> Verdict | None:
     if found is not None:
         return found
     statuses = [body.get(key) for key in ("status_code", "code", "status")]
-    return next((told for told in map(by_status, statuses) if told is not None), None)
+    return next((verdict for verdict in map(by_status, statuses) if verdict is not None), None)
 
 
 def by_status(status: Any) -> Verdict | None:
@@ -294,9 +296,9 @@ def stream_error(error: Any, raw: JsonObject) -> StreamError:
 
 
 def _by_words(words: Iterable[str]) -> Verdict | None:
-    told = [word.lower().replace(" ", "_").replace("-", "_") for word in words]
+    keys = [word.lower().replace(" ", "_").replace("-", "_") for word in words]
     for part, verdict in _WORDS:
-        if any(part in word for word in told):
+        if any(part in word for word in keys):
             return verdict
     return None
 

@@ -123,24 +123,24 @@ def with_facts(
 
     Reads all events from the first message to the last.
     """
-    held = [*messages]
-    versions = {version for message in held for version in message["versions"]}
+    written = [*messages]
+    versions = {version for message in written for version in message["versions"]}
     events: dict[int, RecordedEvent] = {}
     if versions:
         span = store.read(conversation_id, after=min(versions) - 1, before=max(versions) + 1)
         events = {event.version: event for event in span if event.version in versions}
-    return tuple(_told(message, events) for message in held)
+    return tuple(_facts(message, events) for message in written)
 
 
-def _told(message: Mapping[str, Any], events: Mapping[int, RecordedEvent]) -> JsonObject:
+def _facts(message: Mapping[str, Any], events: Mapping[int, RecordedEvent]) -> JsonObject:
     own = [events[version] for version in message["versions"] if version in events]
     last = own[-1] if own else None
-    said = last.data if last is not None and isinstance(last.data, AssistantMessage) else None
+    answer = last.data if last is not None and isinstance(last.data, AssistantMessage) else None
     if message["role"] == "tool":  # a missing result has only the version of the answer
-        said = None
-    invocation = said.invocation if said is not None else None
-    parts = said.parts if said is not None else ()
-    made = said.tool_calls if said is not None else ()
+        answer = None
+    invocation = answer.invocation if answer is not None else None
+    parts = answer.parts if answer is not None else ()
+    made = answer.tool_calls if answer is not None else ()
     elapsed = {
         each.data.call_id: each.data.duration_ms
         for each in own
@@ -160,7 +160,7 @@ def _told(message: Mapping[str, Any], events: Mapping[int, RecordedEvent]) -> Js
             {**result, "elapsed_ms": elapsed.get(result["call_id"])}
             for result in message["results"]
         ],
-        "usage": _usage(said),
+        "usage": _usage(answer),
         "timestamp": None if last is None else last.occurred_at.isoformat(),
         "metadata": {} if last is None else dict(last.meta.extra or {}),
         "invocation": None if invocation is None else invocation.model_dump(mode="json"),
@@ -169,18 +169,18 @@ def _told(message: Mapping[str, Any], events: Mapping[int, RecordedEvent]) -> Js
     }
 
 
-def _usage(said: AssistantMessage | None) -> JsonObject | None:
+def _usage(answer: AssistantMessage | None) -> JsonObject | None:
     """Return the counts of a model call: prompt, completion and cached tokens."""
-    if said is None or said.usage is None:
+    if answer is None or answer.usage is None:
         return None
-    return said.usage.model_dump(mode="json", exclude={"raw"})
+    return answer.usage.model_dump(mode="json", exclude={"raw"})
 
 
 def _error(results: list[ToolResult]) -> str | None:
     """Return why all tool calls of a batch failed; None if one of them succeeded."""
     if not results or any(each.status == "success" for each in results):
         return None
-    told = (
+    error = (
         each.error or (each.content if isinstance(each.content, str) else "") for each in results
     )
-    return "; ".join(dict.fromkeys(filter(None, told))) or results[0].status
+    return "; ".join(dict.fromkeys(filter(None, error))) or results[0].status

@@ -11,7 +11,7 @@ from typing import ClassVar
 from eventstore.events.base import JsonObject
 from projections.providers.parser import ChunkParser, object_of, text
 from projections.providers.pieces import RULES, Piece, ToolCalls
-from projections.providers.stream_base import told
+from projections.providers.stream_base import unknown_fields
 from projections.providers.usage import ollama_usage
 
 __all__ = ["OllamaParser"]
@@ -50,7 +50,7 @@ class OllamaParser(ChunkParser):
         if event.get("done") is True:
             self._finish_reason = text(event.get("done_reason")) or "stop"
             self._finish()
-        self._of_response |= told(event, _OF_CHUNK)
+        self._of_response |= unknown_fields(event, _OF_CHUNK)
 
     def _read(self, response: JsonObject) -> None:
         self._take(response)
@@ -74,7 +74,7 @@ class OllamaParser(ChunkParser):
                 self._call(body, text(call.get("id")) or None)
             elif call is not None:
                 self._show_other({"tool_calls": [call]}, {"message": {"tool_calls": [call]}})
-        if extra := told(message, _OF_MESSAGE):
+        if extra := unknown_fields(message, _OF_MESSAGE):
             self._show_other(extra, {"message": extra})
 
     def _call(self, body: JsonObject, given_id: str | None) -> None:

@@ -27,7 +27,7 @@ from projections.providers.stream_base import (
     attribute,
     is_text,
     plain,
-    told,
+    unknown_fields,
     word,
 )
 from projections.providers.usage import any_usage, updated
@@ -145,7 +145,7 @@ class ChunkParser(ABC):
                 provider=self._seller(), specification=self.specification or None, model=self._model
             ),
             "response_id": self._response_id,
-            "raw": self._raw() | told(beside, frozenset()) or None,
+            "raw": self._raw() | unknown_fields(beside, frozenset()) or None,
         }
         return AssistantMessage(**own | fields)
 
@@ -180,7 +180,7 @@ class ChunkParser(ABC):
     def _show_other(self, part: Any, delta: Any) -> None:
         """Add a part of an unknown kind, and ``delta`` to the delta's ``raw``."""
         self._others += 1
-        if not isinstance(part, dict) or told(part, frozenset()):
+        if not isinstance(part, dict) or unknown_fields(part, frozenset()):
             self._answer.show(("other", self._others), part)
             self._answer.keep(delta)
 
@@ -199,7 +199,7 @@ class ChunkParser(ABC):
 
     def _raw(self) -> JsonObject:
         """Return what the message has no fields for, but the provider wants back."""
-        return told({"response": self._of_response}, frozenset())
+        return unknown_fields({"response": self._of_response}, frozenset())
 
     @abstractmethod
     def _take(self, event: JsonObject) -> None:
@@ -246,15 +246,15 @@ class ByHand(ChunkParser):
         super().__init__(provider)
         self.finished = True
 
-    def say(self, said: str, reasoning: str = "") -> Delta:
+    def say(self, content: str, reasoning: str = "") -> Delta:
         """Add pieces of the answer, and return them as a delta."""
         self._answer.say("reasoning", "reasoning", _words(reasoning, "reasoning"))
-        self._answer.say("text", "text", _words(said, "text"))
+        self._answer.say("text", "text", _words(content, "text"))
         return self._answer.take()
 
     def tell(
         self,
-        said: str | None,
+        content: str | None,
         reasoning: str | None,
         tool_calls: Sequence[Any],
         usage: Any,
@@ -271,7 +271,7 @@ class ByHand(ChunkParser):
             raise UnknownResponse(usage, "usage")
         self._counts = usage if isinstance(usage, TokenUsage) else counts
         self._finish_reason = finish_reason
-        for kind, whole in (("reasoning", reasoning), ("text", said)):
+        for kind, whole in (("reasoning", reasoning), ("text", content)):
             if whole is not None:
                 self._complete(kind, _words(whole, kind))
         for call in calls:
@@ -279,9 +279,9 @@ class ByHand(ChunkParser):
             self._answer.add_to_call(index, call["arguments"])
 
     def _complete(self, kind: Any, whole: str) -> None:
-        said = self._answer.all_of(kind)
-        if whole.startswith(said):
-            self._answer.say(kind, kind, whole[len(said) :])
+        received = self._answer.all_of(kind)
+        if whole.startswith(received):
+            self._answer.say(kind, kind, whole[len(received) :])
         else:
             # The streamed text was different: the product's final text is the message.
             fresh, other = Answer(), "text" if kind == "reasoning" else "reasoning"

@@ -189,7 +189,7 @@ class ToolCalls:
             known = self._by_index.get(piece.index)
         else:
             known = self._known(piece)
-            if known is not None and self._begins_anew(self._call(known), known, piece):
+            if known is not None and self._starts_new_call(self._call(known), known, piece):
                 return None
         if known is not None and not self._is_over(known, piece):
             return known
@@ -242,7 +242,7 @@ class ToolCalls:
         same = piece.name in ("", call.name) and (same_id or not piece.name) and numbered
         return same and call.grows_into(piece.text)
 
-    def _begins_anew(self, call: Call, index: int, piece: Piece) -> bool:
+    def _starts_new_call(self, call: Call, index: int, piece: Piece) -> bool:
         """Whether a piece with a known id or number begins another call.
 
         Some servers number every call 0, or give them all the same id. A name precedes the

@@ -161,19 +161,19 @@ def without_excess_images(
     places = [place for message in messages for place in _images(message)]
     if not places:
         return
-    kept: list[_Place] = []
+    remaining: list[_Place] = []
     for place in places:
         if why := _unfit(place[2], limits, limits.image_side):
             _describe(place, why, text_part)
         else:
-            kept.append(place)
-    sizes = [_bytes(url) for _, _, url in kept]
-    gone = _beyond([1] * len(kept), limits.images)
+            remaining.append(place)
+    sizes = [_bytes(url) for _, _, url in remaining]
+    gone = _beyond([1] * len(remaining), limits.images)
     gone = max(gone, _beyond(sizes, limits.all_image_bytes))
-    for place in kept[:gone]:
+    for place in remaining[:gone]:
         _describe(place, "too many images follow it", text_part)
-    if len(kept) - gone > limits.many_images:
-        for place in kept[gone:]:
+    if len(remaining) - gone > limits.many_images:
+        for place in remaining[gone:]:
             if why := _unfit(place[2], limits, limits.many_side):
                 _describe(place, why, text_part)
 
@@ -235,12 +235,12 @@ def _beyond(sizes: Sequence[int], most: int) -> int:
     if sum(sizes) <= most:
         return 0
     # A step leaves out half of what fits; where it falls depends on earlier values alone.
-    start = held = 0
+    start = total = 0
     for index, size in enumerate(sizes):
-        held += size
-        while held > most:
-            while start <= index and held > most // 2:
-                held -= sizes[start]
+        total += size
+        while total > most:
+            while start <= index and total > most // 2:
+                total -= sizes[start]
                 start += 1
     return start
 

@@ -98,7 +98,7 @@ def thought_of(block: Mapping[str, Any]) -> ReasoningPart | None:
         case {"type": "redacted_thinking", "data": str()}:
             return ReasoningPart(text="", raw=dict(block))
         case {"type": "reasoning", "encrypted_content": str(sealed)} if sealed:
-            return ReasoningPart(text=_summary(block), signature=sealed, raw=_kept(block))
+            return ReasoningPart(text=_summary(block), signature=sealed, raw=_native_item(block))
         case {"type": "reasoning_content", "reasoning_content": {"text": str(text), **rest}}:
             found = rest.get("signature")  # as LangChain has Bedrock's
             sign = found if isinstance(found, str) and found else None
@@ -115,16 +115,16 @@ def _summary(item: Mapping[str, Any]) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def _kept(item: Mapping[str, Any]) -> Json:
+def _native_item(item: Mapping[str, Any]) -> Json:
     return {"type": "reasoning", "summary": [], **{k: v for k, v in item.items() if v is not None}}
 
 
-def metadata_of(told: Any, text: str) -> ReasoningPart | None:
+def metadata_of(metadata: Any, text: str) -> ReasoningPart | None:
     """Return the reasoning that the AI SDK's ``providerMetadata`` describes, or None.
 
     OpenCode stores the same under ``metadata``.
     """
-    match told:
+    match metadata:
         case {"anthropic": {"signature": str(signature)}} if signature:
             return ReasoningPart(text=text, signature=signature, raw={"type": "thinking"})
         case {"anthropic": {"redactedData": str(data)}} if data:
@@ -152,10 +152,10 @@ def metadata_of(told: Any, text: str) -> ReasoningPart | None:
 
 def signature_in(raw: Any) -> str | None:
     """Return Gemini's signature in the raw form of a call or message, or None."""
-    told = raw if isinstance(raw, dict) else {}
-    places = [told, told.get("google"), told.get("vertex"), told.get(_FIELDS)]
+    fields = raw if isinstance(raw, dict) else {}
+    places = [fields, fields.get("google"), fields.get("vertex"), fields.get(_FIELDS)]
     for key in ("extra_content", "providerMetadata", "callProviderMetadata"):
-        if isinstance(extra := told.get(key), dict):
+        if isinstance(extra := fields.get(key), dict):
             places += extra.values()
     for place in places:
         if isinstance(place, dict):
@@ -178,8 +178,8 @@ def _messages(payload: AssistantMessage) -> Iterator[Mapping[str, Any]]:
 
 def thinking_blocks(payload: AssistantMessage) -> list[Json]:
     """Return the ``thinking_blocks`` of a message, pieces of a stream joined."""
-    for held in _messages(payload):
-        if isinstance(blocks := held.get(_BLOCKS), list):
+    for native in _messages(payload):
+        if isinstance(blocks := native.get(_BLOCKS), list):
             return _joined([block for block in blocks if isinstance(block, dict)])
     return []
 
@@ -207,8 +207,8 @@ def chat_fields(payload: AssistantMessage) -> list[Json]:
     made = payload.invocation or Invocation()
     own = [made.provider] if made.specification == "openai_chat" and made.provider else []
     found: list[Json] = []
-    for held in _messages(payload):
-        if isinstance(details := held.get(_DETAILS), list) and details:
+    for native in _messages(payload):
+        if isinstance(details := native.get(_DETAILS), list) and details:
             found.append({"to": own or [_ROUTER], "fields": {_DETAILS: details}})
             break
     if blocks := thinking_blocks(payload):

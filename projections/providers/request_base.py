@@ -191,9 +191,9 @@ def split_front(
     rows: Iterable[ContextRow],
 ) -> tuple[tuple[ContextRow, ...], tuple[ContextRow, ...]]:
     """Return the leading rows, which are the system part, and all others."""
-    held = tuple(rows)
-    end = next((i for i, row in enumerate(held) if row.kind not in _FRONT), len(held))
-    return held[:end], held[end:]
+    all_rows = tuple(rows)
+    end = next((i for i, row in enumerate(all_rows) if row.kind not in _FRONT), len(all_rows))
+    return all_rows[:end], all_rows[end:]
 
 
 def system_text(front: Sequence[ContextRow]) -> str | None:

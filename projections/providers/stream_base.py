@@ -45,7 +45,7 @@ __all__ = [
     "joined",
     "plain",
     "seller_of",
-    "told",
+    "unknown_fields",
     "whole",
     "word",
 ]
@@ -160,7 +160,7 @@ class _ArrayItems:
     def __init__(self) -> None:
         self.is_array = True
         self._pieces: list[str] = []
-        self._begun = self._in_object = False
+        self._started = self._in_object = False
         self._brackets = Brackets()
 
     @property
@@ -189,10 +189,10 @@ class _ArrayItems:
     def _objects(self, text: str) -> list[Any]:
         found: list[Any] = []
         at = 0
-        if not self._begun and len(bare := text.lstrip()) > 1:
+        if not self._started and len(bare := text.lstrip()) > 1:
             self.is_array = bare[1:].lstrip()[:1] in ("", "{", "]")
-            self._begun = self.is_array and bool(bare[1:].strip())
-        while self._begun:
+            self._started = self.is_array and bool(bare[1:].strip())
+        while self._started:
             if (start := _BETWEEN.match(text, at)) is not None:
                 at = start.end()
             if not text.startswith("{", at):
@@ -210,7 +210,7 @@ class _ArrayItems:
                     break
             self._in_object, self._brackets = False, Brackets()
         rest = text[at:]
-        if self._begun and not self._in_object and rest.strip() not in ("", "]"):
+        if self._started and not self._in_object and rest.strip() not in ("", "]"):
             found.append(Unread(rest))
             rest = ""
         self._pieces = [rest]
@@ -240,7 +240,7 @@ class EventLines:
         self._data: list[str] = []
         self._brackets = Brackets()
         self._event = ""
-        self._begun = False
+        self._started = False
         self._array: _ArrayItems | None = None
         self._after_return = False
 
@@ -249,9 +249,9 @@ class EventLines:
         text = passed if isinstance(passed, str) else self._decoder.decode(passed)
         if not text:
             return []
-        if not self._begun:
+        if not self._started:
             text = text.removeprefix("\ufeff")
-            self._begun = bool(text.strip())
+            self._started = bool(text.strip())
             if not self._strict and text.lstrip().startswith("["):
                 self._array = _ArrayItems()
         if self._array is not None:
@@ -592,7 +592,7 @@ class StreamParser(Protocol):
         """Return what has been received as the partial answer of a failed call."""
 
 
-def told(fields: JsonObject, known: frozenset[str]) -> JsonObject:
+def unknown_fields(fields: JsonObject, known: frozenset[str]) -> JsonObject:
     """Return the fields that are not known and not empty."""
     return {
         key: value
@@ -657,10 +657,10 @@ class _Items(_GrownText):
             self._places.setdefault(name, len(self._items))
             self._items.append(item)
             return
-        held = self._items[place]
-        if not isinstance(held, Growing):
-            held = self._items[place] = Growing(held)
-        held.add(item)
+        growing = self._items[place]
+        if not isinstance(growing, Growing):
+            growing = self._items[place] = Growing(growing)
+        growing.add(item)
 
     def value(self) -> list[Any]:
         return [whole(item) for item in self._items]

@@ -44,14 +44,14 @@ def chat_usage(raw: Any) -> TokenUsage | None:
     completion = count_in(raw, "completion_tokens", "completionTokens")
     if prompt is None and completion is None:
         return responses_usage(raw)
-    asked = raw.get("prompt_tokens_details")
+    prompt_details = raw.get("prompt_tokens_details")
     cached = (
-        count_in(asked, "cached_tokens"),
+        count_in(prompt_details, "cached_tokens"),
         count_in(raw, "prompt_cache_hit_tokens", "cached_tokens", "cached_prompt_text_tokens"),
         count_in(raw, *_READ),
     )
     written = (
-        count_in(asked, "cache_write_tokens", "cache_creation_tokens"),
+        count_in(prompt_details, "cache_write_tokens", "cache_creation_tokens"),
         count_in(raw, *_WRITTEN),
     )
     given = raw.get("completion_tokens_details")
@@ -81,16 +81,18 @@ def responses_usage(raw: Any) -> TokenUsage | None:
     completion = count_in(raw, "output_tokens", "outputTokens")
     if prompt is None and completion is None:
         return None
-    asked = _first_object(raw, "input_tokens_details", "input_token_details", "inputTokenDetails")
+    input_details = _first_object(
+        raw, "input_tokens_details", "input_token_details", "inputTokenDetails"
+    )
     given = _first_object(
         raw, "output_tokens_details", "output_token_details", "outputTokenDetails", "details"
     )
     cached = (
-        count_in(asked, "cached_tokens", "cache_read", "cacheReadTokens", *_READ),
+        count_in(input_details, "cached_tokens", "cache_read", "cacheReadTokens", *_READ),
         count_in(raw, "cachedInputTokens", *_READ),
     )
     written = (
-        count_in(asked, "cache_write_tokens", "cache_creation", "cacheWriteTokens"),
+        count_in(input_details, "cache_write_tokens", "cache_creation", "cacheWriteTokens"),
         count_in(raw, *_WRITTEN),
     )
     reasoning = (
@@ -139,10 +141,10 @@ def gemini_usage(raw: Any) -> TokenUsage | None:
         completion = count_in(raw, "responseTokenCount", "response_token_count")
     if prompt is None and completion is None:
         return None
-    asked, given = (prompt or 0) + (tools or 0), completion or 0
-    apart = total != asked + given  # Qwen Code's counts include the thoughts
+    prompt_tokens, given = (prompt or 0) + (tools or 0), completion or 0
+    apart = total != prompt_tokens + given  # Qwen Code's counts include the thoughts
     return _usage(
-        raw, asked, given + (thought or 0) * apart, total, cached=cached, reasoning=thought
+        raw, prompt_tokens, given + (thought or 0) * apart, total, cached=cached, reasoning=thought
     )
 
 

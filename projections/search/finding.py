@@ -101,27 +101,27 @@ def places_of(
     connection: Connection,
     generation: Generation,
     terms: Sequence[Term],
-    whose: Owner,
+    owned_by: Owner,
     limit: int,
 ) -> list[FoundPlace]:
     """Return the messages that contain all terms, best first, in the caller's transaction."""
     table = generation.tables["message_words"].name
     if connection.dialect.name == "sqlite":
-        query, asked = _SQLITE, {"words": _fts5(terms, whose)}
+        query, parameters = _SQLITE, {"words": _fts5(terms, owned_by)}
     else:
         words = " & ".join(map(_tsquery, terms))
-        marks = [f"'{mark}'" for mark in _marks(whose)]
-        query, asked = _POSTGRESQL, {"words": words, "owned": " & ".join([*marks, words])}
+        marks = [f"'{mark}'" for mark in _marks(owned_by)]
+        query, parameters = _POSTGRESQL, {"words": words, "owned": " & ".join([*marks, words])}
     statement = text(query.format(table=table)).columns(
         conversation_id=Id, **({"role": Text} if "role" in query else {})
     )
-    bound = {**asked, "ranked": _RANKED, "limit": limit}
+    bound = {**parameters, "ranked": _RANKED, "limit": limit}
     return [FoundPlace(*row) for row in connection.execute(statement, bound)]
 
 
-def _fts5(terms: Sequence[Term], whose: Owner) -> str:
+def _fts5(terms: Sequence[Term], owned_by: Owner) -> str:
     words = " AND ".join(f'"{" ".join(term.words)}"{" *" if term.prefix else ""}' for term in terms)
-    marks = [f'"{kind}{own.encode().hex()}"' for kind, own in _named(whose)]
+    marks = [f'"{kind}{own.encode().hex()}"' for kind, own in _named(owned_by)]
     theirs = f"owner : ({' AND '.join(marks)}) AND " if marks else ""
     return f"{theirs}words : ({words})"
 
@@ -131,17 +131,17 @@ def _tsquery(term: Term) -> str:
     return f"({' <-> '.join([*others, last + (':*' if term.prefix else '')])})"
 
 
-def _marks(whose: Owner) -> Iterator[str]:
-    for kind, own in _named(whose):
+def _marks(owned_by: Owner) -> Iterator[str]:
+    for kind, own in _named(owned_by):
         yield f"{kind}={md5(own.encode(), usedforsecurity=False).hexdigest()}"
 
 
-def _named(whose: Owner) -> Iterator[tuple[str, str]]:
+def _named(owned_by: Owner) -> Iterator[tuple[str, str]]:
     """Yield the user and the tenant to ask the index for; an empty tenant stands for none."""
-    if whose.user_id is not None:
-        yield "u", escape(whose.user_id)
-    if whose.tenant_id is not None or whose.exact:
-        yield "t", escape(whose.tenant_id or "")
+    if owned_by.user_id is not None:
+        yield "u", escape(owned_by.user_id)
+    if owned_by.tenant_id is not None or owned_by.exact:
+        yield "t", escape(owned_by.tenant_id or "")
 
 
 def titles_of(
@@ -165,8 +165,8 @@ def hits_of(
     for place in places:
         cid = place.conversation_id
         for event in store.read(cid, after=place.version - 1, limit=1):
-            said = searched_text(event)
-            pieces = [] if said is None else list(pieces_of(said[1]))
+            content = searched_text(event)
+            pieces = [] if content is None else list(pieces_of(content[1]))
             if place.piece < len(pieces):
                 found = snippet_of(pieces[place.piece], terms)
                 hits.append(

@@ -59,7 +59,7 @@ class SearchRow(Row):
     version: int
     piece: int
     role: str | None = None
-    said_at: datetime | None = None
+    occurred_at: datetime | None = None
     words: str | None = None
     inactive: bool | None = None
 
@@ -243,18 +243,18 @@ def _say(draft: RowDraft, _: Any) -> None:
     role, text = searched_text(event) or ("", "")
     for piece, part in enumerate(pieces_of(text)):
         if words := words_of(part):
-            values = {"role": role, "said_at": event.occurred_at, "words": words}
+            values = {"role": role, "occurred_at": event.occurred_at, "words": words}
             draft.put(_TABLE, (event.version, piece), values)
 
 
-def _entitle(draft: RowDraft, told: _Titled) -> None:
+def _entitle(draft: RowDraft, titled: _Titled) -> None:
     """Replace the title; a start or a fork without a title leaves it as it is."""
-    if not told.title and (told.title is None or type(told) is not ConversationUpdate):
+    if not titled.title and (titled.title is None or type(titled) is not ConversationUpdate):
         return
     if before := draft.state["titled"]:
         draft.changes.append(Patch(_TABLE, "version", before, before, {"words": None}))
     draft.set(titled=draft.event.version)
-    _say(draft, told)
+    _say(draft, titled)
 
 
 def _retract(draft: RowDraft, retraction: Retraction) -> None:

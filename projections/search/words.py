@@ -42,8 +42,8 @@ class _Blanks(dict[int, int]):
     """For `str.translate`: a space for each character outside words, so that places stay."""
 
     def __missing__(self, code: int) -> int:
-        kept = unicodedata.category(chr(code))[0] in "LNM" or chr(code) in _JOINERS
-        self[code] = code if kept else ord(" ")
+        is_word = unicodedata.category(chr(code))[0] in "LNM" or chr(code) in _JOINERS
+        self[code] = code if is_word else ord(" ")
         return self[code]
 
 
@@ -163,17 +163,17 @@ def snippet_of(text: str, terms: Sequence[Term]) -> Snippet:
 
 def _found(text: str, terms: Sequence[Term]) -> Iterator[tuple[int, int]]:
     whole = {word for term in terms for word in term.words}
-    begun = tuple(term.words[-1] for term in terms if term.prefix)
+    prefixes = tuple(term.words[-1] for term in terms if term.prefix)
     for unit in _units(text):
         words = _words(unit[0], last=True)
         if words and _IS_DENSE.match(words[0]):
             exact = len(words) == len(unit[0])
             for place, word in enumerate(words):
-                if word in whole or (begun and word.startswith(begun)):
-                    first, size = unit.start() + place, 1 if word.startswith(begun or " ") else 2
+                if word in whole or (prefixes and word.startswith(prefixes)):
+                    first, size = unit.start() + place, 1 if word.startswith(prefixes or " ") else 2
                     size = min(size, len(word))
                     yield (first, first + size) if exact else unit.span()
-        elif words and (words[0] in whole or (begun and words[0].startswith(begun))):
+        elif words and (words[0] in whole or (prefixes and words[0].startswith(prefixes))):
             yield unit.span()
 
 

@@ -203,15 +203,15 @@ class TokenCounts:
         return found if tokenizer.exact else tokenizer.widen(found)
 
     def _digest(self, content: Any, tokenizer: Tokenizer) -> bytes:
-        begun = self._hashes.get(tokenizer.name)
-        if begun is None:
-            begun = self._hashes[tokenizer.name] = blake2b(
+        running = self._hashes.get(tokenizer.name)
+        if running is None:
+            running = self._hashes[tokenizer.name] = blake2b(
                 digest_size=16,
                 key=b"" if self._conversation_id is None else self._conversation_id.bytes,
                 person=tokenizer.name.encode("ascii"),
                 salt=_VERSION,
             )
-        digest = begun.copy()
+        digest = running.copy()
         digest.update(canonical(content))
         return digest.digest()
 

@@ -21,7 +21,7 @@ from eventstore.events.codec import decode, encode
 from eventstore.sql.types import escape, is_plain, json_in, json_out, unescape
 from projections.context import payload_messages, prompts
 from projections.context.compression.facts import facts_of_messages, facts_of_text, json_of
-from projections.context.compression.scoring import _SCANNED, _said
+from projections.context.compression.scoring import _SCANNED, _phrases_of
 from projections.context.compression.search import terms
 from projections.context.compression.shortening import Preview, shorten, shorten_text
 from projections.context.search_tables import indexed_terms
@@ -76,7 +76,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "shorter message": lambda text: shorten(_tool(text), _PREVIEW),
     "terms in memory": _of_all(terms),
     "terms of the index": _of_all(indexed_terms),
-    "score": lambda text: _said.__wrapped__(text[:_SCANNED]),
+    "score": lambda text: _phrases_of.__wrapped__(text[:_SCANNED]),
     "json": json_of,
     "status": lambda text: [
         prompts.status(each, None, text) for each in prompts._STATUS if each != "success"

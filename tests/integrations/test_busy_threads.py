@@ -78,10 +78,10 @@ async def of_langgraph(store: AsyncEventStore) -> Any:
 async def of_google_adk(store: AsyncEventStore) -> Any:
     """Append an event, and read it."""
     sessions = EventStoreSessionService(store)
-    whose: Any = {"app_name": "app", "user_id": "ada"}
-    session = await sessions.create_session(**whose, session_id="s")
+    owned_by: Any = {"app_name": "app", "user_id": "ada"}
+    session = await sessions.create_session(**owned_by, session_id="s")
     await sessions.append_event(session, Event(author="Half"))
-    found = await sessions.get_session(**whose, session_id="s")
+    found = await sessions.get_session(**owned_by, session_id="s")
     return [each.author for each in found.events] if found else None
 
 

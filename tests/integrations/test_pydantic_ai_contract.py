@@ -125,7 +125,7 @@ async def test_a_fork_while_somebody_deletes(
     with EventStore.open(database_url) as one, EventStore.open(database_url) as other:
         ours, theirs = EventStoreConversations(one), EventStoreConversations(other)
         [first] = await saved(theirs, "c", "a secret")
-        whose, real = (one, one.fork) if step == "fork" else (other, other.erase)
+        owned_by, real = (one, one.fork) if step == "fork" else (other, other.erase)
         told: list[BaseException] = []
 
         def meanwhile(*args: Any, **named: Any) -> Any:
@@ -140,7 +140,7 @@ async def test_a_fork_while_somebody_deletes(
                     told.append(error)
             return real(*args, **named)
 
-        monkeypatch.setattr(whose, step, meanwhile)
+        monkeypatch.setattr(owned_by, step, meanwhile)
         if step == "fork":
             with pytest.raises(ConversationConflict):
                 await ours.fork("c", new_conversation_id="f")

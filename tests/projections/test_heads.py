@@ -39,7 +39,7 @@ def test_standing_tells_what_is_current(views: Views) -> None:
     cid, [timeline, usage] = begun(views.store), live(views.store)
     with views.store.writing() as connection:
         catch_up(connection, [usage], cid)
-        found = heads.standing(connection, [TIMELINE, USAGE], cid)
+        found = heads.statuses(connection, [TIMELINE, USAGE], cid)
     assert [heads.HeadStatus(timeline, False), heads.HeadStatus(usage, True)] == found
 
 
@@ -49,7 +49,7 @@ def test_standing_of_an_append_after_the_head(views: Views) -> None:
     views.timeline(cid)
     views.store.append(cid, [events.UserMessage.text("and more")])
     with views.store.reading() as connection:
-        found = heads.standing(connection, [TIMELINE], cid)
+        found = heads.statuses(connection, [TIMELINE], cid)
     assert found is not None
     assert [False] == [each.current for each in found]
 
@@ -57,14 +57,14 @@ def test_standing_of_an_append_after_the_head(views: Views) -> None:
 def test_standing_of_no_conversation(views: Views) -> None:
     """A conversation that does not exist has no standing."""
     with views.store.reading() as connection:
-        assert heads.standing(connection, [TIMELINE], new_id()) is None
+        assert heads.statuses(connection, [TIMELINE], new_id()) is None
 
 
 def test_standing_of_a_version_without_a_generation(views: Views) -> None:
     """A projection of which nothing is live is not current."""
     cid = begun(views.store)
     with views.store.reading() as connection:
-        found = heads.standing(connection, [Notes()], cid)
+        found = heads.statuses(connection, [Notes()], cid)
     assert [heads.HeadStatus(None, False)] == found
 
 
@@ -73,7 +73,7 @@ def test_standing_follows_a_cut_over(views: Views) -> None:
     cid, [before, _] = begun(views.store), live(views.store)
     rebuild(views.store, ["timeline"])
     with views.store.reading() as connection:
-        found = heads.standing(connection, [TIMELINE], cid)
+        found = heads.statuses(connection, [TIMELINE], cid)
     assert found is not None
     assert [before.number + 1] == [each.generation and each.generation.number for each in found]
 

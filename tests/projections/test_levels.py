@@ -90,7 +90,7 @@ def test_many_that_are_asked_for_bit_by_bit(store: EventStore, cid: UUID) -> Non
     table = live_of(store, CONTEXT).tables["context_messages"]
     with store.reading(snapshot=True) as connection:
         rows = [*SqlRowSource(connection, table, cid).newest(100)]
-        bit_by_bit = levels.KeptLevels(cid)
+        bit_by_bit = levels.StoredLevels(cid)
         for row in rows:
             bit_by_bit.look_for(connection, [row])
     bit_by_bit.keep(store, 1_000)

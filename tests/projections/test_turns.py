@@ -29,13 +29,13 @@ pytestmark = pytest.mark.exhaustive_when("postgresql")
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
     """Give the conversations of which it was asked whether something is new."""
     asked: list[UUID] = []
-    real = heads.standing
+    real = heads.statuses
 
     def counted(*args: object) -> object:
         asked.append(args[2])  # type: ignore[arg-type]
         return real(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(heads, "standing", counted)
+    monkeypatch.setattr(heads, "statuses", counted)
     return asked
 
 
@@ -152,7 +152,7 @@ def test_others_who_save_first_are_read(
 
 def stand_elsewhere(catching_up: CatchUp) -> None:
     """Have a catch-up find that its head has moved, the first time that it looks."""
-    catching_up.stood, catching_up.version = [(0, None)], 0
+    catching_up.found_at, catching_up.version = [(0, None)], 0
 
 
 def test_what_others_append_is_found_by_looking(store: EventStore, views: Views) -> None:

@@ -23,7 +23,7 @@ from projections import Views
 from projections.context import CONTEXT
 from projections.engine import heads
 from projections.engine.follower import catch_up_behind
-from projections.engine.head_cache import CachedHead, kept_and_since, snapshot_later
+from projections.engine.head_cache import CachedHead, current_head_and_events, snapshot_later
 from projections.errors import BudgetInfeasible
 from projections.reading import MOST_UNSAVED
 from projections.tokens.counts import TABLE as COUNTS
@@ -305,7 +305,7 @@ def test_what_others_do_within_a_read_is_in_all_of_it_or_in_nothing(
     asked: list[CachedHead] = []
 
     def and_then(connection: Any, head: heads.FoldHead, *where: Any) -> CachedHead | None:
-        found = kept_and_since(connection, head, *where)
+        found = current_head_and_events(connection, head, *where)
         assert found is not None
         asked.append(found)
         return found

@@ -162,7 +162,7 @@ class Branches(RuleBasedStateMachine):
         self.held[which % len(self.held)] = again, model
 
     @rule()
-    def fold_anew(self) -> None:
+    def fold_from_start(self) -> None:
         """Make the tables anew."""
         rebuild(self.store)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eventstore.events import AssistantMessage, Erasure, NewEvent, ToolResult, UserMessage
 from projections.context import build
 from projections.context.plans import Plan, PlanStep
-from projections.context.row_cache import Folded, KeptPlan, PlanMemo, Recent, touch
+from projections.context.row_cache import CachedPlan, Folded, PlanMemo, Recent, touch
 from projections.errors import BudgetInfeasible
 from tests.exhaustive import partly
 from tests.list_row_source import ListRowSource
@@ -20,7 +20,7 @@ from tests.properties.dense import dense_histories
 from tests.unit.context import test_compacted as compacted
 from tests.unit.context.log import Log
 
-Plans = Recent[KeptPlan]
+Plans = Recent[CachedPlan]
 
 
 class LogMemo(PlanMemo):
@@ -142,7 +142,7 @@ def test_a_late_result_far_back_is_noticed() -> None:
 def test_a_plan_outlasts_more_changes_than_are_noted() -> None:
     """Results that complete newer messages do not make a process forget the step before them."""
     step = PlanStep((10, 0), None, Plan((), all_read=True), (9, 0))
-    plans: Recent[KeptPlan] = Recent()
+    plans: Recent[CachedPlan] = Recent()
     PlanMemo(plans, "c", Folded(12, [])).put("key", step)
     touched: list[list[int]] = [[5, 4]]
     for version in range(13, 200, 2):

@@ -615,8 +615,8 @@ class EventStoreSessionService(BaseSessionService):
         app, user, own = named
         shared = shared or partial(shared_by, self.store)
         state = copy.deepcopy(known.state)
-        for prefix, whose in ((State.APP_PREFIX, [app]), (State.USER_PREFIX, [app, user])):
-            state |= {prefix + name: value for name, value in shared(key_of(*whose)).items()}
+        for prefix, owned_by in ((State.APP_PREFIX, [app]), (State.USER_PREFIX, [app, user])):
+            state |= {prefix + name: value for name, value in shared(key_of(*owned_by)).items()}
         session = Session(
             app_name=app,
             user_id=user,

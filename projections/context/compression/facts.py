@@ -205,13 +205,13 @@ def facts_of_json(value: Any) -> Iterator[Fact]:
     if isinstance(value, dict):
         if value.keys() == {"columns", "rows"}:
             value = {"rows": value["rows"]}  # The columns of a table are keys.
-        for key, held in value.items():
+        for key, child in value.items():
             if any(map(str.isdigit, key)) and _is_identifier(key):
                 yield Fact(key, "identifier")
-            yield from facts_of_json(held)
+            yield from facts_of_json(child)
     elif isinstance(value, list):
-        for held in value:
-            yield from _facts_of_value(held) if isinstance(held, str) else facts_of_json(held)
+        for child in value:
+            yield from _facts_of_value(child) if isinstance(child, str) else facts_of_json(child)
     elif isinstance(value, str):
         yield from _facts_of_value(value)
     elif isinstance(value, int) and not isinstance(value, bool) and abs(value) >= _LEAST_NUMBER:
@@ -245,12 +245,12 @@ def lasting_facts(
     facts = facts_of_messages(messages)
     if not facts:
         return facts
-    said = "\n".join(text for message in shorter for text in _texts(message))
-    return tuple(fact for fact in facts if _says(said, fact.text))
+    remaining_text = "\n".join(text for message in shorter for text in _texts(message))
+    return tuple(fact for fact in facts if _says(remaining_text, fact.text))
 
 
-def _says(said: str, fact: str) -> bool:
-    return fact in said or json.dumps(fact, ensure_ascii=False)[1:-1] in said
+def _says(content: str, fact: str) -> bool:
+    return fact in content or json.dumps(fact, ensure_ascii=False)[1:-1] in content
 
 
 def _texts(message: Mapping[str, Any]) -> Iterator[str]:
@@ -270,9 +270,9 @@ def _facts_of_value(value: str) -> Iterable[Fact]:
         if value[0].isupper() or (not value.isascii() and _CJK.search(value)):
             return (Fact(value, "name"),)
         return (Fact(value, "term"),) if len(value) > 3 else ()
-    if len(value) > _LONGEST_PHRASE or "\n" in (said := value.strip()):
+    if len(value) > _LONGEST_PHRASE or "\n" in (stripped := value.strip()):
         return facts_of_text(value)
-    return (Fact(said, "phrase"),) if said else ()
+    return (Fact(stripped, "phrase"),) if stripped else ()
 
 
 def _is_whole(text: str) -> bool:
@@ -286,15 +286,15 @@ def _is_identifier(literal: str) -> bool:
         return True
     if not any(map(str.isalpha, literal)):
         return sum(map(str.isdigit, literal)) >= _LEAST_DIGITS
-    told = len(literal) > 3 and any(map(str.isdigit, literal))
-    return told and not _MEASURE.fullmatch(literal)
+    is_long_number = len(literal) > 3 and any(map(str.isdigit, literal))
+    return is_long_number and not _MEASURE.fullmatch(literal)
 
 
 def _begins_sentence(text: str, found: re.Match[str]) -> bool:
     start = found.start()
     before = text[max(0, start - 4) : start]
-    said = before.rstrip()
-    if not said or said[-1] in _BEFORE_A_SENTENCE:
+    preceding = before.rstrip()
+    if not preceding or preceding[-1] in _BEFORE_A_SENTENCE:
         return True
-    blank = before[len(said) :]
-    return "\n" in blank or (blank != "" and said[-1] == ")" and said[-2:-1].isdecimal())
+    blank = before[len(preceding) :]
+    return "\n" in blank or (blank != "" and preceding[-1] == ")" and preceding[-2:-1].isdecimal())

@@ -54,7 +54,7 @@ class Item:
     shorter: tuple[Message, ...] | None = None
     shorter_tokens: int = 0
     facts: tuple[Fact, ...] = ()
-    told: str | None = None
+    digest_text: str | None = None
     label: str = ""
     mandatory: str = ""
     relevance: float = 0.0

@@ -84,7 +84,7 @@ class _Ranked:
         self._open = [index for index, item in enumerate(items) if not item.mandatory]
         self._recent = len(items) - recent
         self._last = last_rounds(items, rounds)
-        self._told: dict[int, str] = {}
+        self._reasons: dict[int, str] = {}
         self._rounds = _rounds_of(items)
         self._answers = {
             max(n for n in each if items[n].kind == "assistant")
@@ -98,10 +98,10 @@ class _Ranked:
 
     def _why(self, index: int) -> str:
         """Return the score of an item in words, formatted once for each item."""
-        told = self._told.get(index)
-        if told is None:
-            told = self._told[index] = str(self._scores[index])
-        return told
+        reason = self._reasons.get(index)
+        if reason is None:
+            reason = self._reasons[index] = str(self._scores[index])
+        return reason
 
     def reductions(self) -> Iterator[Reduction]:
         talk, tools = self._of(_TALK), self._of(_TOOLS)

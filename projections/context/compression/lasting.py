@@ -211,12 +211,14 @@ def lasting_of(text: str) -> Lasting:
     statements: list[str] = []
     facts: dict[str, None] = {}
     taken_back: list[str] = []
-    for said, strength in _left(text):
-        taken_back += _taken_back(said)
+    for statement, strength in _left(text):
+        taken_back += _taken_back(statement)
         if strength:
-            (rules if strength > 1 else statements).append(said)
+            (rules if strength > 1 else statements).append(statement)
             continue
-        found = (fact.text for fact in facts_of_text(said) if fact.kind in ("identifier", "name"))
+        found = (
+            fact.text for fact in facts_of_text(statement) if fact.kind in ("identifier", "name")
+        )
         facts.update(dict.fromkeys(text for text in found if len(text) <= LONGEST_FACT))
     if not (rules or facts or statements):
         return _NOTHING
@@ -264,8 +266,8 @@ def facts_to_keep(
         if message.get("role") == "user":
             text = "\n".join(texts_of(message))[:MOST_READ]
             left = lasting_of(text)
-            said = "\n".join(text for each in shorter for text in texts_of(each))
-            rules = (each for each in (*left.rules, *left.statements) if each in said)
+            remaining_text = "\n".join(text for each in shorter for text in texts_of(each))
+            rules = (each for each in (*left.rules, *left.statements) if each in remaining_text)
             facts = (*(Fact(each, "rule") for each in rules), *facts)
     return facts
 
@@ -301,30 +303,33 @@ def takes_back(newer: tuple[int, str], older: tuple[int, str]) -> bool:
     return bool(topics) and not topics.isdisjoint(_replaces(older[1])[1])
 
 
-def superseded(said: Sequence[tuple[int, str]]) -> dict[int, int]:
+def superseded(statements: Sequence[tuple[int, str]]) -> dict[int, int]:
     """Return for messages that newer ones take back, by index, the index of the newest of these.
 
     Args:
-        said: Version and text of each message of a user, oldest first.
+        statements: Version and text of each message of a user, oldest first.
     """
-    newer = [index for index, (_, text) in enumerate(said) if any(_replaces(text))]
+    newer = [index for index, (_, text) in enumerate(statements) if any(_replaces(text))]
     return {
         before: index
         for index in newer
         for before in range(index)
-        if takes_back(said[index], said[before])
+        if takes_back(statements[index], statements[before])
     }
 
 
-def says(text: str, said: str) -> bool:
+def says(text: str, statement: str) -> bool:
     """Whether a text contains what a correction takes back, as whole words."""
-    text, said = text.lower(), said.lower()
-    start = text.find(said)
+    text, statement = text.lower(), statement.lower()
+    start = text.find(statement)
     while start >= 0:
-        around = text[max(start - 1, 0) : start], text[start + len(said) : start + len(said) + 1]
+        around = (
+            text[max(start - 1, 0) : start],
+            text[start + len(statement) : start + len(statement) + 1],
+        )
         if not any(each.isascii() and each.isalnum() for each in around if each):
             return True
-        start = text.find(said, start + 1)
+        start = text.find(statement, start + 1)
     return False
 
 
@@ -344,12 +349,12 @@ def _left(text: str) -> Iterator[tuple[str, int]]:
     if not (obliges or _IDENTIFIES.search(text)):
         return
     for sentence in sentences_of(text[:MOST_READ]):
-        said = sentence.strip()
-        strength = _strength(said) if obliges and len(said) <= _LONGEST_RULE else 0
-        if strength < 2 and _IDENTIFIES.search(said) and names_identifier(said):
-            yield said, 0
+        stripped = sentence.strip()
+        strength = _strength(stripped) if obliges and len(stripped) <= _LONGEST_RULE else 0
+        if strength < 2 and _IDENTIFIES.search(stripped) and names_identifier(stripped):
+            yield stripped, 0
         elif strength:
-            yield said, strength
+            yield stripped, strength
 
 
 def _strength(sentence: str) -> int:

@@ -165,7 +165,7 @@ def summary_due(
     if sum(items[index].tokens for index in lost if not is_summary(items[index])) < least_tokens:
         return None
     whole = sum(items[index].tokens for index in lost) <= most_tokens
-    said: list[str] = []
+    new_lines: list[str] = []
     taken: list[int] = []
     room = most_tokens
     for index in lost:
@@ -173,7 +173,7 @@ def summary_due(
         room -= item.tokens if whole else item.shorter_tokens
         if room < 0 and taken:
             break
-        said += _lines(item.messages if whole or item.shorter is None else item.shorter)
+        new_lines += _lines(item.messages if whole or item.shorter is None else item.shorter)
         taken.append(index)
     if all(is_summary(items[index]) for index in taken):
         return None
@@ -181,7 +181,7 @@ def summary_due(
         versions=tuple(sorted({_version(items[index]) for index in taken})),
         messages=(
             {"role": "system", "content": SUMMARY_PROMPT},
-            {"role": "user", "content": "\n\n".join(said)},
+            {"role": "user", "content": "\n\n".join(new_lines)},
         ),
         indexes=tuple(taken),
     )
@@ -203,6 +203,6 @@ def _version(item: Item) -> int:
 
 def _lines(messages: Sequence[Message]) -> Iterator[str]:
     for message in messages:
-        said = [text for text in texts_of(message) if text]
-        said += [f"calls {name} {arguments}" for name, arguments in calls_of(message)]
-        yield f"{message.get('role')}: " + "\n".join(said)
+        found = [text for text in texts_of(message) if text]
+        found += [f"calls {name} {arguments}" for name, arguments in calls_of(message)]
+        yield f"{message.get('role')}: " + "\n".join(found)

@@ -55,7 +55,7 @@ def reduce(
     tokenizer: Tokenizer,
     header: str = DIGEST_HEADER,
     strict: bool = True,
-    kept: Collection[int] = (),
+    required: Collection[int] = (),
     least: int = 0,
     most: Sequence[int] = (),
     known: Collection[str] = (),
@@ -77,7 +77,7 @@ def reduce(
         tokenizer: Counts the digest.
         header: How the digest begins.
         strict: Whether to raise an error if the request does not fit in the end.
-        kept: Indexes of items that are reduced to their shorter form, and no further.
+        required: Indexes of items that are reduced to their shorter form, and no further.
         least: Tokens that the request should have at least, if there are enough items.
         most: Upper limits for all tokens while items get their detail back, tried in turn.
         known: Facts that the rest of the request contains, so that the digest omits them.
@@ -90,7 +90,7 @@ def reduce(
             that are left and their sizes.
         ValueError: A reduction has an invalid index or level.
     """
-    state = _State(items, fixed, tokenizer, header, kept, known)
+    state = _State(items, fixed, tokenizer, header, required, known)
     limits = dict(sections or {})
     listed = [*reductions] if limits else reductions
     first = [*_within(limits, items, state, listed)] if limits else []
@@ -104,7 +104,7 @@ def reduce(
         done.append(reduction)
     if state.tokens < least and before <= max(most[:1], default=0):
         # The last reduction was too much, and without it the first ceiling holds: leave it out.
-        state = _State(items, fixed, tokenizer, header, kept, known)
+        state = _State(items, fixed, tokenizer, header, required, known)
         for reduction in (*first, *done[:-1]):
             state.carry_out(reduction)
     if "digest" in limits:
@@ -132,15 +132,15 @@ def _within(
 ) -> Iterator[Reduction]:
     """Bring each section within its limit by its own reductions, and yield those carried out."""
     for name, most in limits.items():
-        if name == "digest" or state.held(name) <= most:
+        if name == "digest" or state.tokens_in(name) <= most:
             continue
         for reduction in reductions:
             # `carry_out` rejects an invalid index when its turn comes.
             if 0 <= reduction.item < len(items) and items[reduction.item].section == name:
-                told = reduction._replace(why=f"over section_budgets.{name}: {reduction.why}")
-                state.carry_out(told)
-                yield told
-                if state.held(name) <= most:
+                reduced = reduction._replace(why=f"over section_budgets.{name}: {reduction.why}")
+                state.carry_out(reduced)
+                yield reduced
+                if state.tokens_in(name) <= most:
                     break
 
 
@@ -156,8 +156,8 @@ def digest_text(items: Sequence[Item], reduced: Reduced, header: str = DIGEST_HE
 
 def digest_line(item: Item, facts: Iterable[str]) -> str:
     """Return the line of an item in the digest."""
-    said = " ".join(facts) if item.told is None else item.told
-    return f"{item.label}: {said}"
+    content = " ".join(facts) if item.digest_text is None else item.digest_text
+    return f"{item.label}: {content}"
 
 
 def header_tokens(header: str, tokenizer: Tokenizer) -> int:
@@ -174,12 +174,12 @@ class _State:
         fixed: int,
         tokenizer: Tokenizer,
         header: str,
-        kept: Collection[int],
+        required: Collection[int],
         known: Collection[str],
     ) -> None:
         self.tokens = fixed + sum(item.tokens for item in items)
         self._items = items
-        self._kept = kept
+        self._required = required
         self._encoding = tokenizer.name
         self._header = header_tokens(header, tokenizer)
         self._level: list[Level] = ["full"] * len(items)
@@ -189,7 +189,7 @@ class _State:
         self._lines = 0
         self._superseded = _superseded(items)
         self._owners = _owners(items, known)
-        self._said = "\n".join(item.text for item in items if item.mandatory)
+        self._mandatory_text = "\n".join(item.text for item in items if item.mandatory)
 
     def carry_out(self, reduction: Reduction) -> None:
         index = reduction.item
@@ -198,7 +198,7 @@ class _State:
         level = self._level[index]
         if self._items[index].mandatory:
             return  # Mandatory items are sent in full, whatever a strategy returns.
-        if index in self._kept and reduction.to != "full":
+        if index in self._required and reduction.to != "full":
             if reduction.fact is not None or not self._items[index].has_shorter:
                 return
             reduction = reduction._replace(to="shortened")
@@ -218,7 +218,7 @@ class _State:
             if _RANK[level] > _RANK[self._level[older]] and not self._items[older].mandatory:
                 self._lower(older, level, f"taken back by version {self._items[index].key[0]}")
 
-    def held(self, section: str) -> int:
+    def tokens_in(self, section: str) -> int:
         """Return the tokens of a section."""
         if section == "digest":
             lines = sum(s for s, n in zip(self._size, self._level, strict=True) if n == "facts")
@@ -228,7 +228,7 @@ class _State:
 
     def shorten_digest(self, reductions: Iterable[Reduction], most: int) -> None:
         """Remove facts from the digest, in the order of the reductions, until it fits a limit."""
-        tokens = self.held("digest")
+        tokens = self.tokens_in("digest")
         for reduction in reductions:
             if tokens <= most:
                 return
@@ -287,7 +287,7 @@ class _State:
         if name not in sections:
             return inf
         own = 0 if self._level[index] == "facts" else self._size[index]
-        return sections[name] - self.held(name) + own
+        return sections[name] - self.tokens_in(name) + own
 
     def _raise(self, index: int, level: Level, size: int, most: int) -> None:
         now = self._level[index]
@@ -312,12 +312,14 @@ class _State:
 
     def _enter_digest(self, index: int) -> int:
         item = self._items[index]
-        if item.told is not None:
-            words = [*item.told.split("\n")]
+        if item.digest_text is not None:
+            words = [*item.digest_text.split("\n")]
             size = sum(self._count(" " + word) + _LINE_END for word in words)
         else:
             facts = self._items[index].facts
-            own = [n for n in self._owners.get(index, ()) if facts[n].text not in self._said]
+            own = [
+                n for n in self._owners.get(index, ()) if facts[n].text not in self._mandatory_text
+            ]
             self._facts[index] = {n: self._count(" " + item.facts[n].text) for n in own}
             if not own:
                 self._level[index] = "dropped"
@@ -360,12 +362,12 @@ class _State:
         return {**named, "fixed part": fixed}
 
     def result(self) -> Reduced:
-        held = tuple(
+        tokens_in = tuple(
             tuple([item.facts[number].text for number in sorted(facts)]) if facts else ()
             for item, facts in zip(self._items, self._facts, strict=True)
         )
         return Reduced(
-            tuple(self._level), held, tuple(self._reason), tuple(self._size), self.tokens
+            tuple(self._level), tokens_in, tuple(self._reason), tuple(self._size), self.tokens
         )
 
 

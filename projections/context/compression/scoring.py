@@ -72,7 +72,7 @@ class Score(NamedTuple):
     parts: tuple[tuple[str, int], ...]
 
     def __str__(self) -> str:
-        parts = ", ".join([_told(*part) for part in self.parts])
+        parts = ", ".join([_described(*part) for part in self.parts])
         return f"score {_decimal(self.points)}: {parts}"
 
 
@@ -134,13 +134,13 @@ def _parts(item: Item) -> Iterator[tuple[str, int]]:
     yield "summary", _SUMMARY * is_summary(item)
     yield "error", _ERROR * (item.kind == "error")
     decisive = item.kind == "assistant" and not results
-    yield from (part for part in _said(text) if decisive or part[0] != "decision")
+    yield from (part for part in _phrases_of(text) if decisive or part[0] != "decision")
     if results:
         yield "size", -min(item.tokens // _TOKENS_OF_A_POINT, _LARGEST_PENALTY)
 
 
 @lru_cache(maxsize=1 << 13)  # Requests score the same texts again and again.
-def _said(text: str) -> tuple[tuple[str, int], ...]:
+def _phrases_of(text: str) -> tuple[tuple[str, int], ...]:
     path = ("/" in text or "." in text) and _PATH.search(text) is not None
     parts = (
         ("decision", _DECISION * _decides(text)),
@@ -168,7 +168,7 @@ def _decides(text: str) -> bool:
 
 
 @lru_cache(maxsize=2048)
-def _told(name: str, points: int) -> str:
+def _described(name: str, points: int) -> str:
     return f"{name} {_decimal(points)}"
 
 
@@ -208,6 +208,6 @@ def _faded(
 ) -> Iterator[Reduction]:
     for reduction in LevelOfDetail().reductions([items[index] for index in order], ""):
         index = order[reduction.item]
-        said = _SAID["dropped"] if reduction.fact is not None else _SAID[reduction.to]
+        phrase = _SAID["dropped"] if reduction.fact is not None else _SAID[reduction.to]
         why = reasons.get(index, f"recent, {len(items) - index} from the end")
-        yield Reduction(index, reduction.to, fact=reduction.fact, why=f"{said}, {why}")
+        yield Reduction(index, reduction.to, fact=reduction.fact, why=f"{phrase}, {why}")

@@ -228,7 +228,7 @@ class VectorSearch:
             vectors = embedded(list(self._texts.values()), self._embed)
             self._vectors = dict(zip(self._texts, vectors, strict=True))
         (wanted,) = embedded([intent], self._embed)
-        return best({key: cosine(wanted, held) for key, held in self._vectors.items()}, limit)
+        return best({key: cosine(wanted, vector) for key, vector in self._vectors.items()}, limit)
 
 
 class FusedSearch:

@@ -41,29 +41,29 @@ def sentences_of(text: str) -> list[str]:
     found: list[str] = []
     item = False
     for line in text.split("\n"):
-        said = line.strip()
-        if not said:
+        stripped = line.strip()
+        if not stripped:
             item = False
-        elif len(said) <= _LONGEST_ITEM and BULLET.match(line):
+        elif len(stripped) <= _LONGEST_ITEM and BULLET.match(line):
             found.append(line.rstrip())
             item = True
         elif item and line[0] in " \t":
             found[-1] += f"\n{line.rstrip()}"  # The item goes on.
         else:
             item = False
-            found += [said] if _MAY_END.search(said) is None else _of_line(said)
+            found += [stripped] if _MAY_END.search(stripped) is None else _of_line(stripped)
     return found
 
 
 def _of_line(line: str) -> Iterator[str]:
-    begun = ""
+    current = ""
     for piece in _pieces(line):
-        begun += piece
-        if _NUMBER_AT_END.search(begun) is None:
-            yield begun.strip()
-            begun = ""
-    if begun.strip():
-        yield begun.strip()
+        current += piece
+        if _NUMBER_AT_END.search(current) is None:
+            yield current.strip()
+            current = ""
+    if current.strip():
+        yield current.strip()
 
 
 def _pieces(line: str) -> Iterator[str]:

@@ -139,12 +139,12 @@ def shorten_text(text: str, role: str = "") -> str:
         return text
     sentences = sentences_of(text)
     also = _of_role(text, sentences, role)
-    kept = [
+    shortened = [
         sentence
         for place, sentence in enumerate(sentences)
         if place == 0 or place in also or _matters(sentence, role)
     ]
-    shorter = text if len(kept) == len(sentences) else "\n".join(kept)
+    shorter = text if len(shortened) == len(sentences) else "\n".join(shortened)
     if role == "tool" and len(whole) > _LONG:
         if len(shorter) > max(len(whole) // 2, _LONG) or len(shorter) > LONGEST:
             return _both(whole, min(max(len(whole) // 3, _LEAST_LINES), _MOST_LINES))
@@ -169,14 +169,14 @@ def ends(
         preview: What is shown with the output of a tool.
     """
     content, made = message.get("content"), dict(message)
-    said = "\n".join(texts_of(message))
+    message_text = "\n".join(texts_of(message))
     others = len(content) - len([*texts_of(message)]) if isinstance(content, list) else 0
-    if others or len(said.encode(errors="replace")) > most_bytes:
-        made["content"] = _both(_body(said), _characters(said, most_bytes))
+    if others or len(message_text.encode(errors="replace")) > most_bytes:
+        made["content"] = _both(_body(message_text), _characters(message_text, most_bytes))
         if others:
             made["content"] = f"[{others} images or files]\n{made['content']}".rstrip()
         if preview is not None:
-            made["content"] = _told(made["content"], preview)
+            made["content"] = _with_note(made["content"], preview)
     if isinstance(calls := message.get("tool_calls"), list):
         made["tool_calls"] = [_with_ends_of_arguments(call, most_bytes) for call in calls]
     return None if made == message else made
@@ -212,7 +212,7 @@ def _cut_texts(value: Any, most: int) -> Any:
 
 
 def _body(text: str) -> str:
-    """Return a text without the lines that `_told` has added to it."""
+    """Return a text without the lines that `_with_note` has added to it."""
     if not text.startswith(_PREVIEW):
         return text
     lines = text.split("\n")
@@ -299,15 +299,15 @@ def _shorten_content(content: str, role: str, preview: Preview | None) -> str:
     value = json_of(content)
     if value is None:
         shorter = shorten_text(content, role)
-        return shorter if preview is None or shorter == content else _told(shorter, preview)
+        return shorter if preview is None or shorter == content else _with_note(shorter, preview)
     shorter = shorten_json(value)
     if preview is None or shorter.count(_ELLIPSIS) == content.count(_ELLIPSIS):
         return shorter
-    told = {"tool": preview.tool, "status": preview.status, "full_output": preview.path}
-    return f'{_dumps(told)[:-1]},"shortened":{shorter}}}'
+    fields = {"tool": preview.tool, "status": preview.status, "full_output": preview.path}
+    return f'{_dumps(fields)[:-1]},"shortened":{shorter}}}'
 
 
-def _told(shorter: str, preview: Preview) -> str:
+def _with_note(shorter: str, preview: Preview) -> str:
     """Return a shortened output with its tool, its status, and the path of the whole output."""
     path = f"Full output: {preview.path}"
     if path not in shorter:
@@ -368,10 +368,10 @@ def _measured(value: Any, path: tuple[Any, ...], lists: list[tuple[int, tuple[An
 def _cut(value: Any, path: tuple[Any, ...]) -> Any:
     if not path:
         *rows, last = value
-        kept = rows[: len(rows) // 2]
+        first_rows = rows[: len(rows) // 2]
         mark = _CUT.fullmatch(rows[-1]) if isinstance(rows[-1], str) else None
         already = int(mark[1]) - 1 if mark else 0
-        return [*kept, f"{_ELLIPSIS} {len(rows) - len(kept) + already} more", last]
+        return [*first_rows, f"{_ELLIPSIS} {len(rows) - len(first_rows) + already} more", last]
     key, *rest = path
     if isinstance(value, dict):
         return {**value, key: _cut(value[key], tuple(rest))}

@@ -113,8 +113,8 @@ def strategy_of(strategy: str | Strategy, **options: Any) -> Strategy:
         if isinstance(strategy, type) or not all(hasattr(strategy, each) for each in _MEMBERS):
             raise TypeError(f"{strategy!r} is not a strategy, nor the name of one")
         if options:
-            told = f"the strategy {strategy.name!r} is an object that has its options already"
-            raise InvalidSettings((f"{told}: {', '.join(options)}",))
+            problem = f"the strategy {strategy.name!r} is an object that has its options already"
+            raise InvalidSettings((f"{problem}: {', '.join(options)}",))
         return strategy
     found = _registered(strategy)
     if not isinstance(found, type):
@@ -138,8 +138,8 @@ def options_of(strategy: Strategy, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     if strategy.name in _OWN and type(strategy) is _registered(strategy.name):
         own: tuple[Field[Any], ...] = fields(strategy) if is_dataclass(strategy) else ()
-        held = {each.name: getattr(strategy, each.name) for each in own}
-        given = {each.name: held[each.name] for each in own if held[each.name] != each.default}
+        values = {each.name: getattr(strategy, each.name) for each in own}
+        given = {each.name: values[each.name] for each in own if values[each.name] != each.default}
     return {name: value for name, value in given.items() if _is_json(value)}
 
 

@@ -52,8 +52,8 @@ def tabled(value: Any, of_text: Callable[[str], str] = str) -> Any:
         return _table(value, None, of_text) or [tabled(each, of_text) for each in value]
     if not isinstance(value, dict):
         return value
-    held = list(value.values())
-    if len(held) > _LEAST_ROWS and (table := _table(held, list(value), of_text)):
+    values = list(value.values())
+    if len(values) > _LEAST_ROWS and (table := _table(values, list(value), of_text)):
         return table
     return {key: tabled(each, of_text) for key, each in value.items()}
 
@@ -152,10 +152,10 @@ def _constant(written: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    held = dict(pairs)
-    if len(held) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise _Otherwise("duplicate key")
-    return held
+    return fields
 
 
 _exact = json.JSONDecoder(

@@ -256,7 +256,7 @@ each request.
 Json = dict[str, Any]
 
 
-Said = tuple[str, Sequence[Json]]
+RoleBlocks = tuple[str, Sequence[Json]]
 
 
 """A role, and its blocks."""
@@ -277,18 +277,18 @@ def as_inputs(blocks: Iterable[Json]) -> list[Json]:
     The API rejects a request for a block that does not fit. Such a block becomes a text, and so
     does its counterpart: the use of a server's tool, or its result.
     """
-    held = [(block, _as_input(block)) for block in blocks]
-    apart = {_tie(block) for block, found in held if found is _WORDS} - {None}
+    converted = [(block, _as_input(block)) for block in blocks]
+    apart = {_tie(block) for block, found in converted if found is _WORDS} - {None}
     found = [
         _in_words(block) if found is _WORDS or _tie(block) in apart else found
-        for block, found in held
+        for block, found in converted
     ]
     return [block for block in found if block is not None]
 
 
 def _as_input(block: Json) -> Json | None:
     """Return a block as input, `_WORDS` if it does not fit, or None if it is empty."""
-    kind = told if isinstance(told := block.get("type"), str) else ""
+    kind = type_field if isinstance(type_field := block.get("type"), str) else ""
     if kind in _USES and not isinstance(block.get("input"), dict):
         block = {**block, "input": {INVALID: str(block.get("input") or "")}}
     if kind == "thinking" and not (block.get("signature") and _are_texts(block)):
@@ -314,8 +314,8 @@ def _tie(block: Json) -> str | None:
 
 
 def _in_words(block: Json) -> Json | None:
-    said = mention(block)
-    return {"type": "text", "text": said} if said else None
+    description = mention(block)
+    return {"type": "text", "text": description} if description else None
 
 
 def _are_texts(block: Json) -> bool:
@@ -332,18 +332,18 @@ _Open = dict[Any, tuple[int, Json]]
 """The unanswered uses of a turn, by id: the position of the entry, and the block."""
 
 
-def paired(said: Iterable[Said], *, paused: bool = False) -> list[tuple[str, list[Json]]]:
+def paired(messages: Iterable[RoleBlocks], *, paused: bool = False) -> list[tuple[str, list[Json]]]:
     """Return the messages without blocks that lack their counterpart.
 
     Args:
-        said: Roles and blocks, one entry for each row.
+        messages: Roles and blocks, one entry for each row.
         paused: Whether the last entry is an answer that the model is to continue.
     """
-    held = [(role, list(blocks)) for role, blocks in said]
+    turns = [(role, list(blocks)) for role, blocks in messages]
     turn: _Open = {}
     seen: set[Any] = set()
     lost: set[int] = set()
-    for place, (role, blocks) in enumerate(held):
+    for place, (role, blocks) in enumerate(turns):
         if role != "assistant":
             if any(block["type"] != "tool_result" for block in blocks):
                 lost |= {id(use) for _, use in turn.values()}
@@ -351,9 +351,11 @@ def paired(said: Iterable[Said], *, paused: bool = False) -> list[tuple[str, lis
             continue
         for block in blocks:
             lost |= _take(turn, seen, place, block)
-    lost |= _left_open(turn, held, paused)
-    kept = [(role, [block for block in blocks if id(block) not in lost]) for role, blocks in held]
-    return _tied([entry for entry in kept if entry[1]])
+    lost |= _left_open(turn, turns, paused)
+    complete = [
+        (role, [block for block in blocks if id(block) not in lost]) for role, blocks in turns
+    ]
+    return _tied([entry for entry in complete if entry[1]])
 
 
 def _take(turn: _Open, seen: set[Any], place: int, block: Json) -> set[int]:
@@ -371,17 +373,17 @@ def _take(turn: _Open, seen: set[Any], place: int, block: Json) -> set[int]:
     return set()
 
 
-def _left_open(turn: _Open, held: Sequence[tuple[str, list[Json]]], paused: bool) -> set[int]:
+def _left_open(turn: _Open, turns: Sequence[tuple[str, list[Json]]], paused: bool) -> set[int]:
     """Return the ``id()`` of each open use that the server will not answer any more."""
-    answers = [place for place, (role, _) in enumerate(held) if role == "assistant"]
+    answers = [place for place, (role, _) in enumerate(turns) if role == "assistant"]
     if not turn or not answers:
         return set()
     last = answers[-1]
-    if last == len(held) - 1 and not paused:
+    if last == len(turns) - 1 and not paused:
         return {id(use) for _, use in turn.values()}
     calling = [
         block["caller"].get("tool_id")
-        for block in held[last][1]
+        for block in turns[last][1]
         if isinstance(block.get("caller"), dict)
     ]
     return {
@@ -391,22 +393,22 @@ def _left_open(turn: _Open, held: Sequence[tuple[str, list[Json]]], paused: bool
     }
 
 
-def _tied(said: Sequence[tuple[str, list[Json]]]) -> list[tuple[str, list[Json]]]:
+def _tied(messages: Sequence[tuple[str, list[Json]]]) -> list[tuple[str, list[Json]]]:
     """Return the messages, with ``caller`` only if it names an earlier use in the same turn."""
     found: list[tuple[str, list[Json]]] = []
     used: set[Any] = set()
-    for role, blocks in said:
+    for role, blocks in messages:
         if role != "assistant":
             if any(block["type"] != "tool_result" for block in blocks):
                 used = set()
             found.append((role, blocks))
             continue
-        kept = []
+        ordered = []
         for block in blocks:
             used |= {block.get("id")} if block["type"] in _USES else set()
             caller = block.get("caller")
             if isinstance(caller, dict) and caller.get("tool_id", caller) not in (*used, caller):
                 block = {key: value for key, value in block.items() if key != "caller"}
-            kept.append(block)
-        found.append((role, kept))
+            ordered.append(block)
+        found.append((role, ordered))
     return found

@@ -15,7 +15,7 @@ from eventstore.events import ReasoningPart, TextPart, TokenUsage
 from eventstore.events.base import JsonObject
 from projections.providers.parser import ChunkParser, text
 from projections.providers.pieces import RULES, Piece, ToolCalls
-from projections.providers.stream_base import Growing, told, whole
+from projections.providers.stream_base import Growing, unknown_fields, whole
 from projections.providers.usage import anthropic_usage, updated
 
 __all__ = ["AnthropicParser"]
@@ -72,12 +72,12 @@ class AnthropicParser(ChunkParser):
         self._by_index: dict[Any, _Block] = {}
         self._open_blocks: dict[int, _Block] = {}
         self._calls = ToolCalls(self._answer, RULES[self.specification])
-        self._begun_twice = False
+        self._started_twice = False
         self._counted = False
 
     def _take(self, event: JsonObject) -> None:
         kind, index = event.get("type"), _hashable(event.get("index"))
-        if self._begun_twice:
+        if self._started_twice:
             self._answer.keep(event)
         elif kind == "message_start" and isinstance(event.get("message"), dict):
             self._begin(event)
@@ -107,7 +107,7 @@ class AnthropicParser(ChunkParser):
             self._start(event["message"])
             return
         # Two answers in one stream: the rest cannot be assigned to either.
-        self._begun_twice, self.finished = True, False
+        self._started_twice, self.finished = True, False
         self._answer.keep(event)
         self._fail({"type": "protocol_error", "message": _TWO_MESSAGES}, event)
 
@@ -115,7 +115,7 @@ class AnthropicParser(ChunkParser):
         self._note(message)
         self._finish_reason = text(message.get("stop_reason")) or self._finish_reason
         fields = {key: message.get(key) for key in _BESIDE}
-        self._of_response |= told(fields, _OF_MESSAGE)
+        self._of_response |= unknown_fields(fields, _OF_MESSAGE)
         self._add_counts(message.get("usage"))
         content = message.get("content")
         content = [content] if isinstance(content, str) else content
@@ -141,7 +141,7 @@ class AnthropicParser(ChunkParser):
                 name=text(start.get("name")),
                 call_id=text(start.get("id")) or None,
                 index=index,
-                raw=told(start, _OF_TOOL),
+                raw=unknown_fields(start, _OF_TOOL),
             )
             block.call = self._calls.begin(piece)
         elif block.kind == "text" and isinstance(start.get("text"), str | None):
@@ -153,7 +153,7 @@ class AnthropicParser(ChunkParser):
         elif block.kind == "redacted_thinking":
             self._answer.sign(block.place, None, block.start)
             self._answer.keep({"type": "content_block_start", "content_block": block.start})
-        elif told(start, frozenset()):
+        elif unknown_fields(start, frozenset()):
             self._answer.show(block.place, block.start)
             self._answer.keep({"type": "content_block_start", "content_block": block.start})
 
@@ -177,7 +177,7 @@ class AnthropicParser(ChunkParser):
             if self._calls.add(piece) is None:
                 self._answer.keep(event)
         elif block is None or block.closed:
-            if told(delta, frozenset({"type"})):
+            if unknown_fields(delta, frozenset({"type"})):
                 self._answer.keep(event)
         elif kind == "text_delta" and block.kind == "text":
             self._answer.say("text", block.place, text(delta.get("text")))
@@ -215,11 +215,11 @@ class AnthropicParser(ChunkParser):
             self._show(block)
 
     def _show(self, block: _Block) -> None:
-        held = block.grown or block.start
+        value = block.grown or block.start
         if block.kind == "redacted_thinking":
-            self._answer.sign(block.place, None, held)
+            self._answer.sign(block.place, None, value)
         elif block.kind not in ("text", "thinking", "tool_use"):
-            self._answer.show(block.place, held)
+            self._answer.show(block.place, value)
 
     def _end(self, event: JsonObject) -> None:
         delta = event.get("delta")
@@ -227,7 +227,7 @@ class AnthropicParser(ChunkParser):
         self._add_counts(event.get("usage"))
         self._counted = self._counted or bool(event.get("usage"))
         others = {key: event.get(key) for key in ("context_management",)}
-        self._of_response |= told({**others, **delta}, _OF_MESSAGE)
+        self._of_response |= unknown_fields({**others, **delta}, _OF_MESSAGE)
         reason = text(delta.get("stop_reason"))
         if reason and reason.lower() not in ("none", "null"):
             self._finish_reason = reason
@@ -245,7 +245,7 @@ class AnthropicParser(ChunkParser):
 
     def _add_counts(self, usage: Any) -> None:
         if isinstance(usage, dict):
-            self._totals = updated(self._totals, told(usage, frozenset()))
+            self._totals = updated(self._totals, unknown_fields(usage, frozenset()))
 
     def _usage(self) -> TokenUsage | None:
         return anthropic_usage(self._totals)
@@ -253,11 +253,11 @@ class AnthropicParser(ChunkParser):
     def _raw(self) -> JsonObject:
         blocks = [self._whole(block) for block in self._blocks if not self._is_empty(block)]
         found = {} if blocks == self._rendered() else {"content": blocks}
-        return told({**found, "response": self._of_response}, frozenset())
+        return unknown_fields({**found, "response": self._of_response}, frozenset())
 
     def _whole(self, block: _Block) -> JsonObject:
         """Return a block in the form in which it is sent back."""
-        found = told(block.start, frozenset())
+        found = unknown_fields(block.start, frozenset())
         if block.call is not None:
             request = self._answer.calls[block.call].request(complete=True)
             return {**found, "name": request.name, "input": request.arguments or {}}
@@ -272,7 +272,7 @@ class AnthropicParser(ChunkParser):
         """Whether a block is empty; Anthropic rejects an empty text block in a request."""
         if block.kind == "tool_use":
             return block.call is None or not self._answer.calls[block.call].name
-        if not told(block.start, frozenset()):
+        if not unknown_fields(block.start, frozenset()):
             return True
         if block.kind == "text":
             return not self._answer.text_of("text", block.place)
@@ -318,7 +318,7 @@ def _can_have(block: _Block | None, kind: str) -> bool:
 
     Some servers omit the start of a block, or number the text after a tool call as the call.
     """
-    if block is None or not told(block.start, frozenset()) or block.closed:
+    if block is None or not unknown_fields(block.start, frozenset()) or block.closed:
         return False
     return block.kind == _PIECES[kind] or block.kind not in (*_OWN, "redacted_thinking")
 

@@ -123,12 +123,12 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
     """
     front, rest = split_front(rows)
     talk = _AnthropicMessages()
-    said = [
+    messages = [
         (_ROLES.get(row.kind, "user"), _blocks_of_row(row, ids, provider))
         for row, ids in zip(rest, call_ids(rest, SPECIFICATION), strict=True)
     ]
     paused = bool(rest) and (native_for(rest[-1], SPECIFICATION, provider) or {}).get("paused")
-    for role, blocks in _without_last_thoughts(paired(said, paused=bool(paused))):
+    for role, blocks in _without_last_thoughts(paired(messages, paused=bool(paused))):
         talk.say(role, blocks)
     without_excess_images(talk.messages, SPECIFICATION, text_block)
     talk.added += [_NOTE for row in rest if row.kind not in _OWN_WORDS]
@@ -154,11 +154,13 @@ def _blocks_of_row(row: ContextRow, ids: tuple[str, ...], provider: str | None) 
     return [text_block(request_base.note(text_in(row.message)))]
 
 
-def _without_last_thoughts(said: Sequence[tuple[str, list[Json]]]) -> list[tuple[str, list[Json]]]:
+def _without_last_thoughts(
+    messages: Sequence[tuple[str, list[Json]]],
+) -> list[tuple[str, list[Json]]]:
     """Return the entries, without thinking that no other block of its message follows."""
     found: list[tuple[str, list[Json]]] = []
     follows = False  # whether a block of the same message follows
-    for role, blocks in reversed(said):
+    for role, blocks in reversed(messages):
         if role == "assistant":
             while blocks and not follows and blocks[-1]["type"] in _THINKING:
                 blocks = blocks[:-1]
@@ -209,8 +211,10 @@ def _assistant(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> l
     native = native_for(row, SPECIFICATION, provider)
     if native is None:
         text, name = text_in(row.message), row.message.get("name")
-        said = [text_block(request_base.by(name, text) if name else text)] if text.strip() else []
-        return [*said, *calls]
+        content_blocks = (
+            [text_block(request_base.by(name, text) if name else text)] if text.strip() else []
+        )
+        return [*content_blocks, *calls]
     blocks: list[Json] = []
     for block in native["content"]:
         if "call" in block:

@@ -41,10 +41,10 @@ def _block(block: Mapping[str, Any]) -> Any:
             given = rest.get("input", {})
             return {"type": "tool_use", "id": named, "name": name, "input": given}
         case {"toolResult": {"toolUseId": str(named), **rest}}:
-            told = rest.get("content")
-            said = [_block(each) for each in told] if isinstance(told, list) else told
+            content = rest.get("content")
+            converted = [_block(each) for each in content] if isinstance(content, list) else content
             failed = rest.get("status") == "error"
-            return {"type": "tool_result", "tool_use_id": named, "content": said} | (
+            return {"type": "tool_result", "tool_use_id": named, "content": converted} | (
                 {"is_error": True} if failed else {}
             )
         case {"json": value}:

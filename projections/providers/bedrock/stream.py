@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from eventstore.events.base import JsonObject
 from projections.providers.parser import ChunkParser, object_of, place_of, text
 from projections.providers.pieces import RULES, Piece, ToolCalls
-from projections.providers.stream_base import told
+from projections.providers.stream_base import unknown_fields
 from projections.providers.usage import bedrock_usage
 
 __all__ = ["EVENTS", "BedrockParser"]
@@ -41,8 +41,8 @@ class BedrockParser(ChunkParser):
     def _take(self, event: JsonObject) -> None:
         for name, body in event.items():
             if name.endswith("Exception"):
-                told_of = body if isinstance(body, dict) else {"message": text(body)}
-                self._fail({"code": name, **told_of}, event)
+                detail = body if isinstance(body, dict) else {"message": text(body)}
+                self._fail({"code": name, **detail}, event)
             elif name not in EVENTS or not isinstance(body, dict):
                 self._answer.keep({name: body})
             elif name == "contentBlockStart":
@@ -56,7 +56,7 @@ class BedrockParser(ChunkParser):
             elif name == "metadata":
                 self._count(bedrock_usage, body.get("usage"))
                 self._counted = True
-                self._of_response |= told(body, _OF_RESPONSE)
+                self._of_response |= unknown_fields(body, _OF_RESPONSE)
 
     def _read(self, response: JsonObject) -> None:
         output = response.get("output")
@@ -67,7 +67,7 @@ class BedrockParser(ChunkParser):
             if not (isinstance(block, dict) and object_of(block.get("toolUse"))):
                 self._grow(place, block)
         self._counts = bedrock_usage(response.get("usage"))
-        self._of_response = told(response, _OF_RESPONSE)
+        self._of_response = unknown_fields(response, _OF_RESPONSE)
         self._end(response)
 
     def _start(self, place: Any, start: Any) -> None:
@@ -85,7 +85,7 @@ class BedrockParser(ChunkParser):
     def _grow(self, place: Any, delta: Any) -> None:
         pieces = delta if isinstance(delta, dict) else {"text": delta}
         use, thought = object_of(pieces.get("toolUse")), object_of(pieces.get("reasoningContent"))
-        if told(use, frozenset()):
+        if unknown_fields(use, frozenset()):
             self._calls.add(
                 Piece.of_arguments(
                     use.get("input"),
@@ -94,11 +94,13 @@ class BedrockParser(ChunkParser):
                     index=place,
                 )
             )
-        elif told(thought, frozenset()):
+        elif unknown_fields(thought, frozenset()):
             self._think(place, thought)
         elif isinstance(pieces.get("text"), str):
             self._answer.say("text", place, pieces["text"])
-        elif delta is not None and told(pieces, frozenset({"toolUse", "reasoningContent"})):
+        elif delta is not None and unknown_fields(
+            pieces, frozenset({"toolUse", "reasoningContent"})
+        ):
             self._show_other(delta, delta)
 
     def _think(self, place: Any, thought: JsonObject) -> None:

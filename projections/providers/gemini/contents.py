@@ -99,12 +99,16 @@ def _inner(part: Mapping[str, Any], *keys: str) -> dict[str, Any] | None:
 
 
 def _result(result: Mapping[str, Any]) -> dict[str, Any]:
-    told = result.get("response")
-    failed = isinstance(told, dict) and told.keys() == {"error"}
-    if isinstance(told, dict) and len(told) == 1:
-        (key,) = told
-        told = told[key] if failed or (key in _PLAIN and isinstance(told[key], str)) else told
-    text: Any = told if isinstance(told, str) else dumps(told)
+    response = result.get("response")
+    failed = isinstance(response, dict) and response.keys() == {"error"}
+    if isinstance(response, dict) and len(response) == 1:
+        (key,) = response
+        response = (
+            response[key]
+            if failed or (key in _PLAIN and isinstance(response[key], str))
+            else response
+        )
+    text: Any = response if isinstance(response, str) else dumps(response)
     files = result.get("parts")  # other output of a function, such as images
     if isinstance(files, list) and files and all(isinstance(each, dict) for each in files):
         text = [{"type": "text", "text": text}, *map(_block, files)]

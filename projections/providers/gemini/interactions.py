@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from eventstore.events.base import JsonObject
 from projections.providers.parser import ChunkParser, object_of, place_of, text
 from projections.providers.pieces import RULES, Piece, ToolCalls
-from projections.providers.stream_base import told
+from projections.providers.stream_base import unknown_fields
 from projections.providers.usage import interactions_usage
 
 __all__ = ["InteractionsParser"]
@@ -86,7 +86,7 @@ class InteractionsParser(ChunkParser):
                 self._answer.keep(step)
             case "model_output":
                 pass
-            case _ if told(step, frozenset()):
+            case _ if unknown_fields(step, frozenset()):
                 self._steps[place] = dict(step)
                 self._answer.show(("step", place), self._steps[place])
                 self._answer.keep(step)
@@ -102,21 +102,21 @@ class InteractionsParser(ChunkParser):
         ):
             self._calls.add(_piece(place, delta))
         elif place in self._steps:
-            self._steps[place] |= told(delta, frozenset({"type"}))
+            self._steps[place] |= unknown_fields(delta, frozenset({"type"}))
             self._answer.keep(delta)
         elif isinstance(signature := delta.get("signature"), str):
             if signature:  # some are empty
                 self._answer.sign(place, signature)
         elif delta.get("type") in ("text", "thought_summary"):
             self._say(place, delta.get("content", delta))
-        elif delta.get("type") != "thought" and told(delta, frozenset({"type"})):
+        elif delta.get("type") != "thought" and unknown_fields(delta, frozenset({"type"})):
             self._keep_other(delta)
 
     def _say(self, place: Any, block: Any) -> None:
-        said = object_of(block).get("text")
+        content = object_of(block).get("text")
         kind = "reasoning" if self._kinds.get(place) == "thought" else "text"
-        if isinstance(said, str):
-            self._answer.say(kind, place, said)  # type: ignore[arg-type]
+        if isinstance(content, str):
+            self._answer.say(kind, place, content)  # type: ignore[arg-type]
         else:
             self._keep_other(block)
 
@@ -128,7 +128,7 @@ class InteractionsParser(ChunkParser):
         self._note(body)
         status = text(body.get("status"))
         self._count(interactions_usage, body.get("usage"))
-        self._of_response |= told(body, _OF_INTERACTION)
+        self._of_response |= unknown_fields(body, _OF_INTERACTION)
         if status == "failed" or body.get("error"):
             self._fail(body.get("error") or {"message": "the interaction failed"}, body)
         elif status not in _GOES_ON:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from eventstore.events.base import JsonObject
 from projections.providers.parser import ChunkParser, object_of, text
 from projections.providers.pieces import RULES, Piece, ToolCalls
-from projections.providers.stream_base import Growing, told
+from projections.providers.stream_base import Growing, unknown_fields
 from projections.providers.usage import gemini_usage, snake
 
 __all__ = ["GeminiParser", "field"]
@@ -78,21 +78,23 @@ class GeminiParser(ChunkParser):
                 self._part(part)
             elif part is not None:
                 self._show_other(part, {"parts": [part]})
-        self._of_candidate.add(told(candidate, _OF_CANDIDATE))
+        self._of_candidate.add(unknown_fields(candidate, _OF_CANDIDATE))
         self._end(field(candidate, "finishReason"))
 
     def _part(self, part: JsonObject) -> None:
-        call, said = field(part, "functionCall"), part.get("text")
+        call, content = field(part, "functionCall"), part.get("text")
         signature = field(part, "thoughtSignature")
-        placeholder = isinstance(call, dict) and not told(call, frozenset()) and bool(said)
+        placeholder = (
+            isinstance(call, dict) and not unknown_fields(call, frozenset()) and bool(content)
+        )
         if isinstance(call, dict) and not placeholder:
-            self._call(call, told({"thoughtSignature": signature}, frozenset()))
-        elif isinstance(said, str):
+            self._call(call, unknown_fields({"thoughtSignature": signature}, frozenset()))
+        elif isinstance(content, str):
             kind: Any = "reasoning" if part.get("thought") is True else "text"
-            self._answer.say(kind, kind, said)
+            self._answer.say(kind, kind, content)
             if text(signature):
                 self._answer.sign("reasoning", text(signature))
-        elif told(part, frozenset()):
+        elif unknown_fields(part, frozenset()):
             self._show_other(part, {"parts": [part]})
 
     def _call(self, call: JsonObject, raw: JsonObject) -> None:
@@ -133,8 +135,8 @@ class GeminiParser(ChunkParser):
             self._finish()
 
     def _raw(self) -> JsonObject:
-        kept = {"candidate": self._of_candidate.value(), "promptFeedback": self._feedback}
-        return told(kept, frozenset())
+        raw = {"candidate": self._of_candidate.value(), "promptFeedback": self._feedback}
+        return unknown_fields(raw, frozenset())
 
 
 def field(value: JsonObject, name: str) -> Any:

@@ -21,7 +21,7 @@ from eventstore.events.base import JsonObject
 from projections.providers.answer import Answer, Kind
 from projections.providers.parser import ChunkParser, as_text, object_of, text
 from projections.providers.pieces import RULES, Piece, ToolCalls
-from projections.providers.stream_base import Growing, seller_of, told
+from projections.providers.stream_base import Growing, seller_of, unknown_fields
 from projections.providers.usage import chat_usage
 
 __all__ = ["ChatCalls", "OpenAIChatParser"]
@@ -106,7 +106,7 @@ class ChatCalls:
             free_text=free_text,
         )
         index = self._calls.begin(found) if whole else self._calls.add(found)
-        if extra := told(piece, _KNOWN):
+        if extra := unknown_fields(piece, _KNOWN):
             if index is not None:
                 self._answer.calls[index].keep(extra)
             self._answer.keep({"tool_calls": [{"index": index, **extra}]})
@@ -118,9 +118,11 @@ def _body_of(piece: JsonObject) -> tuple[JsonObject, bool]:
     Some servers send all variants, and leave those that do not apply empty.
     """
     custom, function = object_of(piece.get("custom")), object_of(piece.get("function"))
-    if told(custom, frozenset()) or (not told(function, frozenset()) and "custom" in piece):
+    if unknown_fields(custom, frozenset()) or (
+        not unknown_fields(function, frozenset()) and "custom" in piece
+    ):
         return custom, True
-    if told(function, frozenset()):
+    if unknown_fields(function, frozenset()):
         return function, False
     # Some servers omit the wrapper.
     flat = {"name": piece.get("name"), "arguments": piece.get("arguments")}
@@ -163,7 +165,7 @@ class OpenAIChatParser(ChunkParser):
         self._calls = ChatCalls(self._answer)
         self._of_message = Growing()
         self._logprobs = Growing()
-        self._told_seller: str | None = None
+        self._detected_seller: str | None = None
         self._whole = False
         self._in_deltas = False
         self._counted = False
@@ -189,7 +191,7 @@ class OpenAIChatParser(ChunkParser):
                 self._choose(choice)
             else:
                 self._answer.keep({"choices": [choice]})
-        self._of_response |= told(event, _OF_CHUNK)
+        self._of_response |= unknown_fields(event, _OF_CHUNK)
         # Counts before the last content are a running total, which a cut stream has too.
         self._runs_on = self._runs_on or (self._counted and self._answer.has_spoken)
         self._counted = self._counted or _some(self._counts)
@@ -219,7 +221,7 @@ class OpenAIChatParser(ChunkParser):
         delta = {"content": delta} if isinstance(delta, str) else object_of(delta)
         if self._is_whole_again(delta, choice):
             delta, message = {}, delta
-        if told(message, _ROLE) and not told(delta, _ROLE):
+        if unknown_fields(message, _ROLE) and not unknown_fields(delta, _ROLE):
             self._add(message if self._whole else self._rest_of(message))
         else:
             self._add(delta)
@@ -228,7 +230,7 @@ class OpenAIChatParser(ChunkParser):
         if not text(object_of(delta or message).get("content")):
             self._say("text", choice.get("text"))
         if isinstance(logprobs := choice.get("logprobs"), dict):
-            self._logprobs.add(told(logprobs, frozenset()))
+            self._logprobs.add(unknown_fields(logprobs, frozenset()))
         if choice.get("error"):
             self._fail(choice["error"], choice)
         reason = text(choice.get("finish_reason"))
@@ -238,7 +240,7 @@ class OpenAIChatParser(ChunkParser):
                 self.finished = False
             else:
                 self._finish()
-        self._of_response |= told(choice, _OF_CHOICE)
+        self._of_response |= unknown_fields(choice, _OF_CHOICE)
         self._count_all(choice)
 
     def _is_whole_again(self, delta: JsonObject, choice: JsonObject) -> bool:
@@ -255,10 +257,10 @@ class OpenAIChatParser(ChunkParser):
         rest = {**message, "tool_calls": self._calls.without_repeated(message.get("tool_calls"))}
         kinds: dict[str, Kind] = {"content": "text", **dict.fromkeys(_REASONING, "reasoning")}
         for name, kind in kinds.items():
-            said, whole = self._answer.all_of(kind), text(message.get(name))
-            if said and whole.startswith(said):
-                rest[name] = whole[len(said) :]
-            elif whole.strip() == said.strip():
+            received, whole = self._answer.all_of(kind), text(message.get(name))
+            if received and whole.startswith(received):
+                rest[name] = whole[len(received) :]
+            elif whole.strip() == received.strip():
                 rest[name] = None
         return rest
 
@@ -273,11 +275,11 @@ class OpenAIChatParser(ChunkParser):
             self._calls.add(delta["tool_calls"], whole=self._whole)
         legacy = object_of(delta.get("function_call"))
         # Some servers send the same call under both names.
-        if told(legacy, frozenset()) and not (
+        if unknown_fields(legacy, frozenset()) and not (
             delta.get("tool_calls") and self._calls.has(text(legacy.get("name")))
         ):
             self._calls.add_legacy(legacy)
-        if extra := told(delta, _OF_DELTA):
+        if extra := unknown_fields(delta, _OF_DELTA):
             self._of_message.add(extra)
             self._answer.keep({"delta": extra})
 
@@ -308,20 +310,20 @@ class OpenAIChatParser(ChunkParser):
         """Update the counts, which Groq and Azure put beside their own fields."""
         groq = event.get("x_groq")
         if isinstance(groq, dict):
-            self._told_seller = "groq"
-            if extra := told(groq, frozenset({"error", "usage"})):
+            self._detected_seller = "groq"
+            if extra := unknown_fields(groq, frozenset({"error", "usage"})):
                 self._of_response["x_groq"] = self._of_response.get("x_groq", {}) | extra
             self._count(chat_usage, groq.get("usage"))
             if groq.get("error"):
                 self._fail(groq["error"], event)
         if "prompt_filter_results" in event:
-            self._told_seller = "azure"
+            self._detected_seller = "azure"
         self._count(chat_usage, event.get("usage"))
 
     def _seller(self) -> str | None:
-        told_of = self._provider or self._told_seller
-        if told_of or "provider" in self._of_response:
-            return told_of
+        seller = self._provider or self._detected_seller
+        if seller or "provider" in self._of_response:
+            return seller
         return seller_of(self._model)
 
     def _raw(self) -> JsonObject:
@@ -330,4 +332,4 @@ class OpenAIChatParser(ChunkParser):
             "response": self._of_response,
             "logprobs": self._logprobs.value(),
         }
-        return told(found, frozenset())
+        return unknown_fields(found, frozenset())

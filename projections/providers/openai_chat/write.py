@@ -99,15 +99,15 @@ _IN_MESSAGE = ("arguments", "input", "name")
 def of_assistant(payload: AssistantMessage) -> Json | None:
     """Return what the maker of a message needs back, or None if the message itself is enough."""
     made = payload.invocation or Invocation()
-    maker, held = _owned(payload, made)
+    maker, native = _owned(payload, made)
     if chat := chat_fields(payload):
-        others = (held or {}).get("chat", ())
-        held = {**(held or {"specification": SPECIFICATION}), "chat": [*chat, *others]}
+        others = (native or {}).get("chat", ())
+        native = {**(native or {"specification": SPECIFICATION}), "chat": [*chat, *others]}
     # A signature covers exact bytes: content that UTF-8 cannot encode cannot be sent back.
-    if held is None or payload_messages.scrub(held) != held:
+    if native is None or payload_messages.scrub(native) != native:
         return None
     named = {"provider": maker, "model": made.model}
-    return {"specification": made.specification, **payload_messages.scrub(named), **held}
+    return {"specification": made.specification, **payload_messages.scrub(named), **native}
 
 
 def _owned(payload: AssistantMessage, made: Invocation) -> tuple[str | None, Json | None]:
@@ -129,12 +129,12 @@ def _owned(payload: AssistantMessage, made: Invocation) -> tuple[str | None, Jso
     thoughts = thinking_blocks(payload)
     if thoughts or any(owner == ANTHROPIC for owner, _ in owners):
         blocks = thoughts + (_blocks(payload, ANTHROPIC, thoughts=not thoughts) or [])
-        if (held := _anthropic(payload, blocks)) is not None:
-            return ANTHROPIC, _typed("anthropic_messages", held)
+        if (native := _anthropic(payload, blocks)) is not None:
+            return ANTHROPIC, _typed("anthropic_messages", native)
     if any(owner == OPENAI for owner, _ in owners):
         return OPENAI, _typed("openai_responses", _responses(payload, _items(payload)))
-    if (held := _signed(payload, made)) is not None:
-        return made.provider if specification == SPECIFICATION else GOOGLE, held
+    if (native := _signed(payload, made)) is not None:
+        return made.provider if specification == SPECIFICATION else GOOGLE, native
     thought = "".join(part.text for part in payload.parts if isinstance(part, ReasoningPart))
     if thought and not owners and specification in (None, SPECIFICATION):
         if made.provider in WANT_REASONING_BACK:
@@ -145,19 +145,19 @@ def _owned(payload: AssistantMessage, made: Invocation) -> tuple[str | None, Jso
     return made.provider, None
 
 
-def _typed(specification: str, held: Json | None) -> Json | None:
-    return None if held is None else {**held, "specification": specification}
+def _typed(specification: str, native: Json | None) -> Json | None:
+    return None if native is None else {**native, "specification": specification}
 
 
 def of_tool(payload: ToolResult) -> Json | None:
     """Return a result's status, unless it is success, and its parts if any is an image or file."""
-    held: Json = {} if payload.status == "success" else {"status": payload.status}
+    native: Json = {} if payload.status == "success" else {"status": payload.status}
     parts = payload.content
     if not isinstance(parts, str | None) and any(
         isinstance(part, ImagePart | FilePart) for part in parts
     ):
-        held["content"] = payload_messages.user_parts(parts)
-    return held or None
+        native["content"] = payload_messages.user_parts(parts)
+    return native or None
 
 
 def _anthropic(payload: AssistantMessage, raw: Any) -> Json | None:
@@ -250,11 +250,11 @@ def _responses(payload: AssistantMessage, raw: Any) -> Json | None:
     messages = sum(item.get("type") == "message" for item in raw)
     if messages < 2 and not any(map(items.is_needed, raw)):
         return None
-    held = [items.as_input(item) or {"type": WORDS, "text": mention(item)} for item in raw]
-    said = "".join(part.text for part in payload.parts if isinstance(part, _SAID))
-    if said != "".join(map(items.text_of, held)):
+    inputs = [items.as_input(item) or {"type": WORDS, "text": mention(item)} for item in raw]
+    spoken_text = "".join(part.text for part in payload.parts if isinstance(part, _SAID))
+    if spoken_text != "".join(map(items.text_of, inputs)):
         return None  # a final event may garble what was streamed
-    placed = _placed(held, _CALL_ITEMS, payload.tool_calls)
+    placed = _placed(inputs, _CALL_ITEMS, payload.tool_calls)
     return None if placed is None else {"content": placed}
 
 
@@ -308,19 +308,19 @@ def _placed(
         if index is None:
             return None
         del free[index]
-        told = _IN_MESSAGE if kind in _OF_PRODUCT else ()
-        kept = {k: v for k, v in block.items() if k not in (*told, "call_id")}
+        named_fields = _IN_MESSAGE if kind in _OF_PRODUCT else ()
+        remaining = {k: v for k, v in block.items() if k not in (*named_fields, "call_id")}
         if kind == "tool_use":
-            kept.pop("id", None)
-        placed.append({**kept, "call": index})
+            remaining.pop("id", None)
+        placed.append({**remaining, "call": index})
     return None if free else placed
 
 
 def openai_chat(rows: Iterable[ContextRow], *, provider: str | None = None) -> tuple[Json, ...]:
     """Return the messages of the rows, in order, without empty ones; the rows are not changed."""
-    held = tuple(rows)
-    ids = call_ids(held, SPECIFICATION)
-    made = [message_of(row, own, provider) for row, own in zip(held, ids, strict=True)]
+    all_rows = tuple(rows)
+    ids = call_ids(all_rows, SPECIFICATION)
+    made = [message_of(row, own, provider) for row, own in zip(all_rows, ids, strict=True)]
     sent = [message for message in made if not _is_nothing(message)]
     without_excess_images(sent, SPECIFICATION, _text_part)
     return tuple(_in_portions(sent))
@@ -397,8 +397,8 @@ def _part(part: Json) -> Json:
     if not (why := unfit_file(url, SPECIFICATION)):
         return deepcopy(part)
     text = images.text_of(url)
-    said = prompts.file_mention(name, why=why) if text is None else prompts.file_text(name, text)
-    return _text_part(said)
+    content = prompts.file_mention(name, why=why) if text is None else prompts.file_text(name, text)
+    return _text_part(content)
 
 
 def gives_back(native: Json, provider: str | None) -> bool:
@@ -437,8 +437,8 @@ def wire_with_notes(rows: Iterable[ContextRow], *, provider: str | None = None) 
     format.
     """
     front, rest = split_front(rows)
-    said = system_text(front)
-    sent: list[Json] = [{"role": "system", "content": said}] if said else []
+    front_text = system_text(front)
+    sent: list[Json] = [{"role": "system", "content": front_text}] if front_text else []
     added: list[str] = []
     noted = False  # whether the last message is nothing but notes
     for row, ids in zip(rest, call_ids(rest, SPECIFICATION), strict=True):

@@ -323,15 +323,15 @@ def as_input(item: Json) -> Json | None:
     if kind == "code_interpreter_call":
         item = {"code": None, "outputs": None, **item}
     try:
-        kept: Json = fitted(item, shape)
+        lean_item: Json = fitted(item, shape)
     except Misfit:
         return None
-    return _message(kept) if kind == "message" else kept
+    return _message(lean_item) if kind == "message" else lean_item
 
 
 def _message(item: Json) -> Json:
     """Return the whole message; if it has no id from the server, a message of its text."""
-    parts = _said(item["content"]) if isinstance(item["content"], list) else item["content"]
+    parts = _input_parts(item["content"]) if isinstance(item["content"], list) else item["content"]
     if isinstance(parts, list) and {"id", "status"} <= item.keys():
         return {**item, "role": "assistant", "content": parts}
     if isinstance(parts, list):
@@ -348,7 +348,7 @@ def text_of(item: Json) -> str:
     return "".join(part.get("text") or part.get("refusal") or "" for part in content)
 
 
-def _said(content: list[Any]) -> list[Json]:
+def _input_parts(content: list[Any]) -> list[Json]:
     """Return the parts of a message that input has, with their annotations."""
     found = []
     for part in content:
@@ -411,26 +411,28 @@ def message(role: str, content: str | list[Json], **fields: Any) -> Json:
 
 def settled(answers: Iterable[AnswerItems]) -> list[Json]:
     """Return the items of all answers, without those that lack their counterpart."""
-    held = [
+    pending = [
         replace(
             answer,
             items=[each for each in map(_with_own_id, answer.items) if each.get("content") != ""],
         )
         for answer in answers
     ]
-    lost = _lost([item for answer in held for item in answer.items])
+    lost = _lost([item for answer in pending for item in answer.items])
     taken: set[str] = set()
     renamed: dict[str, str] = {}
     found: list[Json] = []
-    for answer in held:
+    for answer in pending:
         broken = any(id(item) in lost or item["type"] == WORDS for item in answer.items)
-        kept = replace(answer, items=list(_in_words(answer, lost)))
-        if broken or not _is_whole(kept.items, taken):
-            kept.items = list(_bare(kept, renamed))
-        kept.items = [_asking(item, renamed) for item in kept.items]
-        kept.items = [item for n, item in enumerate(kept.items) if _leads_on(kept.items, n)]
-        taken |= set(_ids(kept.items))
-        found += kept.items
+        remaining = replace(answer, items=list(_in_words(answer, lost)))
+        if broken or not _is_whole(remaining.items, taken):
+            remaining.items = list(_bare(remaining, renamed))
+        remaining.items = [_asking(item, renamed) for item in remaining.items]
+        remaining.items = [
+            item for n, item in enumerate(remaining.items) if _leads_on(remaining.items, n)
+        ]
+        taken |= set(_ids(remaining.items))
+        found += remaining.items
     return _tied(found)
 
 
@@ -515,9 +517,9 @@ def _in_words(answer: AnswerItems, lost: set[int]) -> Iterable[Json]:
             continue
         else:
             key = _key(item)
-            told = "" if item["type"] in _CALLS else mention(item)
+            description = "" if item["type"] in _CALLS else mention(item)
             result = answer.results.get(key) if isinstance(key, str) else None
-            text = "\n".join(filter(None, (told, result)))
+            text = "\n".join(filter(None, (description, result)))
         if text:
             yield message("assistant", text)
 
@@ -637,13 +639,13 @@ def _screenshot(head: Json, call: Json, parts: Sequence[Json] | None, outcome: s
 
 def _ran(text: str, outcome: str) -> list[Json]:
     """Return a shell's outputs: those that the product lists, or the text as a single output."""
-    told = _parsed(text)
-    if isinstance(told, dict):
-        told = told.get("output")
+    parsed = _parsed(text)
+    if isinstance(parsed, dict):
+        parsed = parsed.get("output")
     fields = {"stdout", "stderr", "outcome"}
-    if isinstance(told, list) and told:
-        runs = [each for each in told if isinstance(each, dict) and fields <= each.keys()]
-        if len(runs) == len(told):
+    if isinstance(parsed, list) and parsed:
+        runs = [each for each in parsed if isinstance(each, dict) and fields <= each.keys()]
+        if len(runs) == len(parsed):
             return [{key: run[key] for key in sorted(fields)} for run in runs]
     ended = {"type": "exit", "exit_code": 0 if outcome == _WENT_WELL else 1}
     return [{"stdout": text, "stderr": "", "outcome": ended}]
@@ -651,10 +653,10 @@ def _ran(text: str, outcome: str) -> list[Json]:
 
 def _tools(text: str) -> list[Json]:
     """Return the declarations of the tools that a search found, if the result contains any."""
-    told = _parsed(text)
-    if isinstance(told, dict):
-        told = told.get("tools")
-    found = told if isinstance(told, list) else []
+    parsed = _parsed(text)
+    if isinstance(parsed, dict):
+        parsed = parsed.get("tools")
+    found = parsed if isinstance(parsed, list) else []
     return [each for each in found if isinstance(each, dict) and isinstance(each.get("type"), str)]
 
 
@@ -662,9 +664,9 @@ def _approval(call: Json, text: str, outcome: str) -> Json | None:
     """Return the answer to an approval request; only an explicit yes approves."""
     if outcome in _UNANSWERED:
         return None
-    told = _parsed(text)
-    given = told.get("approve") is True if isinstance(told, dict) else told is True
-    reason = {} if given or not text or told is False else {"reason": text}
+    parsed = _parsed(text)
+    given = parsed.get("approve") is True if isinstance(parsed, dict) else parsed is True
+    reason = {} if given or not text or parsed is False else {"reason": text}
     return {
         "type": "mcp_approval_response",
         "approval_request_id": call["id"],

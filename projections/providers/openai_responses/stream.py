@@ -23,7 +23,7 @@ from projections.providers.answer import Answer, Kind
 from projections.providers.openai_responses.acts import CALLS, acts_of
 from projections.providers.parser import ChunkParser, object_of, text
 from projections.providers.pieces import RULES, Piece, ToolCalls
-from projections.providers.stream_base import seller_of, told
+from projections.providers.stream_base import seller_of, unknown_fields
 from projections.providers.usage import responses_usage
 
 __all__ = ["OpenAIResponsesParser", "OutputItem", "OutputItems"]
@@ -115,7 +115,7 @@ class OutputItems:
     def begin(self, event: JsonObject) -> None:
         """Begin an item, from its ``added`` event."""
         body = object_of(event.get("item"))
-        if not told(body, frozenset()):
+        if not unknown_fields(body, frozenset()):
             return
         kind, index = text(body.get("type")), event.get("output_index")
         item = self._known({"item_id": body.get("id"), **event}, kind)
@@ -153,8 +153,8 @@ class OutputItems:
     def _going_on(self, kind: str) -> OutputItem | None:
         """Return the latest item of a kind if it has begun with an event, and is not done."""
         same = self._of_kind.get(kind)
-        begun = same is not None and same[-1].head is not None and same[-1].done is None
-        return same[-1] if same is not None and begun and kind in CALLS else None
+        is_open = same is not None and same[-1].head is not None and same[-1].done is None
+        return same[-1] if same is not None and is_open and kind in CALLS else None
 
     def say(self, item: OutputItem, kind: Kind, place: tuple[str, int], piece: str) -> None:
         """Add a piece of text to a part of an item."""
@@ -198,7 +198,7 @@ class OutputItems:
     def end(self, event: JsonObject) -> None:
         """Complete an item, from its ``done`` event."""
         body = object_of(event.get("item"))
-        if told(body, frozenset()):
+        if unknown_fields(body, frozenset()):
             kind = text(body.get("type"))
             item = self.at({"item_id": body.get("id"), **event}, kind)
             if item.done is not None and _differ(item.done, body):
@@ -287,7 +287,7 @@ class OutputItems:
             self._sign(item, body)
         elif (act := acts_of(body)) is not None:
             self._act(item, body, *act)
-        elif told(body, frozenset()):
+        elif unknown_fields(body, frozenset()):
             self._answer.show(item.number, body)
             if before is None:
                 self._answer.keep({"type": "response.output_item.done", "item": body})
@@ -388,7 +388,7 @@ class OpenAIResponsesParser(ChunkParser):
             self._finish_reason = None
 
     def _take_text(self, stem: str, last: str, event: JsonObject) -> None:
-        kind, said, where, field = _TEXTS[stem]
+        kind, content, where, field = _TEXTS[stem]
         value = event.get("delta" if last == "delta" else field)
         if not isinstance(value, str):
             if value is not None:
@@ -396,7 +396,7 @@ class OpenAIResponsesParser(ChunkParser):
             return
         place = (where, _place(event))
         take = self._items.say if last == "delta" else self._items.complete
-        take(self._items.at(event, kind), said, place, value)
+        take(self._items.at(event, kind), content, place, value)
 
     def _take_arguments(self, kind: str, last: str, event: JsonObject) -> None:
         item = self._items.at(event, kind)
@@ -430,7 +430,7 @@ class OpenAIResponsesParser(ChunkParser):
             # Some servers have the text nowhere else.
             self._answer.say("text", "output_text", text(response.get("output_text")))
         self.pending = None
-        self._of_response = told(response, _OF_RESPONSE)
+        self._of_response = unknown_fields(response, _OF_RESPONSE)
         self._count(responses_usage, response.get("usage"))
         if status in ("failed", "cancelled"):
             error = response.get("error") or {"code": status, "message": f"the response {status}"}
@@ -449,8 +449,8 @@ class OpenAIResponsesParser(ChunkParser):
         return self._provider or seller_of(self._model)
 
     def _raw(self) -> JsonObject:
-        kept = {"output": self._items.whole(), "response": self._of_response}
-        return told(kept, frozenset())
+        raw = {"output": self._items.whole(), "response": self._of_response}
+        return unknown_fields(raw, frozenset())
 
 
 def _place(event: JsonObject) -> int:

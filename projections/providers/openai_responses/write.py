@@ -51,10 +51,10 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
     """Return the rows in this format: at least one item."""
     front, rest = split_front(rows)
     answers: list[AnswerItems] = []
-    asked: dict[str, tuple[Json, AnswerItems]] = {}
+    calls_by_id: dict[str, tuple[Json, AnswerItems]] = {}
     for row, ids in zip(rest, call_ids(rest, SPECIFICATION), strict=True):
         if row.kind == "tool":
-            call, answer = asked[ids[0]]
+            call, answer = calls_by_id[ids[0]]
             output = _output(row, call)
             if output is None:
                 answer.results[ids[0]] = text_in(row.message)
@@ -62,11 +62,11 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
                 answers.append(AnswerItems([output]))
         elif row.role != "assistant":
             if row.role == "user" or not request_base.is_blank(row.message.get("content")):
-                answers.append(AnswerItems([_said(row)]))
+                answers.append(AnswerItems([_message_item(row)]))
         else:
             calls, items = _native(row, ids, provider) or _assistant(row.message, ids)
             answers.append(AnswerItems(items, row.version))
-            asked |= {wire_id: (call, answers[-1]) for wire_id, call in calls.items()}
+            calls_by_id |= {wire_id: (call, answers[-1]) for wire_id, call in calls.items()}
     items = settled(answers)
     without_excess_images(items, SPECIFICATION, lambda text: {"type": "input_text", "text": text})
     added = []
@@ -76,7 +76,7 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
     return Wire(SPECIFICATION, tuple(items), system_text(front), tuple(added))
 
 
-def _said(row: ContextRow) -> Json:
+def _message_item(row: ContextRow) -> Json:
     """Return the item of a message that is neither from the model nor from a tool."""
     parts, name = parts_of(row.message), row.message.get("name")
     if all(part.get("type") == "text" for part in parts):
@@ -116,13 +116,13 @@ def _part(part: Json) -> Json:
     return {"type": "input_text", "text": json.dumps(part, ensure_ascii=False)}
 
 
-def _assistant(said: Json, ids: tuple[str, ...]) -> tuple[dict[str, Json], list[Json]]:
-    text, name = text_in(said), said.get("name")
+def _assistant(item: Json, ids: tuple[str, ...]) -> tuple[dict[str, Json], list[Json]]:
+    text, name = text_in(item), item.get("name")
     text = text if text.strip() else ""
     text = request_base.by(name, text) if text and name else text
     calls = {
         wire_id: {"type": "function_call", "call_id": wire_id, **call["function"]}
-        for call, wire_id in zip(said.get("tool_calls") or (), ids, strict=True)
+        for call, wire_id in zip(item.get("tool_calls") or (), ids, strict=True)
     }
     return calls, [*([message("assistant", text)] if text else ()), *calls.values()]
 
@@ -149,10 +149,10 @@ def _native(
     functions = [call["function"] for call in row.message.get("tool_calls") or ()]
     calls: dict[str, Json] = {}
     items: list[Json] = []
-    for held in native["content"]:
-        item = {key: value for key, value in held.items() if key != "call"}
-        if "call" in held:
-            place = held["call"]
+    for block in native["content"]:
+        item = {key: value for key, value in block.items() if key != "call"}
+        if "call" in block:
+            place = block["call"]
             calls[ids[place]] = item
             if "call_id" in SHAPES[item["type"]]:
                 item["call_id"] = ids[place]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eventstore.events import AssistantMessage, Invocation, Payload, UserMessage
-from projections.context.row_cache import Folded, KeptPlan, PlanMemo, Recent
+from projections.context.row_cache import CachedPlan, Folded, PlanMemo, Recent
 from projections.context.settings import ContextSettings
 from projections.errors import BudgetInfeasible
 from tests.pairing import unpaired_blocks, unpaired_items
@@ -96,7 +96,7 @@ def test_a_compaction_is_the_last_to_go(specification: str, steps: bool) -> None
 @pytest.mark.parametrize("specification", OF)
 def test_a_plan_from_before_is_not_taken(specification: str) -> None:
     """What was compacted since is not sent, though the last step had kept it."""
-    plans: Recent[KeptPlan] = Recent()
+    plans: Recent[CachedPlan] = Recent()
     options = {"format": specification, "provider": OF[specification], "max_tokens": 400}
     held = Log([UserMessage.text("The task.")])
     for n in range(9):
@@ -112,7 +112,7 @@ def test_a_question_from_before_the_compaction_is_not_remembered(
     specification: str, budget: int
 ) -> None:
     """It is sent while it is the latest, and not once another one is."""
-    plans: Recent[KeptPlan] = Recent()
+    plans: Recent[CachedPlan] = Recent()
     options = {"format": specification, "provider": OF[specification], "max_tokens": budget}
     held = Log([UserMessage.text("The task. " * 30), UserMessage.text("Which order? " * 20)])
     held.add(answer(specification, compacted=True))

@@ -81,7 +81,7 @@ def test_sections_go_before_what_is_made_here() -> None:
     )
     row = called(json.dumps(ORDERS), sections=sections).row(2, 1)
     assert {"role": "tool", "content": "Nine orders."} == lower(row).shortened
-    assert "9 orders" == GroupItem(Group((row,), row.tokens), TOKENIZER).told
+    assert "9 orders" == GroupItem(Group((row,), row.tokens), TOKENIZER).digest_text
 
 
 def test_a_section_that_is_longer_than_the_message_is_not_used() -> None:

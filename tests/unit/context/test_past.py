@@ -54,8 +54,8 @@ def test_a_request_in_the_past_knew_nothing_newer() -> None:
     """What stands is looked at only if it was there."""
     past = Past(newest([]), (group(1, "first user message"), group(9, "latest user message")))
     past.read_all()
-    assert [1, 4, 5] == [each.key[0] for each in past.with_standing(past.groups[5:7], 5)]
-    assert [1, 9, 10] == [each.key[0] for each in past.with_standing(past.groups[:1], 0)]
+    assert [1, 4, 5] == [each.key[0] for each in past.with_fixed(past.groups[5:7], 5)]
+    assert [1, 9, 10] == [each.key[0] for each in past.with_fixed(past.groups[:1], 0)]
 
 
 def test_without_limits_the_groups_are_passed_on() -> None:
@@ -77,5 +77,5 @@ def test_what_a_step_came_to_does_not_depend_on_what_was_said_since() -> None:
     """A latest user message from before the newest groups was once in it, until the next one."""
     past = Past(newest([]), (group(1, "first user message"), group(2, "latest user message")))
     past.read_all()
-    assert [1, 7, 8] == [each.key[0] for each in past.with_standing(past.groups[2:4], 2)]
-    assert [1, 2, 9, 10] == [each.key[0] for each in past.with_standing(past.groups[:2], 0)]
+    assert [1, 7, 8] == [each.key[0] for each in past.with_fixed(past.groups[2:4], 2)]
+    assert [1, 2, 9, 10] == [each.key[0] for each in past.with_fixed(past.groups[:2], 0)]

@@ -18,7 +18,7 @@ from eventstore.events import (
 )
 from projections.context import ContextSettings, ContextView
 from projections.context.compression import strategies
-from projections.context.row_cache import Folded, KeptPlan, PlanMemo, Recent
+from projections.context.row_cache import CachedPlan, Folded, PlanMemo, Recent
 from projections.errors import BudgetInfeasible
 from tests.unit.context.log import Log
 
@@ -104,7 +104,7 @@ def test_characters_are_paid_for() -> None:
 def test_a_plan_of_memory_is_the_same() -> None:
     """What a step came to does not depend on whether the error still must be sent."""
     log = broken("continue")
-    plans: Recent[KeptPlan] = Recent()
+    plans: Recent[CachedPlan] = Recent()
     for number in range(60):
         log.add((UserMessage.text if number == 30 else AssistantMessage.of)(f"Day {number}. " * 30))
         memo = PlanMemo(plans, "log", Folded(log.version, []))

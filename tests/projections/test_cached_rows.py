@@ -21,7 +21,7 @@ from eventstore.events.values import VersionRange
 from projections import AsyncViews, Views
 from projections.context import CONTEXT, detail, row_cache
 from projections.context.compression import Item, KeyMessages, LlmSummary, Reduction
-from projections.context.row_cache import KeptRows, Recent, RecentRows, RowMemory
+from projections.context.row_cache import CachedRows, Recent, RecentRows, RowMemory
 from projections.context.rows import ContextRow
 from projections.context.source import SqlRowSource
 from projections.errors import BudgetInfeasible
@@ -272,7 +272,7 @@ def test_little_memory_changes_no_answer(store: EventStore, memory_bytes: int) -
             store.append(cid, [e.UserMessage.text(f"question {number}")])
             expected = told(Views(store), cid, max_tokens=500)
             assert expected == told(views, cid, max_tokens=500)
-            kept = views._memory._kept._values.values()
+            kept = views._memory._entries._values.values()
             assert sum(each.weight for each in kept) <= memory_bytes
             assert bool(kept) == (memory_bytes > 0)
 
@@ -282,7 +282,7 @@ def test_texts_weigh_what_they_take(store: EventStore, views: Views, cid: UUID) 
     views = Views(store, memory_bytes=2_000_000)
     store.append(cid, [e.UserMessage.text("x" * 150_000) for _ in range(9)])
     assert 9 == len(views.context(cid).messages)
-    [kept] = (k for k in views._memory._kept._values.values() if isinstance(k, KeptRows))
+    [kept] = (k for k in views._memory._entries._values.values() if isinstance(k, CachedRows))
     assert 3 == len(kept.newest)  # each once as it came and once as it is read, in half of it
 
 
@@ -300,7 +300,7 @@ def test_the_memory_of_asynchronous_views(database_url: str) -> None:
     async def main() -> list[int]:
         async with await AsyncEventStore.open(database_url, memory_bytes=90_000) as store:
             made = AsyncViews(store, memory_bytes=70_000), AsyncViews(store)
-            return [await views.run(lambda each: each._memory._kept.most) for views in made]
+            return [await views.run(lambda each: each._memory._entries.most) for views in made]
 
     assert [70_000, 90_000] == asyncio.run(main())
 
@@ -316,7 +316,7 @@ def test_the_store_says_how_much_is_remembered(database_url: str, memory_bytes: 
         conversations = Views._of_conversations(store.for_owner(user_id="ada"))
         assert conversations._memory is not views._memory
         for memory in (conversations._memory, views._memory):
-            kept = memory._kept._values.values()
+            kept = memory._entries._values.values()
             assert sum(each.weight for each in kept) <= memory_bytes
             assert bool(kept) == (memory_bytes > 0)
 
@@ -330,7 +330,7 @@ def test_conversations_of_an_asynchronous_store(database_url: str) -> None:
                 async with conversation.turn("one") as turn:
                     await turn.context(max_tokens=4_000)
             memory = Views._of_conversations(store.store)._memory
-            return memory._kept.most, len(memory._kept._values)
+            return memory._entries.most, len(memory._entries._values)
 
     assert (90_000, 2) == asyncio.run(main())
 
