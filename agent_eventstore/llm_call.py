@@ -71,7 +71,7 @@ class LlmCall(_CallBase[Journal]):
         self._prepare(self._script)
         try:
             done = self._journal.write(self._script.begin())
-            self._script.begun(done, time.monotonic())
+            self._script.started(done, time.monotonic())
             self._state = "open"
             return self
         except INTERRUPTIONS as error:
@@ -123,7 +123,7 @@ class LlmCall(_CallBase[Journal]):
     @property
     def text(self) -> AnswerText[None]:
         """The text of the successful answer; ``call.text("...")`` records one as the answer."""
-        return AnswerText(self._said(), self.message)
+        return AnswerText(self._current_text(), self.message)
 
     def message(
         self,
@@ -223,7 +223,7 @@ class AsyncLlmCall(_CallBase[AsyncJournal]):
             self._script.tracing.fail(error)
             raise
         self._state = "open"
-        self._script.begun(done, time.monotonic())
+        self._script.started(done, time.monotonic())
         return self
 
     async def feed(self, chunk: Any) -> None:
@@ -254,7 +254,7 @@ class AsyncLlmCall(_CallBase[AsyncJournal]):
     @property
     def text(self) -> AnswerText[Awaitable[None]]:
         """The text of the successful answer; ``await call.text("...")`` records one."""
-        return AnswerText(self._said(), self.message)
+        return AnswerText(self._current_text(), self.message)
 
     async def message(
         self,

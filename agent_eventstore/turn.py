@@ -63,21 +63,21 @@ class Turn(TurnBlock[LlmCall, Journal, ToolBlock]):
     def _start(self) -> None:
         """Write the turn's start and the input, unless `begin` has."""
         self._session.one_turn.take(self, self.number, self._journal.conversation_id)
-        begun: list[NewEvent] = []
+        started: list[NewEvent] = []
         try:
-            begun = self._beginning()
+            started = self._beginning()
             if self._begun:
-                self._journal.settle(begun)
+                self._journal.settle(started)
             elif self._connection is not None:
-                self._journal.write_within(self._connection, begun)
+                self._journal.write_within(self._connection, started)
             else:
-                self._journal.write(begun)
+                self._journal.write(started)
         except BaseException as error:
             within = self._connection is not None and not self._begun
-            if begun and not within and isinstance(error, INTERRUPTIONS):
+            if started and not within and isinstance(error, INTERRUPTIONS):
                 self._step_back()
                 self._session.turn_ended(None)
-                self._journal.abandon(begun, self._script.end(time.monotonic(), error=error))
+                self._journal.abandon(started, self._script.end(time.monotonic(), error=error))
             else:
                 self._script.tracing.fail(error)
             self._session.one_turn.leave(self)
@@ -219,7 +219,7 @@ class Turn(TurnBlock[LlmCall, Journal, ToolBlock]):
             script.answers.earlier(
                 earlier_calls(self._session.views, self._journal.conversation_id)
             )
-        events, kept = script.brought(), list[Appended]()
+        events, kept = script.take_pending(), list[Appended]()
         self._journal.record(events, kept.append)
         for done in kept:
             for event, told in zip(done.events, events, strict=True):

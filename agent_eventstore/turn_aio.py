@@ -62,24 +62,26 @@ class AsyncTurn(TurnBlock[AsyncLlmCall, AsyncJournal, AsyncToolBlock]):
     async def _start(self) -> None:
         """Write the turn's start and the input, unless `begin` has."""
         self._session.one_turn.take(self, self.number, self._journal.conversation_id)
-        begun: list[NewEvent] = []
+        started: list[NewEvent] = []
         try:
             if self._plan is None:
-                begun = self._beginning()
+                started = self._beginning()
             else:
-                begun = await to_thread(self._beginning)
+                started = await to_thread(self._beginning)
             if self._begun:
-                await self._journal.settle(begun)
+                await self._journal.settle(started)
             elif self._connection is not None:
-                await self._journal.write_within(self._connection, begun)
+                await self._journal.write_within(self._connection, started)
             else:
-                await self._journal.write(begun)
+                await self._journal.write(started)
         except BaseException as error:
             within = self._connection is not None and not self._begun
-            if begun and not within and isinstance(error, asyncio.CancelledError):
+            if started and not within and isinstance(error, asyncio.CancelledError):
                 self._step_back()
                 self._session.turn_ended(None)
-                await self._journal.abandon(begun, self._script.end(time.monotonic(), error=error))
+                await self._journal.abandon(
+                    started, self._script.end(time.monotonic(), error=error)
+                )
             else:
                 self._script.tracing.fail(error)
             self._session.one_turn.leave(self)
@@ -206,7 +208,7 @@ class AsyncTurn(TurnBlock[AsyncLlmCall, AsyncJournal, AsyncToolBlock]):
             stream = self._journal.conversation_id
             rows = await to_thread(earlier_calls, self._session.views, stream)
             script.answers.earlier(rows)
-        events = script.brought()
+        events = script.take_pending()
         if events:
             await finish(self._record_results(events))
 

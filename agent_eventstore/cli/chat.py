@@ -116,13 +116,13 @@ def chat(target: Target, /, question: str | None, once: bool, demo: bool, **give
         store = stack.enter_context(target.create())
         screen = _Screen()
         options["listener"] = screen.tell
-        begun = {"session_mode": "once" if once else "interactive"}
+        conversation = {"session_mode": "once" if once else "interactive"}
         owner = {"tenant_id": DEMO_TENANT} if demo else {}
         if given["resume"]:
             found = find_conversation(store, given["resume"])
-            session = AgentSession.open(store, found, conversation=begun, **options)
+            session = AgentSession.open(store, found, conversation=conversation, **options)
         else:
-            session = AgentSession.create(store, conversation={**begun, **owner}, **options)
+            session = AgentSession.create(store, conversation={**conversation, **owner}, **options)
         talk = _Dialogue(store, session, options, screen, given["log_dir"])
         try:
             talk.hold(question, once=once)
@@ -233,8 +233,8 @@ class _Screen:
             if self._open not in ("", kind):
                 self.end()
             self._open = kind
-            said = shown(text)
-            click.echo(click.style(said, dim=True) if kind == "thought" else said, nl=False)
+            content = shown(text)
+            click.echo(click.style(content, dim=True) if kind == "thought" else content, nl=False)
             sys.stdout.flush()
             return
         self.end()
@@ -288,7 +288,7 @@ class _Dialogue:
             elif line.startswith("/"):
                 note(f"there is no command {name}: /help lists them", "red")
             elif line:
-                self._answer(lambda said=line: self.session.run_turn(said))  # type: ignore[misc]
+                self._answer(lambda content=line: self.session.run_turn(content))  # type: ignore[misc]
             if self.over:
                 return
 

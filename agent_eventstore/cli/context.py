@@ -145,9 +145,9 @@ def context(
         console = stdout()
         console.print(render_context.messages_table(view, full=full))
         if explain:
-            said = _first_words(store, stream, view)
+            first_words = _first_words(store, stream, view)
             console.print()
-            console.print(render_context.ledger_table(view, said))
+            console.print(render_context.ledger_table(view, first_words))
             console.print(Text(render_context.EXPLAINED, style="dim"))
             console.print()
             show_budget(console, view)

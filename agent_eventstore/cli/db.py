@@ -131,8 +131,8 @@ def current(target: Target, as_json: bool) -> None:
     elif revision == latest:
         say(f"{revision} (the latest)")
     elif revision is None or revision in REVISIONS:
-        said = f"{revision or 'no schema'} (the latest is {latest}: run `eventstore db upgrade`)"
-        say(said)
+        state = f"{revision or 'no schema'} (the latest is {latest}: run `eventstore db upgrade`)"
+        say(state)
     else:
         say(f"{revision} (newer than {latest}, the latest of this version: upgrade the package)")
 
@@ -212,9 +212,9 @@ def _show(found: list[Check]) -> None:
     for check in found:
         if (same := first.setdefault(check.found, check.name)) != check.name:
             check = replace(check, found=f"as {same}: the same cause", advice="")
-        said = f"{check.found}\n→ {check.advice}" if check.advice else check.found
+        line = f"{check.found}\n→ {check.advice}" if check.advice else check.found
         status = cell(check.status, _STYLES[check.status])
-        table.add_row(cell(check.name), status, cell("\n".join(map(one_line, said.splitlines()))))
+        table.add_row(cell(check.name), status, cell("\n".join(map(one_line, line.splitlines()))))
     stdout().print(table)
 
 

@@ -18,7 +18,7 @@ from agent_eventstore.cli import render, render_context
 from agent_eventstore.cli.console import progress_bar, say, stdout
 from agent_eventstore.cli.context import show_budget
 from agent_eventstore.cli.demo_deaths import Narrator, Scene, heading, show_deaths, waiting_agents
-from agent_eventstore.cli.integrity import said
+from agent_eventstore.cli.integrity import summary_line
 from agent_eventstore.cli.options import URL_VARIABLE, Target, common
 from agent_eventstore.cli.program import NAME, Failed, found_something
 from agent_eventstore.cli.projections import compared, rebuilt
@@ -148,8 +148,8 @@ def _wanted(item: TimelineItem) -> bool:
 
 
 def _show_context(console: Console, views: Views, conversation_id: UUID) -> None:
-    told = "what the next request would hold, within a small budget, and why"
-    heading(console, "4. messages[]", told)
+    title = "what the next request would hold, within a small budget, and why"
+    heading(console, "4. messages[]", title)
     view = views.context(conversation_id, mode="agent", tools=DEFINITIONS, max_tokens=_SMALL_BUDGET)
     console.print(render_context.messages_table(view))
     console.print()
@@ -171,7 +171,7 @@ def _prove(console: Console, store: EventStore) -> bool:
     found = store.verify()
     if not found.ok:
         console.print(render.problems_table(found.problems))
-    say(f"verify: {said(found)}", _colour(found.ok))
+    say(f"verify: {summary_line(found)}", _colour(found.ok))
     return differences.ok and found.ok
 
 

@@ -114,12 +114,12 @@ def waiting_agents() -> Iterator[Mapping[str, AgentProcess]]:
 def show_deaths(console: Console, scene: Scene, agents: Mapping[str, AgentProcess]) -> bool:
     """Kill the agent at each point of the script and continue; return whether all claims held."""
     heading(console, "2. Killed, twice", "the agent in its own process, killed with SIGKILL")
-    kept = True
+    all_hold = True
     for name, agent in agents.items():
         narrator = Narrator(console)
         killed = agent.run_and_kill(scene.order(name), narrator.tell)
-        kept &= _go_on(console, narrator, scene, name, killed)
-    return kept
+        all_hold &= _go_on(console, narrator, scene, name, killed)
+    return all_hold
 
 
 def _go_on(console: Console, narrator: Narrator, scene: Scene, name: str, killed: Killed) -> bool:
@@ -132,9 +132,9 @@ def _go_on(console: Console, narrator: Narrator, scene: Scene, name: str, killed
         model = ScriptedModel(death.then, delay_s=scene.delay_s, tools=DEFINITIONS)
         DemoAgent(conversation, model, scene.workspace, narrator.tell).turn(_GO_ON)
     claims = [*_claims_of(scene, name, killed, recovery), _completed(scene)]
-    for claim, kept in claims:
-        say(f"        {'✓' if kept else '✗'} {claim}", "green" if kept else "red")
-    return all(kept for _, kept in claims)
+    for claim, holds in claims:
+        say(f"        {'✓' if holds else '✗'} {claim}", "green" if holds else "red")
+    return all(holds for _, holds in claims)
 
 
 def _show_recovery(
@@ -156,11 +156,14 @@ def _end_of(text: str) -> str:
 
 def _claims_of(scene: Scene, name: str, killed: Killed, recovery: Recovery) -> Iterator[_Claim]:
     if name == "stream":
-        kept = recovery.found.model_calls[0].text if recovery.found.model_calls else ""
+        partial_text = recovery.found.model_calls[0].text if recovery.found.model_calls else ""
         shown = killed.shown
-        said = f"of {len(shown)} characters shown, the log kept {len(kept)} (a batch may be lost)"
-        whole = bool(kept) and shown.startswith(kept)
-        yield said, whole and len(shown) - len(kept) <= BATCH_CHARS
+        claim = (
+            f"of {len(shown)} characters shown, the log kept {len(partial_text)} "
+            "(a batch may be lost)"
+        )
+        whole = bool(partial_text) and shown.startswith(partial_text)
+        yield claim, whole and len(shown) - len(partial_text) <= BATCH_CHARS
     else:
         outcomes = [
             each.data.status for each in recovery.sealed if isinstance(each.data, ToolResult)

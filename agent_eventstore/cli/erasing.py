@@ -116,7 +116,7 @@ def erase(
         raise Failed("give a conversation, or --user for all of a user's")
     if tenant_id is not None and user_id is None:
         raise Failed("--tenant-id requires --user")
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "reason": reason,
         "requested_by": requested_by,
         "state_directory": state_directory,
@@ -126,7 +126,7 @@ def erase(
     if conversation is None:
         if chosen or no_derived:
             raise Failed("--version and --no-derived cannot be used with --user")
-        _erase_user(target, user_id or "", tenant_id, asked, yes=yes, as_json=as_json)
+        _erase_user(target, user_id or "", tenant_id, options, yes=yes, as_json=as_json)
         return
     if no_derived and not chosen:
         raise Failed("--no-derived requires --version: erasing everything leaves no copies")
@@ -141,7 +141,7 @@ def erase(
                 what = f"{plural(len(versions), 'event')} of {stream}{copies}"
             ask(f"Erase {what} for good?")
         receipt, failed = _receipt_of(
-            partial(store.erase, stream, versions=versions, derived=not no_derived, **asked)
+            partial(store.erase, stream, versions=versions, derived=not no_derived, **options)
         )
     if as_json:
         print_document(_document(receipt))
@@ -157,7 +157,7 @@ def _erase_user(
     target: Target,
     user_id: str,
     tenant_id: str | None,
-    asked: dict[str, Any],
+    options: dict[str, Any],
     *,
     yes: bool,
     as_json: bool,
@@ -165,7 +165,9 @@ def _erase_user(
     with target.open_to_write() as store:
         if not yes:
             ask(f"Erase all conversations of user {user_id!r} for good?")
-        done, failed = _receipt_of(partial(store.erase_user, user_id, tenant_id=tenant_id, **asked))
+        done, failed = _receipt_of(
+            partial(store.erase_user, user_id, tenant_id=tenant_id, **options)
+        )
     if as_json:
         print_document(_document(done))
         _fail(failed)
@@ -278,7 +280,7 @@ def purge(
     order of events and the usage. Run a command that was killed again: it finishes what is left to
     do, and prints the receipt.
     """
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "reason": reason,
         "forks": forks,
         "requested_by": requested_by,
@@ -290,7 +292,7 @@ def purge(
         try:
             stream = find_conversation(store, conversation)
         except Failed:
-            found, failed = _receipt_of(partial(_purged_again, store, conversation, asked))
+            found, failed = _receipt_of(partial(_purged_again, store, conversation, options))
             if found is None:
                 raise
             receipt = found
@@ -298,7 +300,7 @@ def purge(
             if not yes:
                 events = plural(store.get(stream).version, "event")
                 ask(f"Delete {stream} with its {events} permanently, leaving nothing?")
-            receipt, failed = _receipt_of(partial(store.purge, stream, **asked))
+            receipt, failed = _receipt_of(partial(store.purge, stream, **options))
     if as_json:
         print_document(receipt)
         _fail(failed)
@@ -309,10 +311,10 @@ def purge(
     _fail(failed)
 
 
-def _purged_again(store: EventStore, name: str, asked: dict[str, Any]) -> PurgeReceipt | None:
+def _purged_again(store: EventStore, name: str, options: dict[str, Any]) -> PurgeReceipt | None:
     """Finish the purge of a conversation that no longer exists; None if it was never purged."""
     tenant, _, key = name.partition("/")
     for each, of_tenant in ((name, None), (key, tenant)):
         with suppress(ConversationNotFound, InvalidEvent):
-            return store.purge(named(each, of_tenant)[0], **asked)
+            return store.purge(named(each, of_tenant)[0], **options)
     return None

@@ -31,7 +31,7 @@ from eventstore import EventStore, Verification
 from eventstore.errors import KeyRefused
 from eventstore.security import checkpoints
 
-__all__ = ["checkpoint", "said", "verify", "with_key"]
+__all__ = ["checkpoint", "summary_line", "verify", "with_key"]
 
 
 _LARGEST_KEY = 100_000
@@ -158,7 +158,7 @@ def verify(
     else:
         if not found.ok:
             stdout().print(render.problems_table(found.problems))
-        say(said(found), "green" if found.ok else "red")
+        say(summary_line(found), "green" if found.ok else "red")
         for kind, count in sorted(found.unregistered.items()):
             note(f"{plural(count, 'event')} of type {kind}, which is not registered here", "yellow")
     if not found.ok:
@@ -173,7 +173,7 @@ def _named(store: EventStore, conversation: str) -> UUID:
         return find_conversation(store, conversation)
 
 
-def said(found: Verification) -> str:
+def summary_line(found: Verification) -> str:
     """Return the result of a verification as a sentence."""
     seen = f"{plural(found.conversations, 'conversation')}, {plural(found.events, 'event')}"
     if found.ok:

@@ -328,18 +328,18 @@ def find_conversation(store: EventStore, named: str) -> UUID:
     if not found:
         raise Failed(f"there is no conversation {named}: `eventstore list` shows the existing ones")
     if len(found) > 1:
-        few = ", ".join(map(str, found[:_AMBIGUOUS]))
+        candidates = ", ".join(map(str, found[:_AMBIGUOUS]))
         more = ", ..." if len(found) > _AMBIGUOUS else ""
-        raise Failed(f"{named!r} is the start of several conversations' ids: {few}{more}")
+        raise Failed(f"{named!r} is the start of several conversations' ids: {candidates}{more}")
     return found[0]
 
 
 def _by_key(store: EventStore, named: str) -> UUID | None:
     """Return the conversation with a key, or None."""
     tenant, slash, key = named.partition("/")
-    asked: list[tuple[str, str | None]] = [(named, None)] if named else []
-    asked += [(key, tenant)] if slash and tenant and key else []
-    for each, of_tenant in asked:
+    candidates: list[tuple[str, str | None]] = [(named, None)] if named else []
+    candidates += [(key, tenant)] if slash and tenant and key else []
+    for each, of_tenant in candidates:
         with suppress(InvalidEvent):
             found = None if uuid_in(each) else store.find(key=each, tenant_id=of_tenant)
             if found is not None:

@@ -103,14 +103,14 @@ def _closed_pipe_ends_quietly() -> Iterator[None]:
 
 
 def _line(error: Exception) -> str:
-    said = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    message = error.format_message() if isinstance(error, click.ClickException) else str(error)
     if isinstance(error, OSError) and error.strerror:
         place = "" if error.filename is None else f"{error.filename}: "
-        said = f"{place}{error.strerror}"
-    said = "; ".join((said, *getattr(error, "__notes__", ())))
+        message = f"{place}{error.strerror}"
+    message = "; ".join((message, *getattr(error, "__notes__", ())))
     context = getattr(error, "ctx", None)
     hint = f" (see: {context.command_path} --help)" if context is not None else ""
-    return f"{NAME}: {shown(one_line(said, limit=1_000))}{hint}"
+    return f"{NAME}: {shown(one_line(message, limit=1_000))}{hint}"
 
 
 def _open_streams() -> None:

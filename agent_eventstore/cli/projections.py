@@ -89,8 +89,8 @@ def _imported(place: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        raise Failed(f"--projections {place}: {said}") from error
+        problem = f"{type(error).__name__}: {error}"
+        raise Failed(f"--projections {place}: {problem}") from error
 
 
 def _own(found: Any, place: str) -> Iterator[Projection]:

@@ -167,8 +167,8 @@ def _alternatives(point: BranchPoint) -> str:
     named = ", ".join(
         f"[{each.version}]" if each.active else str(each.version) for each in point.alternatives
     )
-    told = f"{shown_at[0] if shown_at else 'none'} of {len(point.alternatives)}"
-    return f"{point.kind} after version {point.after}: {told} is shown, of {named}"
+    position = f"{shown_at[0] if shown_at else 'none'} of {len(point.alternatives)}"
+    return f"{point.kind} after version {point.after}: {position} is shown, of {named}"
 
 
 @click.command()
@@ -289,8 +289,8 @@ def _tell_of_set_aside(store: EventStore, projection: Projection) -> None:
     with store.reading() as connection:
         failed = noted(connection, [find_live(connection, projection)])
     if count := len({each.conversation_id for each in failed}):
-        said = "1 conversation is" if count == 1 else f"{count:,} conversations are"
-        note(f"{said} set aside, and may be missing here: eventstore projections status")
+        subject = "1 conversation is" if count == 1 else f"{count:,} conversations are"
+        note(f"{subject} set aside, and may be missing here: eventstore projections status")
 
 
 def _tell_of_more(found: int, limit: int, what: str) -> None:

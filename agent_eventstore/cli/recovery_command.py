@@ -92,8 +92,8 @@ def recover(
 
 def _show(found: Sequence[Recovery], dry_run: bool, *, in_use: bool) -> None:
     if not found:
-        said = "nothing to end: all open work is in use" if in_use else "nothing was left open"
-        say(said, "green")
+        message = "nothing to end: all open work is in use" if in_use else "nothing was left open"
+        say(message, "green")
     for recovery in found:
         sealed = plural(len(recovery.sealed), "event")
         done = f"would be ended by {sealed}" if dry_run else f"ended by {sealed}"
@@ -121,11 +121,11 @@ def _row(found: OpenWork, event: NewEvent) -> tuple[str, str, str]:
     match event.data:
         case LlmError() as error:
             calls = ", ".join(f"{each.name or '?'}(…" for each in error.partial_tool_calls)
-            said = error.partial_text or calls or error.partial_reasoning
-            return "model call", one_line(said or "(nothing had arrived)"), error.kind
+            content = error.partial_text or calls or error.partial_reasoning
+            return "model call", one_line(content or "(nothing had arrived)"), error.kind
         case ToolResult() as result:
-            asked = {each.call_id: each.arguments for each in found.tool_calls}
-            called = call(result.name, asked.get(result.call_id))
+            arguments = {each.call_id: each.arguments for each in found.tool_calls}
+            called = call(result.name, arguments.get(result.call_id))
             return "tool call", one_line(called), result.status
         case TurnEnd() as turn:
             return "turn", plural(turn.step_count or 0, "step"), turn.status

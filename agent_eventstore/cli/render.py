@@ -90,10 +90,12 @@ _KINDS = ROLES | {"error": "red", "erased": "dim", "tool": "yellow"}
 
 def brief(event: RecordedEvent) -> str:
     """Return a short text for an event; it may have line breaks and be long."""
-    return "(erased)" if event.data is None else _said(event.data) or _told(event.data)
+    return (
+        "(erased)" if event.data is None else _message_text(event.data) or _start_text(event.data)
+    )
 
 
-def _said(data: EventData) -> str:
+def _message_text(data: EventData) -> str:
     """Return the text of an event of people, models or tools; empty for any other event."""
     match data:
         case UserMessage():
@@ -117,7 +119,7 @@ def _said(data: EventData) -> str:
     return ""
 
 
-def _told(data: EventData) -> str:
+def _start_text(data: EventData) -> str:
     """Return a short text for any other event; as JSON if its type has no own form."""
     match data:
         case LlmRequest():
@@ -126,8 +128,8 @@ def _told(data: EventData) -> str:
             return ", ".join(filter(None, (data.invocation.model, counted, again)))
         case ConversationStart():
             opener = data.parent_conversation_id and f"from {data.parent_conversation_id}"
-            told = (data.title, data.mode, opener, data.base_instructions)
-            return " · ".join(filter(None, told))
+            values = (data.title, data.mode, opener, data.base_instructions)
+            return " · ".join(filter(None, values))
         case ConversationFork():
             parent = f"from {data.parent_conversation_id} after {data.parent_version}"
             return " · ".join(filter(None, (data.title, parent)))
@@ -221,14 +223,14 @@ def timeline_table(items: Sequence[TimelineItem], *, full: bool = False) -> Tabl
 
 
 def _item_lines(item: TimelineItem, full: bool) -> list[Text]:
-    said = shown(item.text or "") if full else one_line(item.preview or "")
+    text = shown(item.text or "") if full else one_line(item.preview or "")
     if item.kind == "tool":
         called = call(item.name, item.arguments)
         lines = [cell(called if full else one_line(called), "bold")]
-        return [*lines, cell(said, "dim")] if said else lines
+        return [*lines, cell(text, "dim")] if text else lines
     title = item.title or item.name
-    told = ": ".join(filter(None, (title and one_line(title), said)))
-    return [cell(told, "dim" if item.collapsed else "")]
+    line = ": ".join(filter(None, (title and one_line(title), text)))
+    return [cell(line, "dim" if item.collapsed else "")]
 
 
 def usage_table(totals: Sequence[UsageTotal], by: str) -> Table:

@@ -62,13 +62,15 @@ def messages_table(view: ContextView, *, full: bool = False) -> Table:
     for place, message in enumerate((*apart, *view.messages), start=1 - len(apart)):
         role = str(message.get("role") or message.get("type"))
         lines = [
-            cell(said if full else one_line(said), style) for said, style in _said(message) if said
+            cell(content if full else one_line(content), style)
+            for content, style in _texts_and_styles(message)
+            if content
         ]
         table.add_row(cell(place or "-"), cell(role, ROLES.get(role, "")), Text("\n").join(lines))
     return table
 
 
-def _said(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _texts_and_styles(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the pieces of a message's content, each with its style."""
     content = message.get("content", message.get("parts"))
     if isinstance(content, str):
@@ -81,7 +83,7 @@ def _said(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         arguments = function.get("arguments_text", function["arguments"])
         yield f"→ {function['name']} {arguments}", "yellow"
     for result in message.get("results") or ():
-        yield from _said({"role": "tool", "content": result["parts"]})
+        yield from _texts_and_styles({"role": "tool", "content": result["parts"]})
     if "role" not in message:
         yield from _part(message)
 
@@ -94,7 +96,9 @@ def _part(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
             yield f"→ {part['name']} {text}", "yellow"
         case "tool_result" | "function_call_output":
-            yield from _said({"role": "tool", "content": part.get("content", part.get("output"))})
+            yield from _texts_and_styles(
+                {"role": "tool", "content": part.get("content", part.get("output"))}
+            )
         case _:
             known = part.get("text") or part.get("refusal") or part.get("thinking")
             yield str(known or f"[{part.get('type')}]"), ""
@@ -109,26 +113,26 @@ def context_summary(view: ContextView) -> str:
     size = f"{plural(len(view.messages), 'message')}, {tokens} ({view.encoding}, {how})"
     if view.complete:
         previews = any(entry.full_aliases for entry in view.ledger)
-        told = "large tool outputs as previews, the rest in full" if previews else "in full"
-        return f"{size}\neverything is included, {told}"
+        description = "large tool outputs as previews, the rest in full" if previews else "in full"
+        return f"{size}\neverything is included, {description}"
     found: Counter[str] = Counter(entry.level for entry in view.ledger if entry.version is not None)
-    told = ", ".join(f"{found[level]} {level}" for level in _LEVELS if found[level])
+    description = ", ".join(f"{found[level]} {level}" for level in _LEVELS if found[level])
     older = any(entry.version is None for entry in view.ledger)
-    return f"{size}\n{told}" + ("; messages beyond the limit were not read" if older else "")
+    return f"{size}\n{description}" + ("; messages beyond the limit were not read" if older else "")
 
 
-def ledger_table(view: ContextView, said: Mapping[int, str]) -> Table:
+def ledger_table(view: ContextView, first_words: Mapping[int, str]) -> Table:
     """Return the ledger of a request: each entry's level, the reason, and the events of its text.
 
     Args:
         view: The request.
-        said: The first words of events, by version; see `spoken_version`.
+        first_words: The first words of events, by version; see `spoken_version`.
     """
     columns = (number("event"), flexible("message", fold=True), fixed("level"), number("tokens"))
     table = grid(*columns)
     composed = iter(view.policy.get("system", ()))
     for entry in view.ledger:
-        words = said.get(spoken_version(entry) or 0, "")
+        words = first_words.get(spoken_version(entry) or 0, "")
         if entry.version == 0 and not entry.source_versions:
             words = one_line(next(composed, ("", ""))[1])
         table.add_row(
@@ -167,8 +171,8 @@ def _entry(entry: LedgerEntry, words: str) -> RenderableType:
     first = Text.assemble((kind, ROLES.get(entry.kind, "")), f"  {shown(words)}" if words else "")
     first.no_wrap, first.overflow = True, "ellipsis"
     reason = "" if entry.level == "full" and entry.reason == "fits whole" else entry.reason
-    told = "; ".join(filter(None, (reason, *entry.full_aliases)))
-    return Group(first, cell(told, "dim")) if told else first
+    details = "; ".join(filter(None, (reason, *entry.full_aliases)))
+    return Group(first, cell(details, "dim")) if details else first
 
 
 def _events(entry: LedgerEntry) -> str:
@@ -225,15 +229,15 @@ def show_budget(console: Console, view: ContextView, thresholds: tuple[int, int]
         places = {_cells(each, usage.budget, width) for each in thresholds}
         marks = "".join("▲" if place in places else " " for place in range(1, width + 1))
         console.print(Text(f"        {marks.rstrip()}"))
-        told = f"▲ when over {count(trigger)}, the history is trimmed to {count(target)}"
+        note = f"▲ when over {count(trigger)}, the history is trimmed to {count(target)}"
         if view.step is not None:
-            told += f"; last at event {view.step[0]}"
-        console.print(Text(f"        {told}"))
+            note += f"; last at event {view.step[0]}"
+        console.print(Text(f"        {note}"))
     if view.sections:
         taken = (f"{name} {count(n)} of {count(most)}" for name, (n, most) in view.sections.items())
         console.print(Text(f"sections  {', '.join(taken)}"))
-    said = _status(usage, view.complete)
-    console.print(Text.assemble("status  ", (usage.status, style), f": {said}"))
+    status = _status(usage, view.complete)
+    console.print(Text.assemble("status  ", (usage.status, style), f": {status}"))
 
 
 def _cells(tokens: int, budget: int, width: int) -> int:

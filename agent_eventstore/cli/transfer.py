@@ -199,13 +199,13 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
         }
         print_document({**counts, "failures": failures})
         return
-    said = (
+    summary = (
         f"imported {plural(report.conversations, 'conversation')} "
         f"({plural(report.events_added, 'event')}); {report.unchanged:,} unchanged"
     )
     if report.failed:
-        said = f"{said}; {plural(report.failed, 'failure')}"
-    say(said)
+        summary = f"{summary}; {plural(report.failed, 'failure')}"
+    say(summary)
 
 
 @click.command()
@@ -313,11 +313,11 @@ def _export_project(store: EventStore, directory: Path, named: UUID | None) -> N
             raise Failed(f"{error}: name another directory with -o") from error
     for conversation_id, reason in report.failures:
         note(f"{conversation_id}: {reason}", "red")
-    said = f"exported {plural(report.conversations, 'conversation')} to {directory}"
+    summary = f"exported {plural(report.conversations, 'conversation')} to {directory}"
     if report.failures:
-        say(f"{said}; {plural(len(report.failures), 'failure')}")
+        say(f"{summary}; {plural(len(report.failures), 'failure')}")
         found_something()
-    say(said)
+    say(summary)
 
 
 def _all(store: EventStore) -> list[UUID]:

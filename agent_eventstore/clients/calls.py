@@ -294,31 +294,31 @@ class _Managed:
     _tap: ClassVar[Callable[..., Any]]
 
     def __init__(
-        self, turn: Any, asked: ClientRequest, make: Callable[[], Any], guard: Guard
+        self, turn: Any, request: ClientRequest, make: Callable[[], Any], guard: Guard
     ) -> None:
         self._turn = turn
         self._guard = guard
-        self._asked = asked
+        self._request = request
         self._make = make
         self._recorded: Any = None
 
     def _watched(self, stream: Any) -> Any:
         """Return the SDK's helper or response, with the chunks that pass through it recorded."""
-        told = self._recorded, self._turn, self._guard
+        arguments = self._recorded, self._turn, self._guard
         if hasattr(stream, "http_response"):
-            self._tap(stream.http_response, *told)
+            self._tap(stream.http_response, *arguments)
         elif not hasattr(stream, "_raw_stream"):
-            return self._stream(stream, *told)
+            return self._stream(stream, *arguments)
         else:
             # All other ways to read the helper (text_stream, get_final_message, ...) use this.
-            stream._raw_stream = self._stream(stream._raw_stream, *told)
+            stream._raw_stream = self._stream(stream._raw_stream, *arguments)
         remember(stream, self._recorded)
         return stream
 
 
-def call(turn: Turn, asked: ClientRequest, send: Callable[[], Any], guard: Guard) -> Any:
+def call(turn: Turn, request: ClientRequest, send: Callable[[], Any], guard: Guard) -> Any:
     """Send a request; return the SDK's result: a recorded answer, or a stream to be recorded."""
-    recorded = begin(turn, asked)
+    recorded = begin(turn, request)
     try:
         result = send()
     except BaseException as error:
@@ -349,11 +349,11 @@ def answered(recorded: LlmCall, chunks: list[Any], answers: list[Any], guard: Gu
         recorded.__exit__(None, None, None)
 
 
-def begin(turn: Turn, asked: ClientRequest) -> LlmCall:
+def begin(turn: Turn, request: ClientRequest) -> LlmCall:
     """Record a request, after ending the calls whose streams were garbage-collected."""
     for dropped in turn.dropped():
         dropped.cancel()
-    return turn.llm_call(**asked.facts).__enter__()
+    return turn.llm_call(**request.facts).__enter__()
 
 
 class RecordedStream(_Recorded[LlmCall]):
@@ -407,7 +407,7 @@ class RecordedManager(_Managed):
 
     def __enter__(self) -> Any:
         """Send the request and return the SDK's own helper, or its response."""
-        self._recorded = begin(self._turn, self._asked)
+        self._recorded = begin(self._turn, self._request)
         try:
             self._manager = self._make()
             stream = self._manager.__enter__()
@@ -430,10 +430,10 @@ class RecordedManager(_Managed):
 
 
 async def call_async(
-    turn: AsyncTurn, asked: ClientRequest, send: Callable[[], Any], guard: Guard
+    turn: AsyncTurn, request: ClientRequest, send: Callable[[], Any], guard: Guard
 ) -> Any:
     """Send a request; return the SDK's result: a recorded answer, or a stream to be recorded."""
-    recorded = await begin_async(turn, asked)
+    recorded = await begin_async(turn, request)
     try:
         result = await send()
     except BaseException as error:
@@ -466,11 +466,11 @@ async def answered_async(
         await recorded.__aexit__(None, None, None)
 
 
-async def begin_async(turn: AsyncTurn, asked: ClientRequest) -> AsyncLlmCall:
+async def begin_async(turn: AsyncTurn, request: ClientRequest) -> AsyncLlmCall:
     """Record a request, after ending the calls whose streams were garbage-collected."""
     for dropped in turn.dropped():
         await dropped.cancel()
-    return await turn.llm_call(**asked.facts).__aenter__()
+    return await turn.llm_call(**request.facts).__aenter__()
 
 
 class AsyncRecordedStream(_Recorded[AsyncLlmCall]):
@@ -530,7 +530,7 @@ class AsyncRecordedManager(_Managed):
 
     async def __aenter__(self) -> Any:
         """Send the request and return the SDK's own helper, or its response."""
-        self._recorded = await begin_async(self._turn, self._asked)
+        self._recorded = await begin_async(self._turn, self._request)
         try:
             self._manager = self._make()
             stream = await self._manager.__aenter__()

@@ -43,7 +43,7 @@ __all__ = [
     "Surface",
     "Unrecorded",
     "UnrecordedCall",
-    "asked_of",
+    "client_request",
     "recorded",
     "remember",
     "seller_at",
@@ -79,7 +79,7 @@ class ClientRequest:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def asked_of(
+def client_request(
     surface: Surface,
     arguments: dict[str, Any],
     provider: str | None,
@@ -101,13 +101,13 @@ def asked_of(
     given = {name: value for name, value in arguments.items() if _is_given(value)}
     prompt = {name: plain(given.pop(name)) for name in surface.prompt if name in given}
     model, tools = given.pop("model", None), plain(given.pop("tools", None))
-    kept = {name: plain(value) for name, value in given.items() if name not in _NOT_RECORDED}
+    recorded = {name: plain(value) for name, value in given.items() if name not in _NOT_RECORDED}
     return ClientRequest(
         provider=provider,
         specification=surface.specification,
         model=None if model is None else str(model),
         prompt=next(iter(prompt.values())) if len(prompt) == 1 else prompt or None,
-        parameters=kept,
+        parameters=recorded,
         tools=tuple(
             tool if isinstance(tool, dict) else {"raw": tool}
             for tool in (tools if isinstance(tools, list) else ())
@@ -189,7 +189,7 @@ _ADVICE = {
 }
 
 _log = get_logger("agent_eventstore")
-_told: set[tuple[str, str, str]] = set()
+_reported: set[tuple[str, str, str]] = set()
 _telling = threading.Lock()
 
 _calls: dict[int, LlmCall | AsyncLlmCall] = {}
@@ -229,8 +229,8 @@ class Guard:
             raise CallNotRecorded(self.method, message)
         level, place = _caller()
         with _telling:
-            known = (self.method, why, place) in _told
-            _told.add((self.method, why, place))
+            known = (self.method, why, place) in _reported
+            _reported.add((self.method, why, place))
         if not known:
             _log.warning("model call not recorded", method=self.method, why=why, place=place)
             warnings.warn(message, UnrecordedCall, stacklevel=level)

@@ -24,7 +24,7 @@ from agent_eventstore.clients.client_requests import (
     Guard,
     Surface,
     Unrecorded,
-    asked_of,
+    client_request,
     seller_at,
 )
 from agent_eventstore.current import TurnBlock, current_turn, is_open
@@ -314,7 +314,7 @@ def _recording(
         if turn is None:
             return method(*args, **arguments)
         own = _own_kind(turn, wrapping)
-        asked = asked_of(
+        request = client_request(
             surface,
             arguments,
             wrapping.seller(),
@@ -323,9 +323,9 @@ def _recording(
         send = functools.partial(method, *args, **arguments)
         if isinstance(own, AsyncTurn):
             if managed:
-                return calls.AsyncRecordedManager(own, asked, send, guard)
-            return calls.call_async(own, asked, send, guard)
-        return (calls.RecordedManager if managed else calls.call)(own, asked, send, guard)
+                return calls.AsyncRecordedManager(own, request, send, guard)
+            return calls.call_async(own, request, send, guard)
+        return (calls.RecordedManager if managed else calls.call)(own, request, send, guard)
 
     return recording
 

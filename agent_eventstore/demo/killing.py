@@ -36,7 +36,7 @@ from eventstore import EventStore
 from eventstore.errors import ErrorType, Traceback
 from eventstore.events import JsonObject
 
-__all__ = ["STOPPED", "AgentProcess", "Killed", "Order", "main", "read_told"]
+__all__ = ["STOPPED", "AgentProcess", "Killed", "Order", "main", "parse_report"]
 
 
 STOPPED = "stopped"
@@ -69,7 +69,7 @@ class Order:
         return json.dumps(asdict(self)) + "\n"
 
 
-def read_told(line: str) -> tuple[str, str]:
+def parse_report(line: str) -> tuple[str, str]:
     """Return the kind and the text of a line from the process."""
     kind, text = json.loads(line)
     return kind, text
@@ -194,7 +194,7 @@ class AgentProcess:
             self._process.stdin.write(order.line())
             self._process.stdin.flush()
         shown = ""
-        for kind, text in map(read_told, self._process.stdout):
+        for kind, text in map(parse_report, self._process.stdout):
             if kind == STOPPED:
                 return shown
             shown = shown + text if kind == "text" else ""

@@ -51,7 +51,7 @@ class RequestedCall:
 
     ``arguments`` is the parsed object, or None with the reason in ``parse_error``; the model's text
     is ``arguments_text``, and ``parse_warning`` says what was unusual about it. ``call_id`` is the
-    store's own id, ``provider_id`` the provider's. ``asked_in`` is the id of the assistant
+    store's own id, ``provider_id`` the provider's. ``answer_id`` is the id of the assistant
     message's event.
     """
 
@@ -62,7 +62,7 @@ class RequestedCall:
     parse_error: str | None
     provider_id: str | None
     meta: Meta
-    asked_in: UUID | None = None
+    answer_id: UUID | None = None
     parse_warning: str | None = None
 
     @classmethod
@@ -78,7 +78,7 @@ class RequestedCall:
             parse_error=request.parse_error,
             provider_id=request.provider_id,
             meta=meta,
-            asked_in=answer.event_id,
+            answer_id=answer.event_id,
             parse_warning=request.parse_warning,
         )
 
@@ -123,7 +123,7 @@ class Answers:
         """Whether tools may run elsewhere: the recorder has run none in this session."""
         return not self._by_hand
 
-    def asked(self, calls: Iterable[RequestedCall], *, elsewhere: bool) -> None:
+    def requested(self, calls: Iterable[RequestedCall], *, elsewhere: bool) -> None:
         """Add the calls that a model has just requested."""
         with self._lock:
             for call in calls:
@@ -279,10 +279,10 @@ def _renamed(
     named = {id(known) for key in shown for known in ours.get(key, ())}
     free: dict[str, dict[str, _KnownCall]] = {}
     for known in (each for calls in ours.values() for each in calls if id(each) not in named):
-        asked = known.call
-        if asked.call_id in running:
+        request = known.call
+        if request.call_id in running:
             continue
-        free.setdefault(_signature(asked.name, asked.arguments), {})[asked.call_id] = known
+        free.setdefault(_signature(request.name, request.arguments), {})[request.call_id] = known
     return [
         pair
         for signature, calls in foreign.items()

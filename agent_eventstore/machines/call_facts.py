@@ -57,7 +57,7 @@ class CallFacts:
         """The model's tool calls, once the call has succeeded."""
         return self._script.tool_calls
 
-    def _said(self) -> str:
+    def _current_text(self) -> str:
         parts = self.answer.parts if self.answer else ()
         return spoken(parts, joint="")
 
@@ -69,9 +69,9 @@ class AnswerText(str, Generic[T]):
 
     def __new__(cls, text: str, tell: Callable[[str], T]) -> Self:
         """Make the text; ``tell`` records a whole answer."""
-        said = super().__new__(cls, text)
-        said._tell = tell
-        return said
+        text_value = super().__new__(cls, text)
+        text_value._tell = tell
+        return text_value
 
     def __call__(self, text: str) -> T:
         """Record a text as the whole answer."""

@@ -100,7 +100,7 @@ class CallScript:
     """Whether the server has closed the connection in order, after a whole event."""
     marked: bool = False
     """Whether the server has ended the stream with a mark that its SDK hides."""
-    _begun: list[NewEvent] | None = None
+    _start_events: list[NewEvent] | None = None
     _parser: StreamParser | None = None
     _batcher: Batcher | None = None
     _first_at: float | None = None
@@ -115,8 +115,8 @@ class CallScript:
     @property
     def usage(self) -> TokenUsage | None:
         """The call's tokens, once it has ended."""
-        told = self.message or self.error
-        return told.usage if told else None
+        payload = self.message or self.error
+        return payload.usage if payload else None
 
     @property
     def unreported(self) -> bool:
@@ -131,8 +131,8 @@ class CallScript:
         """Estimate the tokens if the provider has reported none; slow the first time."""
         if self._estimate is None and self.unreported and self._parser is not None:
             counted = self.request.tokens.tokens if self.request else None
-            model, said = self.invocation.model, self._parser.partial()
-            self._estimate = estimated_usage(model, self.prompt, counted, self.tools, said)
+            model, partial = self.invocation.model, self._parser.partial()
+            self._estimate = estimated_usage(model, self.prompt, counted, self.tools, partial)
 
     @property
     def brings_results(self) -> bool:
@@ -148,7 +148,7 @@ class CallScript:
         """When the held batch must be written; None if none is held."""
         return None if self._batcher is None else self._batcher.due_at
 
-    def brought(self) -> list[NewEvent]:
+    def take_pending(self) -> list[NewEvent]:
         """Return the events of results that the request contains and the log lacks, once each."""
         return [
             NewEvent(
@@ -169,26 +169,26 @@ class CallScript:
     def begin(self) -> list[NewEvent]:
         """Return the event of the request, to commit before it is sent; the same at every call."""
         self.meta = self.tracing.begin_again(self.meta)
-        if self._begun is None:
+        if self._start_events is None:
             model = self.invocation.model
-            told = {
+            facts = {
                 "gen_ai.operation.name": "chat",
                 "gen_ai.conversation.id": self.conversation_id,
                 "gen_ai.request.model": model,
             }
-            self.meta = self.tracing.begin(self.meta, f"chat {model}" if model else "chat", told)
-            self._begun = [self._event(self._asked())]
-        return self._begun
+            self.meta = self.tracing.begin(self.meta, f"chat {model}" if model else "chat", facts)
+            self._start_events = [self._event(self._llm_request())]
+        return self._start_events
 
-    def begun(self, done: Appended | None, now: float) -> None:
+    def started(self, done: Appended | None, now: float) -> None:
         """Note that the request is durable; durations start now, after the write."""
         self.started_at = now
-        if done is not None and self._begun is not None:
-            asked = self._begun[0].data
-            if isinstance(asked, LlmRequest):
-                self.systems.stored(asked.policy, done.version)
+        if done is not None and self._start_events is not None:
+            request = self._start_events[0].data
+            if isinstance(request, LlmRequest):
+                self.systems.stored(request.policy, done.version)
 
-    def _asked(self) -> LlmRequest:
+    def _llm_request(self) -> LlmRequest:
         request = self.request
         return LlmRequest(
             llm_call_id=self.llm_call_id,
@@ -275,10 +275,10 @@ class CallScript:
             return self.end(now)
         return self._answer(self._parser.message(), now)
 
-    def tell(self, now: float, **told: Any) -> list[NewEvent]:
+    def tell(self, now: float, **facts: Any) -> list[NewEvent]:
         """Take an answer that the product passes by its parts; return the event of its message."""
         parser = self._by_hand()
-        parser.tell(**told)
+        parser.tell(**facts)
         if says_nothing(parser):
             raise UnknownResponse(None)
         return [*self.flush(now, last=True), *self._answer(parser.message(), now)]
@@ -335,9 +335,13 @@ class CallScript:
     def _received(self, now: float, cancelled: str | None) -> list[NewEvent]:
         parser = self._parser
         if parser is not None and parser.error is not None:
-            told = parser.error
+            error = parser.error
             failed = self._fail(
-                now, kind=told.kind, message=told.message, retryable=told.retryable, raw=told.raw
+                now,
+                kind=error.kind,
+                message=error.message,
+                retryable=error.retryable,
+                raw=error.raw,
             )
             return [failed]
         if self._strange is not None:
@@ -368,14 +372,14 @@ class CallScript:
                     RequestedCall.of(event, index, request, self.meta)
                     for index, request in enumerate(event.data.tool_calls)
                 )
-                self.answers.asked(self.tool_calls, elsewhere=event.data.tools_elsewhere)
+                self.answers.requested(self.tool_calls, elsewhere=event.data.tools_elsewhere)
 
     def _answer(self, message: AssistantMessage, now: float) -> list[NewEvent]:
         first = self._first_at
         self.estimate()
-        told = message.invocation or Invocation()
+        given_invocation = message.invocation or Invocation()
         invocation = {
-            name: getattr(told, name) or getattr(self.invocation, name)
+            name: getattr(given_invocation, name) or getattr(self.invocation, name)
             for name in Invocation.model_fields
         }
         self.message = message.model_copy(
@@ -393,7 +397,7 @@ class CallScript:
         )
         return [self._event(self.message)]
 
-    def _fail(self, now: float, usage: TokenUsage | None = None, **told: Any) -> NewEvent:
+    def _fail(self, now: float, usage: TokenUsage | None = None, **facts: Any) -> NewEvent:
         partial = None if self._parser is None else self._parser.partial()
         self.error = LlmError(
             llm_call_id=self.llm_call_id,
@@ -405,7 +409,7 @@ class CallScript:
             attempt=self.attempt,
             invocation=self.invocation,
             duration_ms=milliseconds(now - self.started_at),
-            **told,
+            **facts,
         )
         return self._event(self.error)
 
@@ -414,7 +418,7 @@ class CallScript:
 
     def _event(self, payload: Payload) -> NewEvent:
         if self.tracing.is_open and isinstance(payload, AssistantMessage | LlmError):
-            asked = self._begun[0].data if self._begun else None
-            told = of_call(asked if isinstance(asked, LlmRequest) else None, payload)
-            self.tracing.end(told, payload.kind if isinstance(payload, LlmError) else None)
+            request = self._start_events[0].data if self._start_events else None
+            attributes = of_call(request if isinstance(request, LlmRequest) else None, payload)
+            self.tracing.end(attributes, payload.kind if isinstance(payload, LlmError) else None)
         return NewEvent(payload, new_id(), self.meta)

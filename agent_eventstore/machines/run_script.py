@@ -34,16 +34,16 @@ class StepScript:
     error: str | None = None
     ended: bool = False
     artifacts: dict[str, Artifact] = field(default_factory=dict)
-    _begun: list[NewEvent] | None = None
+    _start_events: list[NewEvent] | None = None
 
     def begin(self) -> list[NewEvent]:
         """Return the event of the step's start, the same one at every call."""
-        if self._begun is None:
+        if self._start_events is None:
             start = RunStepStart(
                 run_id=self.run_id, node_id=self.node_id, brief=self.brief, context=self.context
             )
-            self._begun = [NewEvent(start, new_id(), self.meta)]
-        return self._begun
+            self._start_events = [NewEvent(start, new_id(), self.meta)]
+        return self._start_events
 
     def end(self, error: BaseException | None = None) -> list[NewEvent]:
         """Return the event of the step's end, with its artifacts; none if it has already ended."""

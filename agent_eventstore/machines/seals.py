@@ -70,13 +70,13 @@ def seal(ends: OpenWork) -> tuple[NewEvent, ...]:
 
 def _interrupted(ends: OpenWork, call: OpenModelCall) -> LlmError:
     # `LlmError` has no refusal field; the user saw the refusal as the answer's text.
-    said = call.text + call.refusal
+    received = call.text + call.refusal
     return LlmError(
         llm_call_id=call.llm_call_id,
         kind="interrupted",
-        message=_CUT_OFF if said or call.reasoning or call.tool_calls else _NOTHING_ARRIVED,
+        message=_CUT_OFF if received or call.reasoning or call.tool_calls else _NOTHING_ARRIVED,
         retryable=True,
-        partial_text=said,
+        partial_text=received,
         partial_reasoning=call.reasoning,
         partial_tool_calls=call.tool_calls,
         attempt=call.attempt,

@@ -48,7 +48,7 @@ class ToolScript:
     answers: Answers = field(default_factory=Answers)
     policy: ToolPolicy | None = None
     outcome: ToolResult | None = None
-    _begun: list[NewEvent] | None = None
+    _start_events: list[NewEvent] | None = None
     tracing: Tracing = field(default_factory=Tracing)
 
     @property
@@ -62,10 +62,10 @@ class ToolScript:
         if isinstance(self.call, OpenToolCall):
             if self.call.idempotency_key is not None:
                 return self.call.idempotency_key
-            asked_in = None
+            answer_id = None
         else:
-            asked_in = self.call.asked_in
-        origin = asked_in or self.meta.session_id or ""
+            answer_id = self.call.answer_id
+        origin = answer_id or self.meta.session_id or ""
         return str(derived_id(self.conversation_id, "tool call", origin, self.call.call_id))
 
     @property
@@ -80,13 +80,15 @@ class ToolScript:
     def tell_again(self) -> None:
         """Warn if a call runs again that has a result or is running: only one result is shown."""
         status = self.answers.status_of(self.call.call_id)
-        said = "a tool call that has a result runs again; views and requests keep the first result"
+        message = (
+            "a tool call that has a result runs again; views and requests keep the first result"
+        )
         if self.answers.begins(self.call.call_id, self):
             status = status or "running"
-            said = "a tool call runs twice at once; views and requests keep the first result"
+            message = "a tool call runs twice at once; views and requests keep the first result"
         if status:
             _log.warning(
-                said,
+                message,
                 conversation_id=str(self.conversation_id),
                 call_id=self.call.call_id,
                 tool=self.call.name,
@@ -111,7 +113,7 @@ class ToolScript:
         if self._awaited:
             return []
         self.meta = self.tracing.begin_again(self.meta)
-        if self._begun is None:
+        if self._start_events is None:
             self._trace()
             call = ToolCall(
                 call_id=self.call.call_id,
@@ -121,14 +123,14 @@ class ToolScript:
                 idempotency_key=self.idempotency_key,
                 idempotent=self.idempotent,
             )
-            self._begun = [self._event(call)]
-        return self._begun
+            self._start_events = [self._event(call)]
+        return self._start_events
 
     def end(self, now: float, *, ran: bool = True, **result: Any) -> list[NewEvent]:
         """Return the event of the result; none if there is already a result."""
         if self.outcome is not None:
             return []
-        if self._begun is None:
+        if self._start_events is None:
             self._trace()
         self.outcome = ToolResult(
             call_id=self.call.call_id,
@@ -156,8 +158,8 @@ class ToolScript:
             content = _STOPPED.format(stop)
             return self.end(now, status="outcome_unknown", content=content, error=stop)
         mark_failure(error)
-        name, said = type(error).__name__, str(error)
-        words = f"{name}: {said}" if said else name
+        name, error_text = type(error).__name__, str(error)
+        words = f"{name}: {error_text}" if error_text else name
         return self.end(now, status="failed", content=words, error=words[:_LONGEST_ERROR])
 
     def abandoned(self, error: BaseException) -> list[NewEvent]:
@@ -180,13 +182,13 @@ class ToolScript:
         return self.refuse("denied", reason)
 
     def _trace(self) -> None:
-        told = {
+        attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.conversation.id": self.conversation_id,
             "gen_ai.tool.name": self.call.name,
             "gen_ai.tool.call.id": self.call.provider_id or self.call.call_id,
         }
-        self.meta = self.tracing.begin(self.meta, f"execute_tool {self.call.name}", told)
+        self.meta = self.tracing.begin(self.meta, f"execute_tool {self.call.name}", attributes)
 
     def _event(self, payload: Payload) -> NewEvent:
         return NewEvent(payload, new_id(), self.meta)

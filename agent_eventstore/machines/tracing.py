@@ -31,12 +31,12 @@ class Tracing:
     """One span; does nothing if tracing is off."""
 
     _open: Activity | None = None
-    _asked: tuple[Meta, str, Mapping[str, Any]] | None = None
+    _pending: tuple[Meta, str, Mapping[str, Any]] | None = None
     _failed: bool = False
 
     def begin(self, meta: Meta, name: str, attributes: Mapping[str, Any]) -> Meta:
         """Begin a span as a child of the metadata's; return metadata with the new span's ids."""
-        self._asked = meta, name, attributes
+        self._pending = meta, name, attributes
         trace, span = meta.trace_id, meta.span_id
         parent = None if trace is None or span is None else (trace, span)
         self._open = operations.activity(name, parent, attributes)
@@ -48,14 +48,14 @@ class Tracing:
     def fail(self, error: BaseException) -> None:
         """End the span because its block could not be entered; it may be entered again."""
         self.end({}, type(error).__name__)
-        self._failed = self._asked is not None
+        self._failed = self._pending is not None
 
     def begin_again(self, meta: Meta) -> Meta:
         """Return the metadata, with the ids of a new span if the last entry of the block failed."""
-        if self._asked is None or not self._failed:
+        if self._pending is None or not self._failed:
             return meta
         self._failed = False
-        return in_span(meta, self.begin(*self._asked))
+        return in_span(meta, self.begin(*self._pending))
 
     @property
     def is_open(self) -> bool:

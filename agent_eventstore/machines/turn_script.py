@@ -78,7 +78,7 @@ class TurnScript:
     answers: Answers = field(default_factory=Answers)
     _sent: dict[str, CallScript] = field(default_factory=dict)
     conversation_id: UUID | None = None
-    _begun: list[NewEvent] | None = None
+    _start_events: list[NewEvent] | None = None
     tracing: Tracing = field(default_factory=Tracing)
 
     def begin(
@@ -86,28 +86,30 @@ class TurnScript:
     ) -> list[NewEvent]:
         """Return the events of the turn's start and the input, the same ones at every call."""
         self.meta = self.tracing.begin_again(self.meta)
-        if self._begun is None:
-            told = {
+        if self._start_events is None:
+            facts = {
                 "gen_ai.operation.name": "invoke_agent",
                 "gen_ai.conversation.id": self.conversation_id,
                 "gen_ai.agent.id": self.meta.agent_id,
             }
-            self.meta = self.tracing.begin(self.meta, "invoke_agent", told)
+            self.meta = self.tracing.begin(self.meta, "invoke_agent", facts)
             parts = () if message is None else message.parts
             text = spoken(parts)
             if message is None and branching is not None:
                 text = branching.text
-            said = {"actor": self.actor, "causation_id": self.message_id}
-            meta = self.meta.model_copy(update={k: v for k, v in said.items() if v is not None})
+            attributes = {"actor": self.actor, "causation_id": self.message_id}
+            meta = self.meta.model_copy(
+                update={k: v for k, v in attributes.items() if v is not None}
+            )
             first, second = self.ids or (new_id(), new_id())
             self.input = text
-            self._begun = [NewEvent(TurnStart(input=text), first, meta)]
+            self._start_events = [NewEvent(TurnStart(input=text), first, meta)]
             if message is not None:
-                self._begun.append(NewEvent(message, second, meta))
+                self._start_events.append(NewEvent(message, second, meta))
             if branching is not None and branching.switch is not None:
                 outside = self.meta.model_copy(update={"turn": None})
-                self._begun.insert(0, NewEvent(branching.switch, new_id(), outside))
-        return self._begun
+                self._start_events.insert(0, NewEvent(branching.switch, new_id(), outside))
+        return self._start_events
 
     def next_step(self) -> Meta:
         """Return the metadata of the next step; steps count from 0, one per answer."""
@@ -248,7 +250,7 @@ class TurnScript:
         if request is None and digest and self.rendered and self.rendered.digest == digest:
             request = self.rendered
         # Messages that were rendered from the log contain no new results.
-        told_by = None if request else prompt
+        prompt_given = None if request else prompt
         model = model or (request.model if request else None)
         key = request.digest if request else digest
         before = retry_of.script if retry_of else self._failure_of(key)
@@ -265,7 +267,7 @@ class TurnScript:
             answers=self.answers,
             prompt=prompt,
             speaker=agent,
-            sent=tuple(sent_in(told_by)) if tools_from_messages else None,
+            sent=tuple(sent_in(prompt_given)) if tools_from_messages else None,
             attempt=before.attempt + 1 if before else 1,
             retry_of=before.llm_call_id if before else None,
             conversation_id=self.conversation_id,

@@ -221,9 +221,9 @@ def detect(path: Path) -> str:
     if not path.stat().st_size:
         raise source.failed(1, "the file is empty")
     first = next(source.records(), None)
-    told = f" ({first.reason})" if isinstance(first, ImportFailed) else ""
+    reason = f" ({first.reason})" if isinstance(first, ImportFailed) else ""
     names = f"{', '.join(FORMATS[:-2])} or {FORMATS[-2]}"
-    raise source.failed(1, f"the format cannot be detected{told}: name the format: {names}")
+    raise source.failed(1, f"the format cannot be detected{reason}: name the format: {names}")
 
 
 def read_transcripts(

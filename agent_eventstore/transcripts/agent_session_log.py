@@ -223,7 +223,7 @@ class AgentSessionLog:
         self,
         text: str,
         strategy: str,
-        kept: Iterable[int] = (),
+        remaining: Iterable[int] = (),
         *,
         before: int | None = None,
         **meta: Any,
@@ -233,7 +233,7 @@ class AgentSessionLog:
         Args:
             text: The summary.
             strategy: The name of the program's strategy.
-            kept: Versions that remain next to the summary; only the newest `MOST_RANGES` do.
+            remaining: Versions that remain next to the summary; only the newest `MOST_RANGES` do.
             before: The first version after those that the summary stands for.
             meta: The metadata.
         """
@@ -245,7 +245,7 @@ class AgentSessionLog:
             # A summary names few ranges, however often branches were left before.
             ranges[0] = (1 if among > MOST_RANGES else ranges[0][0], ranges[0][1])
             ranges[-1] = (ranges[-1][0], min(ranges[-1][1], end - 1))
-        covered = _without(ranges, [1, *sorted(kept)[-MOST_RANGES:]])
+        covered = _without(ranges, [1, *sorted(remaining)[-MOST_RANGES:]])
         data = Summary(text=text, versions=VersionRange.of(covered), strategy=strategy)
         return self.add(data, **meta)
 
@@ -267,8 +267,10 @@ class AgentSessionLog:
         """
         before = [self._completions.pop(each) for each in names if each in self._completions]
         counted = max((each for each in before if each is not None), default=None)
-        told = None if usage is None else usage.completion_tokens
-        most = max((each for each in (told, counted) if each is not None), default=None)
+        completion_tokens = None if usage is None else usage.completion_tokens
+        most = max(
+            (each for each in (completion_tokens, counted) if each is not None), default=None
+        )
         self._completions |= dict.fromkeys(names, most)
         while len(self._completions) > _KEYS:
             del self._completions[next(iter(self._completions))]
@@ -292,8 +294,8 @@ class AgentSessionLog:
 def cuts_in(events: Iterable[RecordedEvent]) -> dict[int, int]:
     """Return by version how many lines each stored answer was made from."""
     extras = ((event.version, event.meta.extra) for event in events if not event.erased)
-    told = ((version, (extra or {}).get(LINES)) for version, extra in extras)
-    return {version: lines for version, lines in told if isinstance(lines, int)}
+    cut_lines = ((version, (extra or {}).get(LINES)) for version, extra in extras)
+    return {version: lines for version, lines in cut_lines if isinstance(lines, int)}
 
 
 def _cut(ranges: list[tuple[int, int]], after: int) -> list[tuple[int, int]]:
@@ -307,12 +309,12 @@ def _cut(ranges: list[tuple[int, int]], after: int) -> list[tuple[int, int]]:
     return gone[::-1]
 
 
-def _without(ranges: Iterable[tuple[int, int]], kept: Sequence[int]) -> list[tuple[int, int]]:
+def _without(ranges: Iterable[tuple[int, int]], remaining: Sequence[int]) -> list[tuple[int, int]]:
     """Return the ranges without some versions, which are in order."""
     found: list[tuple[int, int]] = []
     for low, high in ranges:
         begin = low
-        for version in kept[bisect_left(kept, low) : bisect_right(kept, high)]:
+        for version in remaining[bisect_left(remaining, low) : bisect_right(remaining, high)]:
             if begin < version:
                 found.append((begin, version - 1))
             begin = version + 1

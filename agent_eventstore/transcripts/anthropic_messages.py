@@ -47,16 +47,22 @@ def payloads_of(message: dict[str, Any], version: int, calls: Calls) -> list[Eve
     if converse is None and not any(_is_own(block) for block in content):
         return [payload_of(message, version, calls)]
     maker = _MAKER if contents is None else None
-    found = [_answer(message, content, maker)] if role == "assistant" else _said(content, calls)
-    kept = [{ORIGINAL: message}, *({ORIGINAL: None} for _ in found[1:])]
-    return [data.model_copy(update={"raw": raw}) for data, raw in zip(found, kept, strict=True)]
+    found = (
+        [_answer(message, content, maker)]
+        if role == "assistant"
+        else _user_payloads(content, calls)
+    )
+    originals = [{ORIGINAL: message}, *({ORIGINAL: None} for _ in found[1:])]
+    return [
+        data.model_copy(update={"raw": raw}) for data, raw in zip(found, originals, strict=True)
+    ]
 
 
 def instructions_in(request: Mapping[str, Any]) -> str | None:
     """Return the instructions that a request has next to its messages, for any provider."""
-    told = request.get("instructions")
+    instructions = request.get("instructions")
     gemini = request.get("systemInstruction", request.get("system_instruction"))
-    named = told if isinstance(told, str) else text_of_parts(gemini)
+    named = instructions if isinstance(instructions, str) else text_of_parts(gemini)
     return text_in(request.get("system")) or named or None
 
 
@@ -80,7 +86,7 @@ def _answer(
     )
 
 
-def _said(content: list[Any], calls: Calls) -> list[UserMessage | ToolResult]:
+def _user_payloads(content: list[Any], calls: Calls) -> list[UserMessage | ToolResult]:
     found: list[UserMessage | ToolResult] = []
     rest = []
     for block in content:

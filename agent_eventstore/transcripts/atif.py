@@ -16,7 +16,7 @@ from typing import Any
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts.agent_session_log import AgentSessionLog
 from agent_eventstore.transcripts.json_fields import (
-    Held,
+    FieldTypes,
     naming_of,
     object_in,
     text_at,
@@ -61,12 +61,12 @@ ORIGINAL = "atif_step"
 
 _WITHIN = "subagent_trajectories"
 _IDS = ("session_id", "trajectory_id")
-_SAID: Held = {
+_SAID: FieldTypes = {
     **{"step_id": (int, str), "source": str, "message": object, "reasoning_content": str},
     **{"tool_calls": object, "observation": object},
 }
-_OF_CALL: Held = {"tool_call_id": str, "function_name": str, "arguments": object}
-_OF_RESULT: Held = {"source_call_id": str, "content": object}
+_OF_CALL: FieldTypes = {"tool_call_id": str, "function_name": str, "arguments": object}
+_OF_RESULT: FieldTypes = {"source_call_id": str, "content": object}
 _URLS = ("http://", "https://", "data:")
 
 
@@ -75,8 +75,8 @@ def recognises(value: Any) -> bool:
     if not isinstance(value, dict) or not isinstance(steps := value.get("steps"), list):
         return False
     first = steps[0] if steps else None
-    told = (text_at(value, "schema_version") or "").startswith("ATIF")
-    return told or (isinstance(first, dict) and {"step_id", "source", "message"} <= first.keys())
+    is_atif = (text_at(value, "schema_version") or "").startswith("ATIF")
+    return is_atif or (isinstance(first, dict) and {"step_id", "source", "message"} <= first.keys())
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
@@ -104,9 +104,11 @@ def _trajectories(
         if not isinstance(inner, list) or not inner:
             yield source.failed(own.line, "a subagent's trajectory has no steps")
             continue
-        told = {key: value for key, value in each.items() if key != "steps"}
+        trajectory_fields = {key: value for key, value in each.items() if key != "steps"}
         records = [Record(step, own.line or 1) for step in inner]
-        yield from _trajectories(source, told, records, own.origin if own.origin.place else None)
+        yield from _trajectories(
+            source, trajectory_fields, records, own.origin if own.origin.place else None
+        )
 
 
 def _transcript(
@@ -114,8 +116,8 @@ def _transcript(
 ) -> Transcript:
     model = text_at(object_in(about, "agent"), "model_name")
     reader = _AtifReader(model, text_at(about, "session_id"))
-    kept = {key: value for key, value in about.items() if key != _WITHIN}
-    reader.log.add(ConversationStart(raw=kept or None), occurred_at=moment_of(steps[0].value))
+    metadata = {key: value for key, value in about.items() if key != _WITHIN}
+    reader.log.add(ConversationStart(raw=metadata or None), occurred_at=moment_of(steps[0].value))
     for record in steps:
         reader.take(record.value)
     reader.log.close()
@@ -142,14 +144,16 @@ class _AtifReader:
 
     def take(self, step: dict[str, Any]) -> None:
         """Process a step."""
-        meta, raw = {"occurred_at": moment_of(step)}, _kept(step)
+        meta, raw = {"occurred_at": moment_of(step)}, _rest_of_step(step)
         match step.get("source"):
             case "system":
                 leads = not self.log.has_prompt(0)
                 text = spoken(_parts(step))
-                told = SystemInstruction(text=text, continues=leads and self._instructed, raw=raw)
+                instruction = SystemInstruction(
+                    text=text, continues=leads and self._instructed, raw=raw
+                )
                 self._instructed = self._instructed or leads
-                self.log.add(told, **meta, **({} if leads else {"in_context": False}))
+                self.log.add(instruction, **meta, **({} if leads else {"in_context": False}))
             case "user":
                 self.log.prompt(UserMessage(parts=_parts(step), raw=raw), **meta)
             case "agent":
@@ -195,25 +199,29 @@ class _AtifReader:
                 UserMessage(parts=parts_by(_part, result.get("content")), ui=ui, raw=raw), **meta
             )
             return
-        told = result.get("content")
-        content = told if isinstance(told, str) else parts_by(_part, told) or None
+        shown = result.get("content")
+        content = shown if isinstance(shown, str) else parts_by(_part, shown) or None
         self.log.result(ToolResult(call_id="", content=content, provider_id=named, raw=raw), **meta)
 
 
-def _kept(step: Mapping[str, Any]) -> dict[str, Any] | None:
+def _rest_of_step(step: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a step's ``raw``: whatever its events do not hold, or None."""
-    kept = unheld(step, _SAID)
+    unknown_fields = unheld(step, _SAID)
     listed = _listed(step, "tool_calls")
     odd = [call for call in listed if not isinstance(call, dict) or unheld(call, _OF_CALL)]
     if odd:
-        kept["tool_calls"] = odd
+        unknown_fields["tool_calls"] = odd
     observed = step.get("observation")
     if isinstance(observed, dict) and observed.keys() <= {"results"}:
         odd = [each for each in _listed(observed, "results") if not isinstance(each, dict)]
         observed = {"results": odd} if odd else None
     if observed is not None:
-        kept["observation"] = observed
-    return {ORIGINAL: kept} if any(value is not None for value in kept.values()) else None
+        unknown_fields["observation"] = observed
+    return (
+        {ORIGINAL: unknown_fields}
+        if any(value is not None for value in unknown_fields.values())
+        else None
+    )
 
 
 def _listed(value: Mapping[str, Any], key: str) -> list[Any]:

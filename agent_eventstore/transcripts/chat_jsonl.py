@@ -94,14 +94,14 @@ def _transcript(source: Source, messages: list[Record], about: dict[str, Any]) -
     for record in messages:
         message = record.value
         sender = _sender(message)
-        told = extras.told(message, draft.next_version) | {"session_id": session_id}
+        extra_fields = extras.event_fields(message, draft.next_version) | {"session_id": session_id}
         ours = message.get("instruction") is True
         for data in _payloads(message, draft, extras):
             more: dict[str, Any] = {} if sender is None else {"actor": sender}
             if sender is not None and isinstance(data, AssistantMessage):
                 more["agent_id"] = sender
-            meta = draft.place(data, **told | more)
-            draft.add(data, meta, as_told=ours, named=text_at(message, "id"))
+            meta = draft.place(data, **extra_fields | more)
+            draft.add(data, meta, as_recorded=ours, named=text_at(message, "id"))
     return draft.finish()
 
 
@@ -128,11 +128,11 @@ def _payloads(
     yield from (marked(each, {"raw": {ORIGINAL: None}}) for each in others)
 
 
-def _content(told: Any) -> Any:
+def _content(content: Any) -> Any:
     """Return a line's content; Cursor has an Anthropic message in its place."""
-    if isinstance(told, dict) and "type" not in told and "content" in told:
-        told = told["content"]
-    return [told] if isinstance(told, dict) and "type" in told else told
+    if isinstance(content, dict) and "type" not in content and "content" in content:
+        content = content["content"]
+    return [content] if isinstance(content, dict) and "type" in content else content
 
 
 def _role(message: Mapping[str, Any]) -> str | None:

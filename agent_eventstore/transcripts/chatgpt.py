@@ -78,11 +78,11 @@ def parts_of(content: Mapping[str, Any]) -> tuple[ContentPart, ...]:
     listed = content.get("parts")
     if kind in ("text", "multimodal_text") and isinstance(listed, list):
         return tuple(part for each in listed if (part := _part(each)) is not None)
-    if kind == "thoughts" and isinstance(told := content.get("thoughts"), list):
-        return tuple(_thought(each) for each in told)
+    if kind == "thoughts" and isinstance(thoughts := content.get("thoughts"), list):
+        return tuple(_thought(each) for each in thoughts)
     if kind in _TEXTS:
-        said = [text for key in _TEXTS[kind] if (text := text_at(content, key))]
-        return (TextPart(text="\n".join(said)),) if said else ()
+        texts = [text for key in _TEXTS[kind] if (text := text_at(content, key))]
+        return (TextPart(text="\n".join(texts)),) if texts else ()
     return (_other(content),) if content else ()
 
 
@@ -116,8 +116,8 @@ def _part(value: Any) -> ContentPart | None:
 
 
 def _thought(value: Any) -> ContentPart:
-    said = [text for key in ("summary", "content") if (text := text_at(value, key))]
-    return ReasoningPart(text="\n".join(said)) if said else _other(value)
+    texts = [text for key in ("summary", "content") if (text := text_at(value, key))]
+    return ReasoningPart(text="\n".join(texts)) if texts else _other(value)
 
 
 def _other(value: Any) -> OtherPart:
@@ -185,7 +185,7 @@ def _read(
     value: dict[str, Any], walk: list[_NodePlace], stored: Iterable[RecordedEvent]
 ) -> _ChatGptReader:
     """Return the reader of a conversation's nodes, given the events that an import has stored."""
-    rest = {key: told for key, told in value.items() if key != "mapping"}
+    rest = {key: field_value for key, field_value in value.items() if key != "mapping"}
     start = ConversationStart(title=text_at(value, "title"), raw=rest or None)
     reader = _ChatGptReader(cuts_in(stored))
     reader.log.add(start, occurred_at=moment_of({"time": value.get("create_time")}))
@@ -285,7 +285,7 @@ class _ChatGptReader:
         self._calls: dict[str | None, _Calls] = {}
         self._settled = set[str]()
         self._answer: str | None = None
-        self._instructed = self._asked = False
+        self._instructed = self._has_question = False
 
     def visit(self, place: _NodePlace) -> None:
         """Process a node."""
@@ -311,8 +311,8 @@ class _ChatGptReader:
         self.log.close()
         self._answer = None
         if self.log.last > after:
-            said = role == "user" and self.log.has_prompt(after)
-            self.log.withdraw(after, moment, None if said else answer)
+            has_question = role == "user" and self.log.has_prompt(after)
+            self.log.withdraw(after, moment, None if has_question else answer)
         self._forks[fork] = (after, (self.log.last + 1, self.log.turn))
 
     def _take(self, message: dict[str, Any], node: str) -> None:
@@ -325,15 +325,15 @@ class _ChatGptReader:
         if kind in _SILENT or (not parts and not called and role != "tool"):
             self.left_out.note(f"{kind} of {role} without content", known=True)
         elif role == "system" or kind in _INSTRUCTING:
-            aside = {"in_context": False} if self._asked else {}
-            text, continues = text_in(parts), self._instructed and not self._asked
-            self._instructed = self._instructed or not self._asked
+            aside = {"in_context": False} if self._has_question else {}
+            text, continues = text_in(parts), self._instructed and not self._has_question
+            self._instructed = self._instructed or not self._has_question
             self._answer = None
             self.log.add(
                 SystemInstruction(text=text, continues=continues, raw=raw), **aside, **meta
             )
         elif role == "user":
-            self._asked, self._answer, self._calls[node] = True, None, _Calls()
+            self._has_question, self._answer, self._calls[node] = True, None, _Calls()
             self.log.prompt(UserMessage(parts=parts, raw=raw), **meta)
         elif role == "assistant":
             self._answered(message, node, called=called)
@@ -361,14 +361,14 @@ class _ChatGptReader:
         answer = self.log.answer(self._answer, occurred_at=_moment(message))
         # A conversation that begins as a branch of another one repeats its messages.
         answer.identity = answer.identity or (FORMAT, self._answer, _moment(message))
-        kept, parts = slim(message), parts_of(object_in(message, "content"))
+        remaining, parts = slim(message), parts_of(object_in(message, "content"))
         if called:
             tool = str(message["recipient"])
             answer.calls.append(request_of(tool, text_in(parts), node))
             self._calls[node].note(node, tool)
         else:
             answer.parts += parts
-        answer.keep(ORIGINAL, kept)
+        answer.keep(ORIGINAL, remaining)
         model, finish = text_at(about, "model_slug"), object_in(about, "finish_details")
         answer.invocation = Invocation(provider="openai", model=model)
         answer.finish_reason = FINISHED.get(text_at(finish, "type") or "", answer.finish_reason)

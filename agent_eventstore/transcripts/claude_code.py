@@ -104,16 +104,16 @@ def as_session_line(line: Any) -> Any:
     content = message_in(message) if isinstance(message, dict) else None
     if content is not None:  # Gemini content, as Qwen Code stores it
         kind = "user" if line.get("type") == "tool_result" else line.get("type")
-        told = {"model": line.get("model"), "usage": line.get("usageMetadata")}
-        return {**line, "type": kind, "message": {**told, **content}}
+        session_line = {"model": line.get("model"), "usage": line.get("usageMetadata")}
+        return {**line, "type": kind, "message": {**session_line, **content}}
     if "sessionId" in line or "session_id" not in line:
         return line
-    told = {**line, "sessionId": line["session_id"]}
+    session_line = {**line, "sessionId": line["session_id"]}
     if isinstance(agent := line.get("parent_tool_use_id"), str):
-        told |= {"isSidechain": True, "agentId": agent}
+        session_line |= {"isSidechain": True, "agentId": agent}
     if "tool_use_result" in line:
-        told[BESIDE] = line["tool_use_result"]
-    return told
+        session_line[BESIDE] = line["tool_use_result"]
+    return session_line
 
 
 def is_printed(line: dict[str, Any]) -> bool:
@@ -180,22 +180,28 @@ def call_of(block: Any) -> ToolCallRequest | None:
 def result_of(block: Mapping[str, Any], beside: Any) -> ToolResult:
     """Return the result in a block; its call is settled when the result is added."""
     content = block.get("content")
-    said = content if isinstance(content, str) else parts_of(content)
-    if isinstance(said, tuple) and len(said) == 1 and isinstance(said[0], TextPart):
-        said = said[0].text
-    text = said if isinstance(said, str) else text_in(content)
+    text_content = content if isinstance(content, str) else parts_of(content)
+    if (
+        isinstance(text_content, tuple)
+        and len(text_content) == 1
+        and isinstance(text_content[0], TextPart)
+    ):
+        text_content = text_content[0].text
+    text = text_content if isinstance(text_content, str) else text_in(content)
     status: ToolStatus = "failed" if block.get("is_error") is True else "success"
     if status == "failed" and text.startswith(_REFUSED):
         status = "denied"
-    kept = beside is not None and beside != text and len(dumps(beside)) <= _MOST_BESIDE
-    told = beside if isinstance(beside, dict) else {}
+    keeps_beside = beside is not None and beside != text and len(dumps(beside)) <= _MOST_BESIDE
+    details = beside if isinstance(beside, dict) else {}
     return ToolResult(
         call_id="",
         status=status,
-        content=said or None,
+        content=text_content or None,
         provider_id=text_at(block, "tool_use_id"),
-        duration_ms=whole_at(told, "durationMs" if "durationMs" in told else "totalDurationMs"),
-        raw={BESIDE: beside} if kept else None,
+        duration_ms=whole_at(
+            details, "durationMs" if "durationMs" in details else "totalDurationMs"
+        ),
+        raw={BESIDE: beside} if keeps_beside else None,
     )
 
 
@@ -234,8 +240,8 @@ def retried_error(line: Mapping[str, Any]) -> LlmError:
     """Return the failed call that a line of the program describes, which retries it."""
     error = object_in(line, "error")
     status = whole_at(error, "status")
-    told = line.get("content")
-    text = told if isinstance(told, str) else dumps(error)[:2_000]
+    content = line.get("content")
+    text = content if isinstance(content, str) else dumps(error)[:2_000]
     attempt = whole_at(line, "retryAttempt") or 1
     return LlmError(
         kind=failure_kind(status, text),
@@ -292,8 +298,10 @@ def recognises(value: Any) -> bool:
         return True
     if is_printed(value):
         return True
-    told = {"summary": "leafUuid", "file-history-snapshot": "snapshot"}.get(kind, "sessionId")
-    return told in value and (kind in _BOOKKEEPING or kind in _TITLES)
+    session_key = {"summary": "leafUuid", "file-history-snapshot": "snapshot"}.get(
+        kind, "sessionId"
+    )
+    return session_key in value and (kind in _BOOKKEEPING or kind in _TITLES)
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
@@ -303,15 +311,21 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
         value = as_session_line(item.value) if isinstance(item, Record) else None
         bare = bare and text_at(value, "type") in _BOOKKEEPING
-        if isinstance(value, dict) and isinstance(told := value.get("sessionId"), str) and told:
-            first = first or (told, value, item.line or 1)
+        if (
+            isinstance(value, dict)
+            and isinstance(found_value := value.get("sessionId"), str)
+            and found_value
+        ):
+            first = first or (found_value, value, item.line or 1)
             # A file may begin with bookkeeping, which has neither time nor directory.
             dated = dated or (value if moment_of(value) is not None else {})
             # A file that continues another one may begin with lines of that session.
-            named = told if told == source.path.stem else named
+            named = found_value if found_value == source.path.stem else named
     if first is None:
-        told = ": it contains only the program's bookkeeping" if bare else ""
-        yield source.failed(1, f"none of the first {_LOOK_AHEAD} lines names a session{told}")
+        found_value = ": it contains only the program's bookkeeping" if bare else ""
+        yield source.failed(
+            1, f"none of the first {_LOOK_AHEAD} lines names a session{found_value}"
+        )
         return
     session, line, number = first
     own_agent = _agent_of(line) if _is_aside(line) else None
@@ -319,11 +333,11 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     if "session_id" in line:
         place = f"{place}/printed"
     if own_agent is not None:
-        for told in source.beside(f"{source.path.stem}.meta.json"):
-            if isinstance(told, ImportFailed):
-                yield told
-            elif isinstance(told, dict):
-                beside = told
+        for found_value in source.beside(f"{source.path.stem}.meta.json"):
+            if isinstance(found_value, ImportFailed):
+                yield found_value
+            elif isinstance(found_value, dict):
+                beside = found_value
         above = text_at(beside, "parentAgentId")
         parent = identify(FORMAT, place if above is None else f"{place}/{above}")
         place = f"{place}/{own_agent}"
@@ -352,7 +366,7 @@ class _ClaudeCodeSession:
         self._opening, self._moment = opening, moment_of(opening)
         self._source, self._left_out, self._own_agent = source, left_out, own_agent
         self._places: dict[str, int] = {}
-        self._kept: frozenset[int] = frozenset()
+        self._unwithdrawn: frozenset[int] = frozenset()
         self._title: str | None = None
         self._instructed = False
 
@@ -386,10 +400,12 @@ class _ClaudeCodeSession:
 
     def _begin(self, line: dict[str, Any]) -> None:
         if self.log.last == 0 and isinstance(line.get("sessionId"), str):
-            told = self._opening
-            about = {key: told[key] for key in _ABOUT if isinstance(told.get(key), str)}
+            opening_line = self._opening
+            about = {
+                key: opening_line[key] for key in _ABOUT if isinstance(opening_line.get(key), str)
+            }
             known = {key: value for key, value in about.items() if value and len(value) <= 1_000}
-            title = text_at(told, "description") if self._own_agent is not None else None
+            title = text_at(opening_line, "description") if self._own_agent is not None else None
             start = ConversationStart(
                 title=title[:_LONGEST_TITLE] if title else None, metadata={"claude_code": known}
             )
@@ -406,23 +422,23 @@ class _ClaudeCodeSession:
 
     def _meta(self, line: dict[str, Any]) -> dict[str, Any]:
         self._moment = moment_of(line) or self._moment
-        told: dict[str, Any] = {"occurred_at": self._moment}
+        fields: dict[str, Any] = {"occurred_at": self._moment}
         ids = {key: line.get(key) for key in ("uuid", "parentUuid", "requestId")}
-        told["extra"] = {k: v for k, v in ids.items() if isinstance(v, str) and len(v) <= 200}
+        fields["extra"] = {k: v for k, v in ids.items() if isinstance(v, str) and len(v) <= 200}
         if _is_aside(line):
-            told["agent_id"] = _agent_of(line)
-            told["in_context"] = self._own_agent is not None
+            fields["agent_id"] = _agent_of(line)
+            fields["in_context"] = self._own_agent is not None
         elif line.get("isVisibleInTranscriptOnly") is True:
-            told["in_context"] = line.get("isCompactSummary") is True
-        return told
+            fields["in_context"] = line.get("isCompactSummary") is True
+        return fields
 
     def _user(self, line: dict[str, Any]) -> None:
         content = line["message"].get("content")
         meta = self._meta(line)
         if line.get("isCompactSummary") is True:
             text = text_in(content)
-            self.log.summary(text, FORMAT, self._kept, **meta)
-            self._kept = frozenset()
+            self.log.summary(text, FORMAT, self._unwithdrawn, **meta)
+            self._unwithdrawn = frozenset()
             return
         blocks = content if isinstance(content, list) else []
         results = [each for each in blocks if block_of(each) == "tool_result"]
@@ -430,11 +446,11 @@ class _ClaudeCodeSession:
             # The rest of a tool result concerns one tool: lines with several do not have it.
             beside = line.get("toolUseResult") if len(results) == 1 else None
             self.log.result(result_of(block, beside), **meta)
-        said = [each for each in blocks if block_of(each) != "tool_result"]
-        if said or isinstance(content, str):
-            self._said(content if isinstance(content, str) else said, line, meta)
+        user_blocks = [each for each in blocks if block_of(each) != "tool_result"]
+        if user_blocks or isinstance(content, str):
+            self._user_message(content if isinstance(content, str) else user_blocks, line, meta)
 
-    def _said(self, content: Any, line: dict[str, Any], meta: dict[str, Any]) -> None:
+    def _user_message(self, content: Any, line: dict[str, Any], meta: dict[str, Any]) -> None:
         parts = parts_of(content)
         data = UserMessage(parts=parts or (), ui=shown(content, line))
         if _is_aside(line) and self._own_agent is None:
@@ -478,8 +494,8 @@ class _ClaudeCodeSession:
                 answer.calls.append(call)
             else:
                 answer.parts.extend(parts_of([block]) or ())
-        if isinstance(told := message.get("usage"), dict):
-            answer.usage = anthropic_usage(told) or gemini_usage(told) or answer.usage
+        if isinstance(usage := message.get("usage"), dict):
+            answer.usage = anthropic_usage(usage) or gemini_usage(usage) or answer.usage
         reason = message.get("stop_reason")
         answer.finish_reason = reason if isinstance(reason, str) else answer.finish_reason
         anthropics = "usageMetadata" not in line
@@ -496,25 +512,25 @@ class _ClaudeCodeSession:
 
     def _other(self, line: dict[str, Any]) -> None:
         kind = line["type"]
-        told = line.get("subtype") if kind == "system" else None
+        subtype = line.get("subtype") if kind == "system" else None
         attachment = object_in(line, "attachment")
         if kind in _TITLES:
             self._rename(line.get(_TITLES[kind]), line)
         elif kind == "summary" and line.get("leafUuid") in self._places:
             self._rename(line.get("summary"), line)
-        elif told == "api_error":
+        elif subtype == "api_error":
             self._failed(retried_error(line), line, self._meta(line))
         elif kind == "attachment" and attachment.get("type") == "queued_command":
             # A prompt typed while the model was working, delivered within the turn.
             content = attachment.get("prompt")
             if parts_of(content):
-                self._said(content, {**line, "isMeta": True}, self._meta(line))
+                self._user_message(content, {**line, "isMeta": True}, self._meta(line))
         elif kind == "attachment" and (added := attached(attachment)) is not None:
-            self._said(added, {**line, "type": "user", "isMeta": True}, self._meta(line))
+            self._user_message(added, {**line, "type": "user", "isMeta": True}, self._meta(line))
         else:
-            if "compact_boundary" in (kind, told):
+            if "compact_boundary" in (kind, subtype):
                 self._keep(object_in(line, "compactMetadata"))
-            named = told if kind == "system" else attachment.get("type")
+            named = subtype if kind == "system" else attachment.get("type")
             label = f"{kind} {named}" if isinstance(named, str) else kind
             self._left_out.note(label, known=kind in _BOOKKEEPING)
 
@@ -529,7 +545,7 @@ class _ClaudeCodeSession:
         """Note which messages remain next to the summary that follows."""
         uuids = object_in(about, "preservedMessages").get("uuids")
         found = [self._places.get(str(uuid)) for uuid in uuids] if isinstance(uuids, list) else []
-        self._kept = frozenset(version for version in found if version is not None)
+        self._unwithdrawn = frozenset(version for version in found if version is not None)
 
 
 def _is_aside(line: Mapping[str, Any]) -> bool:

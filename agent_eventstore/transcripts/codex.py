@@ -49,6 +49,7 @@ from projections.providers.answer import request_of
 __all__ = [
     "FORMAT",
     "OUTPUTS",
+    "content_and_call",
     "error_of",
     "is_of_program",
     "is_reply",
@@ -56,7 +57,6 @@ __all__ = [
     "read",
     "recognises",
     "result_of",
-    "said_by",
     "tokens_of",
 ]
 
@@ -120,7 +120,9 @@ def _part(item: Any) -> ContentPart:
     return OtherPart(raw=item)
 
 
-def said_by(item: Mapping[str, Any]) -> tuple[tuple[ContentPart, ...], ToolCallRequest | None]:
+def content_and_call(
+    item: Mapping[str, Any],
+) -> tuple[tuple[ContentPart, ...], ToolCallRequest | None]:
     """Return the parts, or the call, of a model's item, as the recorder has them."""
     shell = item.get("type") == "local_shell_call"
     named = naming_of({"name": "local_shell", **item} if shell else item, "name", "call_id")
@@ -173,17 +175,17 @@ def is_reply(text: str) -> bool:
 def result_of(item: Mapping[str, Any]) -> ToolResult:
     """Return the result in an item; its call is settled when the result is added."""
     output = item.get("output", item.get("tools"))
-    told = output if isinstance(output, dict) else {}
-    content = told.get("content", output) if told else output
-    said = content if isinstance(content, str) else parts_of(content) or None
-    text = said if isinstance(said, str) else ""
+    details = output if isinstance(output, dict) else {}
+    content = details.get("content", output) if details else output
+    text_content = content if isinstance(content, str) else parts_of(content) or None
+    text = text_content if isinstance(text_content, str) else ""
     status, duration = _outcome(text)
-    if told.get("success") is False and status == "success":
+    if details.get("success") is False and status == "success":
         status = "failed"
     return ToolResult(
         call_id="",
         status=status,
-        content=said,
+        content=text_content,
         duration_ms=duration,
         provider_id=text_at(item, "call_id"),
     )
@@ -312,9 +314,9 @@ def _about(line: Any) -> dict[str, Any] | None:
     if not isinstance(line, dict):
         return None
     if line.get("type") == "session_meta":
-        told = object_in(line, "payload")
-        named = told.get("id") or told.get("session_id")
-        return {**told, "id": named} if isinstance(named, str) and named else None
+        payload = object_in(line, "payload")
+        named = payload.get("id") or payload.get("session_id")
+        return {**payload, "id": named} if isinstance(named, str) and named else None
     named = isinstance(line.get("id"), str) and line["id"] != "" and "timestamp" in line
     return line if named and "type" not in line else None
 
@@ -332,14 +334,16 @@ def _parent_of(about: Mapping[str, Any]) -> str | None:
         object_in(source if isinstance(source, dict) else {}, "subagent"), "thread_spawn"
     )
     base = object_in(about, "history_base")
-    told = (
+    parent_id = (
         about.get("parent_thread_id"),
         spawn.get("parent_thread_id"),
         about.get("forked_from_id"),
         base.get("thread_id"),
     )
     itself = None if base else about["id"]
-    return next((each for each in told if isinstance(each, str) and each and each != itself), None)
+    return next(
+        (each for each in parent_id if isinstance(each, str) and each and each != itself), None
+    )
 
 
 class _CodexSession:
@@ -356,7 +360,7 @@ class _CodexSession:
         self._unique: list[str] = []
         self._spent: Any = None
         self._answers = 0
-        self._instructed = self._asked = False
+        self._instructed = self._has_prompt = False
         self._prompts: dict[bytes, int] = {}
 
     def line(self, record: Record) -> ImportFailed | None:
@@ -386,11 +390,13 @@ class _CodexSession:
 
     def _begin(self, about: dict[str, Any], line: dict[str, Any]) -> None:
         known = {key: about[key] for key in _ABOUT if about.get(key)}
-        kept = {k: v for k, v in known.items() if len(str(v)) <= _LONGEST_ABOUT}
-        told = object_in(about, "base_instructions").get("text", about.get("instructions"))
+        short_fields = {k: v for k, v in known.items() if len(str(v)) <= _LONGEST_ABOUT}
+        instructions = object_in(about, "base_instructions").get("text", about.get("instructions"))
         start = ConversationStart(
-            metadata={"codex": {"id": str(about["id"])[:_LONGEST_ABOUT], **kept}},
-            base_instructions=told if isinstance(told, str) and told else None,
+            metadata={"codex": {"id": str(about["id"])[:_LONGEST_ABOUT], **short_fields}},
+            base_instructions=instructions
+            if isinstance(instructions, str) and instructions
+            else None,
         )
         self.log.add(start, occurred_at=moment_of(line))
         if object_in(about, "history_base"):
@@ -420,7 +426,7 @@ class _CodexSession:
     def _item(self, item: dict[str, Any], line: dict[str, Any]) -> None:
         kind = item.get("type")
         if kind == "message" and item.get("role") != "assistant":
-            self._said(item, line)
+            self._message(item, line)
         elif kind == "agent_message":
             self._heard(item, line)
         elif isinstance(kind, str) and kind in OUTPUTS:
@@ -431,31 +437,31 @@ class _CodexSession:
             known = isinstance(kind, str) and kind in _PASSED_OVER
             self._left_out.note(f"response_item {kind}", known=known)
 
-    def _said(self, item: dict[str, Any], line: dict[str, Any]) -> None:
+    def _message(self, item: dict[str, Any], line: dict[str, Any]) -> None:
         parts, role = parts_of(item.get("content")), item.get("role")
         text = spoken(parts)
         self._close()
         program = is_of_program(text) and all(isinstance(part, TextPart) for part in parts)
-        if role in ("system", "developer") or (program and role == "user" and not self._asked):
+        if role in ("system", "developer") or (program and role == "user" and not self._has_prompt):
             # The program's text before the first prompt is an instruction, whatever its role. Later
             # text is history: a request has its instructions at its beginning.
-            aside = {"in_context": False} if self._asked else {}
+            aside = {"in_context": False} if self._has_prompt else {}
             data = SystemInstruction(
                 text=text,
                 role="system" if role == "system" else "developer",
-                continues=self._instructed and not self._asked,
+                continues=self._instructed and not self._has_prompt,
             )
-            self._instructed = self._instructed or not self._asked
+            self._instructed = self._instructed or not self._has_prompt
             self.log.add(data, **aside, **self._meta(line))
         elif role != "user":
             self._left_out.note(f"message of role {role}", known=False)
         elif is_of_program(text):
             ui = Ui(part_type="meta", collapsed=True)
             self.log.add(UserMessage(parts=parts, ui=ui), **self._meta(line))
-        elif is_reply(text) and self._asked:
+        elif is_reply(text) and self._has_prompt:
             self.log.add(UserMessage(parts=parts), **self._meta(line))
         else:
-            self._asked = True
+            self._has_prompt = True
             version = self.log.prompt(UserMessage(parts=parts), **self._meta(line))
             self._prompts.pop(digest := _digest(text), None)
             self._prompts[digest] = version
@@ -469,17 +475,17 @@ class _CodexSession:
             content = [{key: item[key] for key in ("encrypted_content",) if key in item}]
         name = author if isinstance(author, str) and 0 < len(author) <= 200 else None
         data = UserMessage(parts=parts_of(content), name=name)
-        if self._asked:
+        if self._has_prompt:
             self.log.add(data, **self._meta(line))
         else:
-            self._asked = True
+            self._has_prompt = True
             self.log.prompt(data, **self._meta(line))
 
     def _answered(self, item: dict[str, Any], line: dict[str, Any]) -> None:
         if self.log.open is not None and self.log.open.waiting:
             self._close()  # the model has seen results: this is its next answer
         answer = self.log.answer(f"codex-{self._answers}", **self._meta(line))
-        parts, call = said_by(item)
+        parts, call = content_and_call(item)
         answer.parts += parts
         answer.calls += [] if call is None else [call]
         answer.invocation = self._invocation()
@@ -496,8 +502,8 @@ class _CodexSession:
         answer = self.log.open
         if answer is None:
             return
-        said = (self._prompt.hex(), _digest(spoken(answer.parts)).hex())
-        answer.identity = (FORMAT, self._unique or self._root, *said, self._spent)
+        identity = (self._prompt.hex(), _digest(spoken(answer.parts)).hex())
+        answer.identity = (FORMAT, self._unique or self._root, *identity, self._spent)
 
     def _invocation(self) -> Invocation:
         return Invocation(provider="openai", specification="openai_responses", model=self._model)
@@ -550,15 +556,15 @@ class _CodexSession:
             self._left_out.note("compacted without a text", known=False)
             return
         history = payload.get("replacement_history")
-        kept = set(islice(reversed(self._prompts.values()), MOST_RANGES))
+        remaining = set(islice(reversed(self._prompts.values()), MOST_RANGES))
         if isinstance(history, list):
-            said = (
+            digests = (
                 _digest(spoken(parts_of(item.get("content"))))
                 for item in history
                 if isinstance(item, dict)
             )
-            kept = {self._prompts[each] for each in said if each in self._prompts}
-        self.log.summary(text, FORMAT, kept, **self._meta(line))
+            remaining = {self._prompts[each] for each in digests if each in self._prompts}
+        self.log.summary(text, FORMAT, remaining, **self._meta(line))
 
 
 def _digest(text: str) -> bytes:

@@ -17,7 +17,7 @@ from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts.agent_session_log import AgentSessionLog, SessionFile
 from agent_eventstore.transcripts.claude_code import failure_kind
 from agent_eventstore.transcripts.json_fields import (
-    Held,
+    FieldTypes,
     naming_of,
     object_in,
     text_at,
@@ -56,7 +56,7 @@ _CHANGING = ("session.snapshot_rewind", "session.truncation", "session.handoff")
 _SAID = {"content": str, "messageId": str, "reasoningText": str, "outputTokens": int}
 _ANSWERED = {**_SAID, "toolRequests": list}
 _REQUESTED = frozenset("toolCallId name arguments type".split())
-_RUN: Held = {"toolCallId": str, "success": bool, "result": (str, dict), "error": dict}
+_RUN: FieldTypes = {"toolCallId": str, "success": bool, "result": (str, dict), "error": dict}
 _FAILED = {"message": str, "statusCode": int}
 _DENIED = ("denied", "rejected")
 
@@ -125,8 +125,8 @@ class _CopilotSession:
                 add = self.log.add if aside else self.log.prompt
                 add(user, **meta)
             case "system.message":
-                begun = {"in_context": False} if self.log.has_prompt(0) else {}
-                self.log.add(SystemInstruction(text=text), **{**meta, **begun})
+                marks = {"in_context": False} if self.log.has_prompt(0) else {}
+                self.log.add(SystemInstruction(text=text), **{**meta, **marks})
             case "assistant.message":
                 self._answered(data, text, meta)
                 if self.log.open is not None:
@@ -137,8 +137,12 @@ class _CopilotSession:
             case "tool.execution_complete":
                 self.log.result(_result(data), **meta)
             case "session.error":
-                status, told = whole_at(data, "statusCode"), text_at(data, "message") or ""
-                error = LlmError(kind=failure_kind(status, told), message=told, status_code=status)
+                status, message_text = whole_at(data, "statusCode"), text_at(data, "message") or ""
+                error = LlmError(
+                    kind=failure_kind(status, message_text),
+                    message=message_text,
+                    status_code=status,
+                )
                 raw = _rest(data, _FAILED)
                 self.log.add(error.model_copy(update={"raw": raw}), **meta)
             case "session.compaction_complete" if text_at(data, "summaryContent"):
@@ -156,22 +160,24 @@ class _CopilotSession:
             answer.parts.append(ReasoningPart(text=thought))
         if text:
             answer.parts.append(TextPart(text=text))
-        asked = data.get("toolRequests")
-        for call in asked if isinstance(asked, list) else ():
+        requests = data.get("toolRequests")
+        for call in requests if isinstance(requests, list) else ():
             if (named := naming_of(call, "name", "toolCallId")) is None:
                 answer.parts.append(OtherPart(raw=call))
                 continue
             given = call.get("arguments")
-            told = given if isinstance(given, str) else dumps({} if given is None else given)
-            answer.calls.append(request_of(named[0], told, named[1]))
-        if (said := whole_at(data, "outputTokens")) is not None:
-            answer.usage = TokenUsage(completion_tokens=said)
-        answer.raw = _rest(data, _ANSWERED, toolRequests=_beside(asked))
+            arguments_text = (
+                given if isinstance(given, str) else dumps({} if given is None else given)
+            )
+            answer.calls.append(request_of(named[0], arguments_text, named[1]))
+        if (output_tokens := whole_at(data, "outputTokens")) is not None:
+            answer.usage = TokenUsage(completion_tokens=output_tokens)
+        answer.raw = _rest(data, _ANSWERED, toolRequests=_beside(requests))
         answer.invocation = Invocation(model=text_at(data, "model") or self._model)
 
 
 def _result(data: dict[str, Any]) -> ToolResult:
-    told, error = data.get("result"), object_in(data, "error")
+    value, error = data.get("result"), object_in(data, "error")
     beside = (_rest(object_in(data, "result"), {"content": str}) or {}).get(ORIGINAL, {})
     of_error = (_rest(error, {"message": str}) or {}).get(ORIGINAL)
     denied = text_at(error, "code") in _DENIED
@@ -179,24 +185,26 @@ def _result(data: dict[str, Any]) -> ToolResult:
     return ToolResult(
         call_id="",
         status="denied" if failed and denied else "failed" if failed else "success",
-        content=told if isinstance(told, str) else text_at(told, "content"),
+        content=value if isinstance(value, str) else text_at(value, "content"),
         error=text_at(error, "message"),
         provider_id=text_at(data, "toolCallId"),
         raw=_rest(data, _RUN, error=of_error, **beside),
     )
 
 
-def _beside(asked: Any) -> list[dict[str, Any]] | None:
+def _beside(requests: Any) -> list[dict[str, Any]] | None:
     """Return for each request the fields that its call does not hold, or None if none has any."""
     found = [
         {key: value for key, value in each.items() if key not in _REQUESTED}
-        for each in (asked if isinstance(asked, list) else ())
+        for each in (requests if isinstance(requests, list) else ())
         if isinstance(each, dict)
     ]
     return found if any(found) else None
 
 
-def _rest(data: dict[str, Any], held: Held, **more: Any) -> dict[str, Any] | None:
+def _rest(data: dict[str, Any], known_fields: FieldTypes, **more: Any) -> dict[str, Any] | None:
     """Return the ``raw`` with the fields whose values an event does not hold, and with more."""
-    rest = unheld(data, held) | {key: value for key, value in more.items() if value is not None}
+    rest = unheld(data, known_fields) | {
+        key: value for key, value in more.items() if value is not None
+    }
     return {ORIGINAL: rest} if rest else None

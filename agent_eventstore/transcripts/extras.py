@@ -111,8 +111,8 @@ def ui_of(message: Any) -> Ui | None:
     if not isinstance(message, Mapping):
         return None
     fields: dict[str, Any] = {}
-    told = {name: message.get(key) for name, key in NAMES.items()}
-    for name, value in told.items():
+    ui_fields = {name: message.get(key) for name, key in NAMES.items()}
+    for name, value in ui_fields.items():
         if value is None:
             continue
         try:
@@ -132,7 +132,7 @@ class Extras:
     def __init__(self) -> None:
         self._versions: dict[str, int] = {}
 
-    def told(self, message: Mapping[str, Any], version: int) -> dict[str, Any]:
+    def event_fields(self, message: Mapping[str, Any], version: int) -> dict[str, Any]:
         """Return the metadata of the message at ``version``."""
         if isinstance(name := message.get("id"), str):
             self._versions[name] = version

@@ -19,7 +19,7 @@ from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts.agent_session_log import AgentSessionLog
 from agent_eventstore.transcripts.claude_code import block_of, call_of, parts_of, result_of
 from agent_eventstore.transcripts.json_fields import (
-    Held,
+    FieldTypes,
     naming_of,
     object_in,
     text_at,
@@ -59,8 +59,14 @@ ORIGINAL = "gemini_cli"
 
 _REWIND = "$rewindTo"
 _TEXTS = dict.fromkeys("id timestamp type model".split(), str)
-_SAID: Held = {**_TEXTS, "content": object, "toolCalls": list, "thoughts": list, "tokens": dict}
-_CALLED: Held = {"id": str, "name": str, "args": object, "result": object, "timestamp": str}
+_SAID: FieldTypes = {
+    **_TEXTS,
+    "content": object,
+    "toolCalls": list,
+    "thoughts": list,
+    "tokens": dict,
+}
+_CALLED: FieldTypes = {"id": str, "name": str, "args": object, "result": object, "timestamp": str}
 _STATUS = {"error": "failed", "cancelled": "denied"}
 _OF_REQUESTS = ("user", "gemini")
 _PARENTS = "chats"
@@ -84,13 +90,13 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
             listed.rewind(name)
         elif "type" in value:
             listed.keep(value)
-        elif isinstance(told := value.get("$set", value), dict):
-            if isinstance(given := told.get("messages"), list):
+        elif isinstance(fields := value.get("$set", value), dict):
+            if isinstance(given := fields.get("messages"), list):
                 messages = [each for each in given if isinstance(each, dict)]
                 for _ in range(len(given) - len(messages)):
                     yield source.failed(item.line, "a message must be an object")
                 listed.replace(messages)
-            about |= {key: each for key, each in told.items() if key != "messages"}
+            about |= {key: each for key, each in fields.items() if key != "messages"}
     if listed.entries:
         yield _transcript(source, about, listed.entries)
     else:
@@ -143,8 +149,8 @@ class _GeminiMessages:
 
 
 def _transcript(source: Source, about: dict[str, Any], entries: list[dict[str, Any]]) -> Transcript:
-    begun = moment_of({"time": about.get("startTime")}) or moment_of(entries[0])
-    reader = _GeminiReader(ConversationStart(title=title_of(about, "summary"), raw=about), begun)
+    started = moment_of({"time": about.get("startTime")}) or moment_of(entries[0])
+    reader = _GeminiReader(ConversationStart(title=title_of(about, "summary"), raw=about), started)
     for message in entries:
         reader.take(message)
     reader.log.close()
@@ -165,11 +171,11 @@ def _transcript(source: Source, about: dict[str, Any], entries: list[dict[str, A
 class _GeminiReader:
     """Turns one session's messages into events."""
 
-    def __init__(self, start: ConversationStart, begun: datetime | None) -> None:
+    def __init__(self, start: ConversationStart, started: datetime | None) -> None:
         self.log, self.left_out = AgentSessionLog({}), LeftOut()
-        self._moment, self._number = begun, 0
+        self._moment, self._number = started, 0
         self._places: dict[str, int] = {}
-        self.log.add(start, occurred_at=begun)
+        self.log.add(start, occurred_at=started)
 
     def take(self, message: dict[str, Any]) -> None:
         """Process a message, or a rewind."""
@@ -186,15 +192,15 @@ class _GeminiReader:
         meta, rest = {"occurred_at": self._moment}, _rest(message, _SAID)
         match message.get("type"):
             case "user":
-                self._asked(message, rest, meta)
+                self._user(message, rest, meta)
             case "gemini":
                 self._answered(message, rest, meta)
             case _:
                 self.log.add(UnknownEvent(UNINTERPRETED, 1, {ORIGINAL: message}), **meta)
 
-    def _asked(self, message: dict[str, Any], rest: Any, meta: dict[str, Any]) -> None:
+    def _user(self, message: dict[str, Any], rest: Any, meta: dict[str, Any]) -> None:
         blocks = _blocks(message.get("content"))
-        said = [each for each in blocks if block_of(each) != "tool_result"]
+        user_blocks = [each for each in blocks if block_of(each) != "tool_result"]
         for block in blocks:
             if block_of(block) == "tool_result":
                 result = result_of(block, None)
@@ -203,8 +209,8 @@ class _GeminiReader:
                 else:
                     named = result.model_copy(update={"name": text_at(block, "name")})
                     self.log.result(named, **meta)
-        if said or not blocks:
-            self.log.prompt(UserMessage(parts=parts_of(said) or (), raw=rest), **meta)
+        if user_blocks or not blocks:
+            self.log.prompt(UserMessage(parts=parts_of(user_blocks) or (), raw=rest), **meta)
 
     def _answered(self, message: dict[str, Any], rest: Any, meta: dict[str, Any]) -> None:
         key = f"gemini-cli-{self._number - 1}"
@@ -214,14 +220,14 @@ class _GeminiReader:
             answer.identity = (FORMAT, name, moment_of(message))
         answer.usage, answer.raw = _tokens(object_in(message, "tokens")), rest
         answer.invocation = Invocation(provider="gemini", model=text_at(message, "model"))
-        told = message.get("toolCalls")
-        calls = told if isinstance(told, list) else []
+        tool_calls = message.get("toolCalls")
+        calls = tool_calls if isinstance(tool_calls, list) else []
         known = {text_at(call, "id") for call in calls}
         for block in _blocks(message.get("content")):
-            if (asked := call_of(block)) is None:
+            if (requested := call_of(block)) is None:
                 answer.parts += parts_of([block]) or ()
-            elif asked.provider_id is None or asked.provider_id not in known:
-                answer.calls.append(asked)
+            elif requested.provider_id is None or requested.provider_id not in known:
+                answer.calls.append(requested)
         for number, call in enumerate(calls):
             if (naming := naming_of(call, "name", "id")) is None:
                 answer.parts.append(OtherPart(raw=call))
@@ -235,17 +241,17 @@ class _GeminiReader:
 
 def _result(call: dict[str, Any], named: str) -> ToolResult | None:
     """Return the result of a call, or None if the call was still running."""
-    status, told = _STATUS.get(str(call.get("status"))), call.get("result")
-    if told is None and status is None:
+    status, value = _STATUS.get(str(call.get("status"))), call.get("result")
+    if value is None and status is None:
         return None
-    blocks, rest = _blocks(told), _rest(call, _CALLED)
+    blocks, rest = _blocks(value), _rest(call, _CALLED)
     first = next((each for each in blocks if block_of(each) == "tool_result"), {"content": None})
     others = [each for each in blocks if each is not first]
     found = result_of(first, None)
     content: Any = found.content
     if others:
-        said = parts_of(content) if isinstance(content, str) else content
-        content = (*(said or ()), *(parts_of(others) or ()))
+        result_content = parts_of(content) if isinstance(content, str) else content
+        content = (*(result_content or ()), *(parts_of(others) or ()))
     return found.model_copy(
         update={
             "content": content,
@@ -257,8 +263,8 @@ def _result(call: dict[str, Any], named: str) -> ToolResult | None:
     )
 
 
-def _rest(value: dict[str, Any], held: Held) -> dict[str, Any] | None:
-    rest = unheld(value, held)
+def _rest(value: dict[str, Any], known_fields: FieldTypes) -> dict[str, Any] | None:
+    rest = unheld(value, known_fields)
     return {ORIGINAL: rest} if rest else None
 
 
@@ -273,23 +279,23 @@ def _blocks(content: Any) -> list[Any]:
 def _thoughts(listed: Any) -> list[ContentPart]:
     found: list[ContentPart] = []
     for each in listed if isinstance(listed, list) else ():
-        told = [text_at(each, "subject"), text_at(each, "description")]
-        text = "\n".join(filter(None, told))
+        texts = [text_at(each, "subject"), text_at(each, "description")]
+        text = "\n".join(filter(None, texts))
         found.append(ReasoningPart(text=text) if text else OtherPart(raw=each))
     return found
 
 
-def _tokens(told: Mapping[str, Any]) -> TokenUsage | None:
+def _tokens(counts: Mapping[str, Any]) -> TokenUsage | None:
     """Return the counts; thoughts are counted apart from the output, tools from the input."""
-    asked, tools = whole_at(told, "input"), whole_at(told, "tool")
-    said, thought = whole_at(told, "output"), whole_at(told, "thoughts")
-    if asked is None and said is None:
+    input_tokens, tools = whole_at(counts, "input"), whole_at(counts, "tool")
+    output_tokens, thought = whole_at(counts, "output"), whole_at(counts, "thoughts")
+    if input_tokens is None and output_tokens is None:
         return None
     return TokenUsage(
-        prompt_tokens=(asked or 0) + (tools or 0),
-        completion_tokens=(said or 0) + (thought or 0),
-        total_tokens=whole_at(told, "total"),
-        cached_prompt_tokens=whole_at(told, "cached"),
+        prompt_tokens=(input_tokens or 0) + (tools or 0),
+        completion_tokens=(output_tokens or 0) + (thought or 0),
+        total_tokens=whole_at(counts, "total"),
+        cached_prompt_tokens=whole_at(counts, "cached"),
         reasoning_tokens=thought,
-        raw=dict(told),
+        raw=dict(counts),
     )

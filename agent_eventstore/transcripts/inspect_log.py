@@ -121,12 +121,12 @@ def _conversation(source: Source, record: Record, about: Any) -> Transcript | Im
     sample = record.value
     if not _is_sample(sample) or not isinstance(sample["messages"], list):
         return source.failed(record.line, "a sample has no list of messages")
-    told = about if isinstance(about, Mapping) else {}
-    log = {key: told[key] for key in _OF_LOG if told.get(key) is not None}
-    kept = {k: v for k, v in sample.items() if k not in ("messages", *_AGAIN)}
+    metadata = about if isinstance(about, Mapping) else {}
+    log = {key: metadata[key] for key in _OF_LOG if metadata.get(key) is not None}
+    sample_fields = {k: v for k, v in sample.items() if k not in ("messages", *_AGAIN)}
     task, place = log.get("task"), f"{sample['id']}/{sample['epoch']}"
     rest = {
-        **kept,
+        **sample_fields,
         "title": f"{task}: {place}" if task else place,
         **({"eval": log} if log else {}),
     }
@@ -137,7 +137,9 @@ def _conversation(source: Source, record: Record, about: Any) -> Transcript | Im
         return source.failed(record.line, reason)
     run = log.get("eval_id") or log.get("run_id")
     stated = sample.get("uuid") or (f"{run}/{place}" if run else None)
-    origin = identify(FORMAT, stated if isinstance(stated, str) else None, (kept, messages))
+    origin = identify(
+        FORMAT, stated if isinstance(stated, str) else None, (sample_fields, messages)
+    )
     try:
         found = transcript_of(source, messages, rest, record.line, origin)
     except ImportFailed as failure:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Held", "naming_of", "object_in", "text_at", "unheld", "whole_at"]
+__all__ = ["FieldTypes", "naming_of", "object_in", "text_at", "unheld", "whole_at"]
 
 
 def object_in(value: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -30,16 +30,16 @@ def whole_at(value: Mapping[str, Any], key: str) -> int | None:
     return found if known else None
 
 
-Held = Mapping[str, type | tuple[type, ...]]
+FieldTypes = Mapping[str, type | tuple[type, ...]]
 """The fields of a record that an event holds, with the types of their values."""
 
 
-def unheld(value: Mapping[str, Any], held: Held) -> dict[str, Any]:
+def unheld(value: Mapping[str, Any], known_fields: FieldTypes) -> dict[str, Any]:
     """Return the fields that an event does not hold, for its ``raw``: others, or of other types."""
     return {
         key: each
         for key, each in value.items()
-        if key not in held or not (each is None or isinstance(each, held[key]))
+        if key not in known_fields or not (each is None or isinstance(each, known_fields[key]))
     }
 
 

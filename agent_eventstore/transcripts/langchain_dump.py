@@ -70,11 +70,15 @@ def _conversation(
     source: Source, rest: dict[str, Any], messages: list[Record]
 ) -> Transcript | ImportFailed:
     """Return a conversation; one broken message excludes all of it."""
-    told = [_fields(each.value) if isinstance(each.value, dict) else None for each in messages]
-    for number, (record, fields) in enumerate(zip(messages, told, strict=True), start=1):
+    field_maps = [
+        _fields(each.value) if isinstance(each.value, dict) else None for each in messages
+    ]
+    for number, (record, fields) in enumerate(zip(messages, field_maps, strict=True), start=1):
         if fields is None:
             return source.failed(record.line, f"message {number} has no type, or no data")
-    known = [Record(fields, record.line) for record, fields in zip(messages, told, strict=True)]
+    known = [
+        Record(fields, record.line) for record, fields in zip(messages, field_maps, strict=True)
+    ]
     draft = TranscriptDraft(
         anchored(FORMAT, explicit_id(rest, "id"), known), source.file, messages[0].line
     )
@@ -103,9 +107,9 @@ def _fields(message: Mapping[str, Any]) -> dict[str, Any] | None:
 def _payload(message: dict[str, Any], fields: dict[str, Any], draft: TranscriptDraft) -> EventData:
     content = fields.get("content")
     slim = _without_text(message) if isinstance(content, str) else message
-    said = SimpleNamespace(**{**_FIELDS, **fields, "text": text_of(content)})
+    message_object = SimpleNamespace(**{**_FIELDS, **fields, "text": text_of(content)})
     try:
-        data = message_payload(said, {ORIGINAL: slim}, draft.next_version, {})
+        data = message_payload(message_object, {ORIGINAL: slim}, draft.next_version, {})
     except (TypeError, ValueError, KeyError, AttributeError):
         data = None  # LangChain would not have written it this way
     if data is None:

@@ -74,19 +74,19 @@ def _interpreted(message: Any, version: int, calls: Mapping[str, str]) -> Payloa
         case "ai" | "AIMessageChunk":
             return _answer(message, name)
         case "tool" | "ToolMessageChunk":
-            asked = str(message.tool_call_id)
+            requested = str(message.tool_call_id)
             return ToolResult(
-                call_id=calls.get(asked, call_id(0, version)),
+                call_id=calls.get(requested, call_id(0, version)),
                 status="failed" if message.status == "error" else "success",
                 name=name,
                 content=_result(message.content),
-                provider_id=asked,
+                provider_id=requested,
             )
     return None
 
 
 def _answer(message: Any, name: str | None) -> AssistantMessage:
-    told, more = message.response_metadata or {}, message.additional_kwargs or {}
+    response_metadata, more = message.response_metadata or {}, message.additional_kwargs or {}
     signatures = more.get(_SIGNATURES)
     signatures = signatures if isinstance(signatures, dict) else {}
     requests = tuple(_request(each, signatures.get(each.get("id"))) for each in message.tool_calls)
@@ -103,15 +103,17 @@ def _answer(message: Any, name: str | None) -> AssistantMessage:
         parts=_thoughts_beside(more) + _parts(message.content),
         tool_calls=requests + broken,
         tools_elsewhere=bool(requests),
-        finish_reason=_text(told.get("finish_reason") or told.get("stop_reason")),
+        finish_reason=_text(
+            response_metadata.get("finish_reason") or response_metadata.get("stop_reason")
+        ),
         usage=_usage(message.usage_metadata),
         invocation=Invocation(
-            provider=_text(told.get("model_provider")),
-            model=_text(told.get("model_name") or told.get("model")),
+            provider=_text(response_metadata.get("model_provider")),
+            model=_text(response_metadata.get("model_name") or response_metadata.get("model")),
         ),
         final=not requests,
         name=name,
-        response_id=_text(told.get("id") or message.id),
+        response_id=_text(response_metadata.get("id") or message.id),
     )
 
 
@@ -128,14 +130,14 @@ def _thoughts_beside(more: Mapping[str, Any]) -> tuple[ContentPart, ...]:
     item, text = more.get("reasoning"), _text(more.get("reasoning_content"))
     if isinstance(item, dict) and (signed := thought_of({"type": "reasoning", **item})):
         found.append(signed)
-    kept = {key: more[key] for key in _BESIDE if isinstance(more.get(key), list) and more[key]}
-    if text or kept:
-        found.append(ReasoningPart(text=text or "", raw=_plain(kept) if kept else None))
+    present = {key: more[key] for key in _BESIDE if isinstance(more.get(key), list) and more[key]}
+    if text or present:
+        found.append(ReasoningPart(text=text or "", raw=_plain(present) if present else None))
     return tuple(found)
 
 
-def _usage(told: Mapping[str, Any] | None) -> TokenUsage | None:
-    return any_usage(plain(told)) if told else None
+def _usage(counts: Mapping[str, Any] | None) -> TokenUsage | None:
+    return any_usage(plain(counts)) if counts else None
 
 
 def _result(content: Any) -> str | tuple[ContentPart, ...]:

@@ -61,12 +61,12 @@ class LeftOut:
     def note_event(self, data: EventData) -> None:
         """Count what an event keeps verbatim, except a product's own types, which contain a dot."""
         raw = getattr(data, "raw", None)
-        held = raw if isinstance(raw, Mapping) else {}
-        for part in _ui_parts_in(held):
+        fields = raw if isinstance(raw, Mapping) else {}
+        for part in _ui_parts_in(fields):
             _count(self.uninterpreted, f"part of {_kind_of(part)}")
         if isinstance(data, UnknownEvent):
-            if data.type in UNINTERPRETED and len(held) == 1:
-                _count(self.uninterpreted, f"message of {_kind_of(*held.values())}")
+            if data.type in UNINTERPRETED and len(fields) == 1:
+                _count(self.uninterpreted, f"message of {_kind_of(*fields.values())}")
         elif isinstance(data, UserMessage | AssistantMessage | ToolResult):
             if isinstance(data, ToolResult) and data.call_id.startswith(_OF_NO_CALL):
                 _count(self.uninterpreted, "result without a call before it")

@@ -171,8 +171,8 @@ def _load_stream(
     try:
         _, known = _found(store, transcript)
         assert known is not None  # noqa: S101 - a stream's origin is a place
-        held, cuts = _held(store, transcript, known)
-        stored, count = store.read(known, limit=held), 0
+        stored_count, cuts = _count_stored(store, transcript, known)
+        stored, count = store.read(known, limit=stored_count), 0
         for item in stream.read(cuts):
             if isinstance(item, ImportFailed):
                 if strict:
@@ -180,16 +180,16 @@ def _load_stream(
                 report.fail(item)
                 continue
             report.left_out.note_event(item.data)
-            if count < held:
+            if count < stored_count:
                 _compare(store, transcript, known, count, next(stored, None), item.data)
             else:
                 check([item], store.max_event_bytes, store.redact)
             count += 1
         report.left_out += stream.left_out
         events = (item for item in stream.read(cuts) if isinstance(item, NewEvent))
-        missing = islice(events, held, count)  # the file may have grown in the meantime
+        missing = islice(events, stored_count, count)  # the file may have grown in the meantime
         added = 0
-        for first in range(held, count, BATCH_EVENTS):
+        for first in range(stored_count, count, BATCH_EVENTS):
             batch = list(islice(missing, BATCH_EVENTS))
             added += _append(store, transcript, known, first, batch)
         return known, added
@@ -200,19 +200,19 @@ def _load_stream(
         raise _failed(transcript, reason) from error
 
 
-def _held(
+def _count_stored(
     store: EventStore, transcript: Transcript, conversation_id: UUID
 ) -> tuple[int, dict[int, int]]:
     """Return how many events an import has stored, and how many lines each of its answers has."""
-    held, erased, cuts = 0, 0, dict[int, int]()
+    stored_count, erased, cuts = 0, 0, dict[int, int]()
     for place, event in enumerate(store.read(conversation_id)):
         if event.event_id != derived_id(conversation_id, place):
             break  # recorded since the import
-        held, erased = held + 1, erased + event.erased
+        stored_count, erased = stored_count + 1, erased + event.erased
         cuts |= cuts_in([event])
-    if held and erased == held:
+    if stored_count and erased == stored_count:
         raise _erased(transcript, conversation_id)
-    return held, cuts
+    return stored_count, cuts
 
 
 def _found(store: EventStore, transcript: Transcript) -> tuple[str, UUID | None]:
@@ -224,8 +224,8 @@ def _found(store: EventStore, transcript: Transcript) -> tuple[str, UUID | None]
     if store.redact is not None:
         # Text that is not stored must not leave a digest either.
         content = UnknownEvent("imported", 1, list(origin.content))
-        kept = redacted(content, store.redact)
-        origin = replace(origin, content=tuple(getattr(kept, "raw", ())))
+        redacted_content = redacted(content, store.redact)
+        origin = replace(origin, content=tuple(getattr(redacted_content, "raw", ())))
     source = origin.digest(*owner)
     with store.reading() as connection:
         return source, find(connection, source)
@@ -267,8 +267,8 @@ def _opened(event: NewEvent, transcript: Transcript) -> NewEvent:
     parent = None if transcript.parent is None else transcript.parent.conversation_id(*owner)
     if parent is None or not isinstance(event.data, ConversationStart):
         return event
-    told = {"parent_conversation_id": str(parent)}
-    return replace(event, data=event.data.model_copy(update=told))
+    parent_fields = {"parent_conversation_id": str(parent)}
+    return replace(event, data=event.data.model_copy(update=parent_fields))
 
 
 def _stored(
@@ -320,16 +320,16 @@ def _same(store: EventStore, stored: RecordedEvent, data: EventData) -> bool:
         return True
     if store.redact is not None:
         data = redacted(data, store.redact)
-    told = decode(data.type, data.schema_version, encode(data))
-    if isinstance(there, ToolResult) and there.blob is not None and isinstance(told, ToolResult):
+    decoded = decode(data.type, data.schema_version, encode(data))
+    if isinstance(there, ToolResult) and there.blob is not None and isinstance(decoded, ToolResult):
         try:
-            kept = store.blob(stored.conversation_id, there.blob.digest)
+            blob = store.blob(stored.conversation_id, there.blob.digest)
         except BlobNotFound:
             return True
-        content = kept.decode("utf-8", "surrogatepass")
+        content = blob.decode("utf-8", "surrogatepass")
         there = there.model_copy(update={"content": content, "blob": None, **_SHORT})
-        told = told.model_copy(update=_SHORT)
-    return there == told
+        decoded = decoded.model_copy(update=_SHORT)
+    return there == decoded
 
 
 def _erased(transcript: Transcript, conversation_id: UUID) -> ImportFailed:

@@ -56,10 +56,10 @@ def holder_of(value: Any) -> str | None:
     """Return the key under which an object holds its messages, or None."""
     if not isinstance(value, dict):
         return None
-    told = (key for key in _HOLDERS if isinstance(value.get(key), list))
+    present = (key for key in _HOLDERS if isinstance(value.get(key), list))
     # Elsewhere these words mean other things: their value must begin with a message.
     other = (key for key in _MAYBE_HOLDERS if _begins_with_message(value.get(key)))
-    return next(chain(told, other), None)
+    return next(chain(present, other), None)
 
 
 def _begins_with_message(value: Any) -> bool:
@@ -123,12 +123,12 @@ def _single(source: Source, elements: Iterator[Parsed]) -> Iterator[Transcript |
 
 
 def _conversation(source: Source, record: Record, ordinal: int) -> Transcript:
-    held_under = holder_of(record.value)
+    holder = holder_of(record.value)
     if isinstance(record.value, list):
         messages, rest = record.value, {}
-    elif held_under is not None:
-        messages = record.value[held_under]
-        rest = {key: value for key, value in record.value.items() if key != held_under}
+    elif holder is not None:
+        messages = record.value[holder]
+        rest = {key: value for key, value in record.value.items() if key != holder}
     else:
         reason = "neither an array of messages nor an object with one under messages or traj"
         raise source.failed(record.line, reason)
@@ -162,13 +162,13 @@ def transcript_of(
             if items
             else payloads_of(group[0], version, draft.calls)
         ):
-            told = _told(group[0], data)
+            shown = _with_facts(group[0], data)
             named = text_at(group[0], "id") or text_at(_response(group[0]), "id")
-            draft.add(told, draft.place(told, occurred_at=moment_of(group[0])), named=named)
+            draft.add(shown, draft.place(shown, occurred_at=moment_of(group[0])), named=named)
     return draft.finish()
 
 
-def _told(message: dict[str, Any], data: EventData) -> EventData:
+def _with_facts(message: dict[str, Any], data: EventData) -> EventData:
     """Return an answer with the tokens and the model given next to its message.
 
     Cline has its own names for them; mini-swe-agent has them in the whole response.
@@ -217,10 +217,10 @@ def _message(data: EventData, version: int) -> dict[str, Any] | None:
     raw = getattr(data, "raw", None)
     if isinstance(raw, dict) and ANTHROPIC in raw:
         return raw[ANTHROPIC] if isinstance(raw[ANTHROPIC], dict) else None
-    kept = raw.get(PROJECT_MESSAGE) if isinstance(raw, dict) else None
+    project_message = raw.get(PROJECT_MESSAGE) if isinstance(raw, dict) else None
     message = message_of(data, version)
-    if not isinstance(kept, dict):
+    if not isinstance(project_message, dict):
         return message
     # A project's message is OpenAI's with more fields, which no API accepts.
-    original = restored(kept, data)
+    original = restored(project_message, data)
     return (message or {}) | {key: original[key] for key in _FIELDS if key in original}

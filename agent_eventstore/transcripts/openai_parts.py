@@ -49,8 +49,8 @@ def thought_in(item: Any) -> ReasoningPart | None:
         return None
     sealed = item.get("redacted") is True
     for key in ("summary",) if sealed else ("reasoning", "thinking", "text"):
-        told = item.get(key)
-        if isinstance(told, str | list) and (text := text_of(told)):
+        thought = item.get(key)
+        if isinstance(thought, str | list) and (text := text_of(thought)):
             return ReasoningPart(text=text)
     return ReasoningPart(text="") if sealed else None
 

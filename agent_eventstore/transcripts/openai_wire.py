@@ -194,11 +194,11 @@ def _interpret(message: dict[str, Any], calls: Calls) -> Any:
 def _outcome(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tool's output, or its error if the message has one next to its content."""
     content, error = message.get("content"), message.get("error")
-    said = content if isinstance(content, str) else parts_of(content) or None
-    told = error.get("message") if isinstance(error, dict) else error
-    if not isinstance(told, str) or not told:
-        return {"content": said}
-    return {"status": "failed", "error": told, "content": said or None}
+    text_content = content if isinstance(content, str) else parts_of(content) or None
+    error_message = error.get("message") if isinstance(error, dict) else error
+    if not isinstance(error_message, str) or not error_message:
+        return {"content": text_content}
+    return {"status": "failed", "error": error_message, "content": text_content or None}
 
 
 def _assistant_parts(message: Mapping[str, Any]) -> tuple[ContentPart, ...]:
@@ -227,12 +227,12 @@ def _requests(message: Mapping[str, Any]) -> tuple[ToolCallRequest, ...]:
 
 
 def _request(call: Mapping[str, Any]) -> ToolCallRequest:
-    told = call.get("function", call.get("custom"))
-    body = told if isinstance(told, dict) else call
+    function = call.get("function", call.get("custom"))
+    body = function if isinstance(function, dict) else call
     arguments = next((body[key] for key in _ARGUMENTS if key in body), "")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     # Inspect and AgentDojo have the function's name where OpenAI has an object with it.
-    name = text_at(body, "name") or (told if isinstance(told, str) else "")
+    name = text_at(body, "name") or (function if isinstance(function, str) else "")
     found = request_of(name, text, text_at(call, "id"))
     if isinstance(call.get("custom"), dict):
         custom = {"arguments": None, "parse_error": FREE_TEXT, "raw": {"type": "custom"}}
@@ -264,8 +264,8 @@ def _render(data: Any, version: int) -> dict[str, Any] | None:
 
 
 def _render_assistant(data: AssistantMessage, version: int) -> dict[str, Any]:
-    said = [part for part in data.parts if not isinstance(part, ReasoningPart | RefusalPart)]
-    message: dict[str, Any] = {"role": "assistant", "content": wire_content(said)}
+    visible = [part for part in data.parts if not isinstance(part, ReasoningPart | RefusalPart)]
+    message: dict[str, Any] = {"role": "assistant", "content": wire_content(visible)}
     for key, kind in (("reasoning_content", ReasoningPart), ("refusal", RefusalPart)):
         texts = [part.text for part in data.parts if isinstance(part, kind)]
         if texts:

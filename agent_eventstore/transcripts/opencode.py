@@ -18,7 +18,7 @@ from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts.agent_session_log import AgentSessionLog
 from agent_eventstore.transcripts.claude_code import failure_kind
 from agent_eventstore.transcripts.json_fields import (
-    Held,
+    FieldTypes,
     naming_of,
     object_in,
     text_at,
@@ -55,8 +55,8 @@ ORIGINAL = "opencode"
 
 _SILENT = frozenset("step-start step-finish snapshot patch agent compaction".split())
 _TEXTS = dict.fromkeys("id sessionID role modelID providerID".split(), str)
-_TOLD: Held = {**_TEXTS, "tokens": dict}
-_RUN: Held = {"input": object, "output": str, "attachments": list}
+_TOLD: FieldTypes = {**_TEXTS, "tokens": dict}
+_RUN: FieldTypes = {"input": object, "output": str, "attachments": list}
 _REJECTED = "The user rejected permission"
 
 
@@ -90,8 +90,8 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
 
 def _transcript(source: Source, about: dict[str, Any], messages: list[Record]) -> Transcript:
     info, reader = object_in(about, "info"), _OpenCodeReader()
-    begun = _moment(info, "created") or _moment(messages[0].value["info"], "created")
-    reader.log.add(ConversationStart(title=title_of(info), raw=about or None), occurred_at=begun)
+    started = _moment(info, "created") or _moment(messages[0].value["info"], "created")
+    reader.log.add(ConversationStart(title=title_of(info), raw=about or None), occurred_at=started)
     for record in messages:
         reader.take(record.value["info"], record.value["parts"])
     reader.log.close()
@@ -119,8 +119,8 @@ class _OpenCodeReader:
         meta = {"occurred_at": _moment(info, "created")}
         raw = {ORIGINAL: unheld(info, _TOLD)}
         if info.get("role") == "user":
-            if said := self._said(parts):
-                self.log.prompt(UserMessage(parts=said, raw=raw), **meta)
+            if content := self._content_of(parts):
+                self.log.prompt(UserMessage(parts=content, raw=raw), **meta)
         elif info.get("role") != "assistant":
             self.left_out.note(f"message of role {info.get('role')}", known=False)
         else:
@@ -133,7 +133,7 @@ class _OpenCodeReader:
             if error := object_in(info, "error"):
                 self.log.add(_failure(error), **meta)
 
-    def _said(self, parts: list[dict[str, Any]]) -> tuple[ContentPart, ...]:
+    def _content_of(self, parts: list[dict[str, Any]]) -> tuple[ContentPart, ...]:
         found: list[ContentPart] = []
         for part in parts:
             match part:
@@ -152,17 +152,17 @@ class _OpenCodeReader:
         return tuple(found)
 
     def _answered(self, info: dict[str, Any], step: list[Any], key: str, raw: Any) -> None:
-        said, tools = self._said(step), [part for part in step if _is_call(part)]
-        told = [part.get("tokens") for part in step if part.get("type") == "step-finish"]
-        spent = _tokens((told or [info.get("tokens")])[-1])
+        content, tools = self._content_of(step), [part for part in step if _is_call(part)]
+        token_counts = [part.get("tokens") for part in step if part.get("type") == "step-finish"]
+        spent = _tokens((token_counts or [info.get("tokens")])[-1])
         if (
-            not said
+            not content
             and not tools
             and (spent is None or not spent.prompt_tokens + spent.completion_tokens)
         ):
             return
         answer = self.log.answer(key[:200], occurred_at=_moment(info, "created"))
-        answer.parts += () if info.get("summary") is True else said
+        answer.parts += () if info.get("summary") is True else content
         answer.usage, answer.raw = spent, raw
         answer.identity = _identity(info, key, tools, spent)
         answer.finish_reason = text_at(info, "finish")
@@ -171,11 +171,11 @@ class _OpenCodeReader:
         for number, part in enumerate(tools):
             state = object_in(part, "state")
             named = text_at(part, "callID") or f"{key}.{number}"
-            given = dumps({} if (asked := state.get("input")) is None else asked)
-            asked_for = request_of(part["tool"], given, named)
+            given = dumps({} if (arguments := state.get("input")) is None else arguments)
+            requested = request_of(part["tool"], given, named)
             if signature := signature_in({"providerMetadata": part.get("metadata")}):
-                asked_for = asked_for.model_copy(update={"raw": {"thoughtSignature": signature}})
-            answer.calls.append(asked_for)
+                requested = requested.model_copy(update={"raw": {"thoughtSignature": signature}})
+            answer.calls.append(requested)
             if state.get("status") in ("completed", "error"):
                 at = _moment(state, "end") or _moment(info, "created")
                 self.log.result(_result(state, named), occurred_at=at)
@@ -186,13 +186,13 @@ def _identity(
     info: dict[str, Any], key: str, tools: list[dict[str, Any]], spent: TokenUsage | None
 ) -> tuple[Any, ...] | None:
     """Return what all copies of an answer have in common: a fork gives the messages new ids."""
-    begun, ended = _moment(info, "created"), _moment(info, "completed")
-    if begun is None:
+    started, ended = _moment(info, "created"), _moment(info, "completed")
+    if started is None:
         return None
     model = (text_at(info, "providerID"), text_at(info, "modelID"))
     called = [text_at(part, "callID") for part in tools]
     tokens = spent and (spent.prompt_tokens, spent.completion_tokens)
-    return FORMAT, begun, ended, key.rpartition("/")[2], *model, called, tokens
+    return FORMAT, started, ended, key.rpartition("/")[2], *model, called, tokens
 
 
 def _is_call(part: Mapping[str, Any]) -> bool:
@@ -246,16 +246,16 @@ def _file(part: Mapping[str, Any], url: str) -> ContentPart:
     return FilePart(name=text_at(part, "filename"), url=url, media_type=kind)
 
 
-def _tokens(told: Any) -> TokenUsage | None:
+def _tokens(value: Any) -> TokenUsage | None:
     """Return the counts; the cache is counted apart from the input, reasoning from the output."""
-    counts = told if isinstance(told, dict) else {}
-    asked, said = whole_at(counts, "input"), whole_at(counts, "output")
+    counts = value if isinstance(value, dict) else {}
+    input_tokens, output_tokens = whole_at(counts, "input"), whole_at(counts, "output")
     cache, thought = object_in(counts, "cache"), whole_at(counts, "reasoning")
     read, written = whole_at(cache, "read"), whole_at(cache, "write")
     total = whole_at(counts, "total")
-    if asked is None and said is None:
+    if input_tokens is None and output_tokens is None:
         return None
-    prompt, given = (asked or 0) + (read or 0) + (written or 0), said or 0
+    prompt, given = (input_tokens or 0) + (read or 0) + (written or 0), output_tokens or 0
     apart = total != prompt + given
     return TokenUsage(
         prompt_tokens=prompt,

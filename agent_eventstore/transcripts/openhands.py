@@ -79,16 +79,18 @@ def take_kind(event: dict[str, Any], log: AgentSessionLog, key: str) -> bool:
         key: The key in ``raw`` under which events are kept.
     """
     kind, at = event["kind"], moment_of(event)
-    said = object_in(event, "llm_message")
+    llm_message = object_in(event, "llm_message")
     if kind == "SystemPromptEvent":
         texts = (_text_in(event, name) for name in ("system_prompt", "dynamic_context"))
         text = "\n\n".join(filter(None, texts))
         log.add(SystemInstruction(text=text, raw={key: event}), occurred_at=at)
-    elif kind == "MessageEvent" and said.get("role") == "user":
-        parts = _parts(said.get("content"))
+    elif kind == "MessageEvent" and llm_message.get("role") == "user":
+        parts = _parts(llm_message.get("content"))
         log.prompt(UserMessage(parts=parts, raw={key: event}), occurred_at=at)
-    elif kind == "ActionEvent" or (kind == "MessageEvent" and said.get("role") == "assistant"):
-        _answered(event, said or event, log, key)
+    elif kind == "ActionEvent" or (
+        kind == "MessageEvent" and llm_message.get("role") == "assistant"
+    ):
+        _answered(event, llm_message or event, log, key)
     elif kind in _RESULTS and isinstance(event.get("tool_call_id"), str):
         log.result(_result(event, key), occurred_at=at)
     else:
@@ -97,13 +99,13 @@ def take_kind(event: dict[str, Any], log: AgentSessionLog, key: str) -> bool:
 
 
 def _answered(
-    event: dict[str, Any], told: Mapping[str, Any], log: AgentSessionLog, key: str
+    event: dict[str, Any], message_fields: Mapping[str, Any], log: AgentSessionLog, key: str
 ) -> None:
     response = text_at(event, "llm_response_id") or text_at(event, "id") or "openhands"
     answer = log.answer(response[:200], occurred_at=moment_of(event))
     if answer.lines == 1:  # each action of an answer may repeat the thought
-        answer.parts += _reasoning(told)
-    answer.parts += _parts(told.get("content", told.get("thought")))
+        answer.parts += _reasoning(message_fields)
+    answer.parts += _parts(message_fields.get("content", message_fields.get("thought")))
     if event["kind"] == "ActionEvent":
         call = object_in(event, "tool_call")
         call = object_in(call, "function") or call
@@ -129,14 +131,14 @@ def _result(event: dict[str, Any], key: str) -> ToolResult:
         return ToolResult(call_id="", status="failed", content=content, raw={key: event}, **given)
     code = observed.get("exit_code", object_in(observed, "metadata").get("exit_code"))
     failed = observed.get("is_error") is True or (isinstance(code, int) and code != 0)
-    held = "content" if "content" in observed else "output"
-    parts = _parts(observed.get(held))
+    content_key = "content" if "content" in observed else "output"
+    parts = _parts(observed.get(content_key))
     texts = [part.text for part in parts if isinstance(part, TextPart)]
     return ToolResult(
         call_id="",
         status="failed" if failed else "success",
         content=texts[0] if len(texts) == len(parts) == 1 else parts,
-        raw={key: {**event, "observation": {**observed, held: None}}},
+        raw={key: {**event, "observation": {**observed, content_key: None}}},
         **given,
     )
 
@@ -160,18 +162,18 @@ def _parts(content: Any) -> tuple[ContentPart, ...]:
     return tuple(parts)
 
 
-def _reasoning(told: Mapping[str, Any]) -> list[ContentPart]:
-    item = told.get("responses_reasoning_item")
+def _reasoning(message_fields: Mapping[str, Any]) -> list[ContentPart]:
+    item = message_fields.get("responses_reasoning_item")
     if isinstance(item, dict) and (sealed := thought_of({"type": "reasoning", **item})) is not None:
         return [sealed]
-    listed = told.get("thinking_blocks")
+    listed = message_fields.get("thinking_blocks")
     blocks = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
     signed = [part for part in map(thought_of, blocks) if part is not None]
     if any(part.text or part.raw for part in signed):
         return [*signed]
     thoughts = [text_at(each, "thinking") for each in blocks]
     if not any(thoughts):
-        thoughts = [text_at(told, "reasoning_content")]
+        thoughts = [text_at(message_fields, "reasoning_content")]
     return [ReasoningPart(text=text) for text in thoughts if text]
 
 
@@ -198,8 +200,8 @@ _REJECTED = "user_rejected"
 
 def recognises(value: Any) -> bool:
     """Whether a value is an event, or an object that holds a list of them."""
-    held = (value.get(key) for key in _HOLDERS) if isinstance(value, dict) else ()
-    events = next((each for each in held if isinstance(each, list)), None)
+    lists = (value.get(key) for key in _HOLDERS) if isinstance(value, dict) else ()
+    events = next((each for each in lists if isinstance(each, list)), None)
     first = events[0] if events else value
     if not isinstance(first, dict):
         return False
@@ -211,8 +213,8 @@ def _is_action(event: Mapping[str, Any]) -> bool:
 
 
 def _is_observation(event: Mapping[str, Any]) -> bool:
-    told = event.get("observation"), event.get("content")
-    return all(isinstance(each, str) for each in told) and "extras" in event
+    observation = event.get("observation"), event.get("content")
+    return all(isinstance(each, str) for each in observation) and "extras" in event
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
@@ -259,7 +261,7 @@ class _OpenHandsReader:
 
     def __init__(self, cuts: Mapping[int, int]) -> None:
         self.log, self.left_out = AgentSessionLog(cuts), LeftOut()
-        self._asked: dict[int, str] = {}
+        self._requested: dict[int, str] = {}
 
     def take(self, event: dict[str, Any]) -> None:
         """Process an event."""
@@ -269,7 +271,9 @@ class _OpenHandsReader:
         if newer is not None and take_kind(event, self.log, ORIGINAL):
             return
         kind = text_at(event, "action") or text_at(event, "observation")
-        call = self._asked.get(cause) if (cause := whole_at(event, "cause")) is not None else None
+        call = (
+            self._requested.get(cause) if (cause := whole_at(event, "cause")) is not None else None
+        )
         if kind in _SILENT and not (kind == "think" and _is_action(event)):
             self.left_out.note(kind, known=True)
         elif _is_observation(event) and call is not None:
@@ -278,7 +282,7 @@ class _OpenHandsReader:
             text = text_at(event["args"], "content") or ""
             self._add(SystemInstruction(text=text, raw={ORIGINAL: event}), event)
         elif _is_action(event) and event["action"] == "message" and event.get("source") == "user":
-            data = UserMessage(parts=_said(event["args"]), raw={ORIGINAL: event})
+            data = UserMessage(parts=_content_of(event["args"]), raw={ORIGINAL: event})
             self.log.prompt(data, occurred_at=moment_of(event))
         elif _is_action(event) and event.get("source") == "agent":
             self._answered(event)
@@ -299,17 +303,17 @@ class _OpenHandsReader:
             answer.identity = ("openhands", named)
         thought = text_at(args, "thought")
         if event["action"] in _SAID:
-            answer.parts += _said(args) or ((TextPart(text=thought),) if thought else ())
+            answer.parts += _content_of(args) or ((TextPart(text=thought),) if thought else ())
         elif event["action"] == "think":
             answer.parts += (ReasoningPart(text=thought or ""),)
         else:
             answer.parts += (TextPart(text=thought),) if thought else ()
             named = f"event-{number}"
-            given = {name: told for name, told in args.items() if name != "thought"}
+            given = {name: argument for name, argument in args.items() if name != "thought"}
             tool = text_at(about, "function_name") or event["action"]
             answer.calls.append(request_of(tool, dumps(given), named))
             if number is not None:
-                self._asked[number] = named
+                self._requested[number] = named
         answer.keep(ORIGINAL, event)
         answer.invocation = Invocation(model=text_at(response, "model"))
 
@@ -330,7 +334,7 @@ class _OpenHandsReader:
         )
 
 
-def _said(args: Mapping[str, Any]) -> tuple[ContentPart, ...]:
+def _content_of(args: Mapping[str, Any]) -> tuple[ContentPart, ...]:
     text = text_at(args, "content") or text_at(args, "final_thought")
     listed = args.get("image_urls")
     urls = [url for url in listed if isinstance(url, str)] if isinstance(listed, list) else []

@@ -51,10 +51,10 @@ __all__ = [
     "captures_content",
     "encoded",
     "export_otlp",
+    "message_json",
     "of_call",
-    "result_said",
+    "result_json",
     "result_text",
-    "said",
     "text",
 ]
 
@@ -95,10 +95,10 @@ _NO_INVOCATION = Invocation()
 Json = dict[str, Any]
 
 
-def encoded(told: Mapping[str, Any]) -> list[Json]:
+def encoded(values: Mapping[str, Any]) -> list[Json]:
     """Return attributes in OTLP's JSON form, without those that have no value."""
     return [
-        {"key": key, "value": _value(value)} for key, value in told.items() if value is not None
+        {"key": key, "value": _value(value)} for key, value in values.items() if value is not None
     ]
 
 
@@ -122,13 +122,13 @@ def text(value: Any) -> str:
 
 def of_call(request: LlmRequest | None, ended: AssistantMessage | LlmError) -> Json:
     """Return everything known about a model call except its content."""
-    asked = request.invocation if request is not None else _NO_INVOCATION
-    invocation = ended.invocation or asked
-    provider = asked.provider or invocation.provider
+    request_invocation = request.invocation if request is not None else _NO_INVOCATION
+    invocation = ended.invocation or request_invocation
+    provider = request_invocation.provider or invocation.provider
     found: Json = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": _PROVIDERS.get(provider or "", provider),
-        "gen_ai.request.model": asked.model or invocation.model,
+        "gen_ai.request.model": request_invocation.model or invocation.model,
         **(_parameters(request.parameters) if request is not None else {}),
         **_tokens(ended.usage),
     }
@@ -171,7 +171,7 @@ def _tokens(usage: TokenUsage | None) -> Json:
     }
 
 
-def said(role: str, parts: Iterable[ContentPart]) -> Json:
+def message_json(role: str, parts: Iterable[ContentPart]) -> Json:
     """Return a message in the form of the conventions."""
     return {"role": role, "parts": [_part(part) for part in parts]}
 
@@ -188,7 +188,7 @@ def _part(part: ContentPart) -> Json:
 
 def answered(data: AssistantMessage) -> Json:
     """Return an answer in the form of the conventions."""
-    message = said("assistant", data.parts)
+    message = message_json("assistant", data.parts)
     message["parts"] += [
         {
             "type": "tool_call",
@@ -209,7 +209,7 @@ def result_text(data: ToolResult) -> str:
     return content or data.error or data.preview or ""
 
 
-def result_said(data: ToolResult) -> Json:
+def result_json(data: ToolResult) -> Json:
     """Return a result as the message that the model receives."""
     response = {"type": "tool_call_response", "id": data.provider_id, "result": result_text(data)}
     return {"role": "tool", "parts": [response]}
@@ -282,7 +282,7 @@ class _Turn:
     marked: bool
     trace_id: str
     span_id: str
-    asked: list[Json] = field(default_factory=list)
+    request_messages: list[Json] = field(default_factory=list)
     answered: Json | None = None
 
 
@@ -314,9 +314,9 @@ class _Spans:
         yield from self._in_turn(event, data, at)
         match data:
             case UserMessage():
-                self._hear(said("user", data.parts))
+                self._hear(message_json("user", data.parts))
                 if self._turn is not None and event.meta.in_context:
-                    self._turn.asked.append(said("user", data.parts))
+                    self._turn.request_messages.append(message_json("user", data.parts))
             case LlmRequest():
                 self._requests[data.llm_call_id] = _SpanCall(at, data)
             case AssistantMessage():
@@ -331,7 +331,7 @@ class _Spans:
                 self._wanted[data.call_id] = _SpanCall(at, data)
             case ToolResult():
                 yield self._tool(event, data, at)
-                self._hear(result_said(data))
+                self._hear(result_json(data))
             case TurnEnd() if self._turn is not None:
                 yield self._agent(self._turn, at, data)
                 self._turn = None
@@ -364,14 +364,14 @@ class _Spans:
 
     def _chat(self, event: RecordedEvent, data: AssistantMessage | LlmError, at: int) -> Json:
         request = self._requests.pop(data.llm_call_id or "", None)
-        asked = request.data if request is not None else None
+        request_data = request.data if request is not None else None
         started = request.started if request is not None else _before(at, data.duration_ms)
-        told = of_call(asked, data)
+        attributes = of_call(request_data, data)
         if self._content:
-            told["gen_ai.input.messages"] = text(self._new)
+            attributes["gen_ai.input.messages"] = text(self._new)
             if isinstance(data, AssistantMessage):
                 answer = answered(data)
-                told["gen_ai.output.messages"] = text([answer])
+                attributes["gen_ai.output.messages"] = text([answer])
                 if self._turn is not None:
                     self._turn.answered = answer
         self._new = []
@@ -379,16 +379,16 @@ class _Spans:
         key = f"call-{data.llm_call_id or event.version}"
         if isinstance(data, LlmError):  # an attempt has the id of its call
             key = f"{key}-failed-{event.version}"
-        model = told.get("gen_ai.request.model")
+        model = attributes.get("gen_ai.request.model")
         name = f"chat {model}" if model else "chat"
-        return self._span(event, key, name, _CLIENT, (started, at), told, error)
+        return self._span(event, key, name, _CLIENT, (started, at), attributes, error)
 
     def _tool(self, event: RecordedEvent, data: ToolResult, at: int) -> Json:
         wanted = self._wanted.pop(data.call_id, None)
         call = wanted.data if wanted is not None else None
         name = data.name or (call.name if call is not None else "unknown")
         provider_id = data.provider_id or (call.provider_id if call is not None else None)
-        told: Json = {
+        attributes: Json = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": name,
             "gen_ai.tool.call.id": provider_id or data.call_id,
@@ -396,30 +396,33 @@ class _Spans:
         }
         if self._content:
             if isinstance(call, ToolCallRequest):
-                told["gen_ai.tool.call.arguments"] = call.arguments_text
+                attributes["gen_ai.tool.call.arguments"] = call.arguments_text
             elif call is not None and call.arguments is not None:
-                told["gen_ai.tool.call.arguments"] = text(call.arguments)
-            told["gen_ai.tool.call.result"] = result_text(data)
+                attributes["gen_ai.tool.call.arguments"] = text(call.arguments)
+            attributes["gen_ai.tool.call.result"] = result_text(data)
         begun = wanted.started if wanted is not None else at
         started = _before(at, data.duration_ms) if data.duration_ms is not None else begun
         error = None if data.status == "success" else (data.status, data.error)
         key = f"tool-{data.call_id}-{event.version}"
         times = (min(started, at), at)
-        return self._span(event, key, f"execute_tool {name}", _INTERNAL, times, told, error)
+        return self._span(event, key, f"execute_tool {name}", _INTERNAL, times, attributes, error)
 
     def _agent(self, turn: _Turn, at: int | None, end: TurnEnd | None = None) -> Json:
-        told: Json = {"gen_ai.operation.name": "invoke_agent", "session.id": self._conversation}
-        told |= {"user.id": self._user, "eventstore.turn": turn.number}
+        attributes: Json = {
+            "gen_ai.operation.name": "invoke_agent",
+            "session.id": self._conversation,
+        }
+        attributes |= {"user.id": self._user, "eventstore.turn": turn.number}
         if end is not None and end.tokens is not None:
-            told["gen_ai.usage.input_tokens"] = end.tokens.prompt_tokens
-            told["gen_ai.usage.output_tokens"] = end.tokens.completion_tokens
+            attributes["gen_ai.usage.input_tokens"] = end.tokens.prompt_tokens
+            attributes["gen_ai.usage.output_tokens"] = end.tokens.completion_tokens
         if self._content:
-            told["gen_ai.input.messages"] = text(turn.asked)
-            told["gen_ai.output.messages"] = text([turn.answered or {}])
+            attributes["gen_ai.input.messages"] = text(turn.request_messages)
+            attributes["gen_ai.output.messages"] = text([turn.answered or {}])
         failed = end is not None and end.status in _FAILED_TURNS
         error = (end.status, end.error) if end is not None and failed else None
         times = (turn.started, turn.ended if at is None else at)
-        found = self._made(turn.trace_id, "invoke_agent", _INTERNAL, times, told, error)
+        found = self._made(turn.trace_id, "invoke_agent", _INTERNAL, times, attributes, error)
         return {**found, "spanId": turn.span_id}
 
     def _span(
@@ -429,21 +432,25 @@ class _Spans:
         name: str,
         kind: int,
         times: tuple[int, int],
-        told: Json,
+        attributes: Json,
         error: tuple[str, str | None] | None,
     ) -> Json:
-        told = {**told, "gen_ai.agent.id": event.meta.agent_id, "eventstore.version": event.version}
+        attributes = {
+            **attributes,
+            "gen_ai.agent.id": event.meta.agent_id,
+            "eventstore.version": event.version,
+        }
         turn, own = self._turn, self._own_id(event, f"{self._conversation}/{key}")
         if turn is None:
             trace = event.meta.trace_id or _digest(f"{self._conversation}/no turn", 16)
-            return {**self._made(trace, name, kind, times, told, error), "spanId": own}
-        found = self._made(turn.trace_id, name, kind, times, told, error)
+            return {**self._made(trace, name, kind, times, attributes, error), "spanId": own}
+        found = self._made(turn.trace_id, name, kind, times, attributes, error)
         return {**found, "spanId": own, "parentSpanId": turn.span_id}
 
     def _own_id(self, event: RecordedEvent | None, key: str) -> str:
         """Return the id of the event's live span if no other span has it, or a derived one."""
-        told = None if event is None else event.meta.span_id
-        found = _digest(key, 8) if told is None or told in self._used else told
+        span_id = None if event is None else event.meta.span_id
+        found = _digest(key, 8) if span_id is None or span_id in self._used else span_id
         self._used.add(found)
         return found
 
@@ -453,23 +460,23 @@ class _Spans:
         name: str,
         kind: int,
         times: tuple[int, int],
-        told: Json,
+        attributes: Json,
         error: tuple[str, str | None] | None,
     ) -> Json:
-        told = {**self._about, **told}
+        attributes = {**self._about, **attributes}
         status: Json = {}
         if error is not None:
-            told["error.type"] = error[0]
+            attributes["error.type"] = error[0]
             # An error message may quote content.
-            said = {"message": error[1]} if self._content and error[1] else {}
-            status = {"code": _ERROR, **said}
+            status_message = {"message": error[1]} if self._content and error[1] else {}
+            status = {"code": _ERROR, **status_message}
         return {
             "traceId": trace,
             "name": name,
             "kind": kind,
             "startTimeUnixNano": str(times[0]),
             "endTimeUnixNano": str(times[1]),
-            "attributes": encoded(told),
+            "attributes": encoded(attributes),
             "status": status,
         }
 

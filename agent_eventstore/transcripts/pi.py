@@ -17,7 +17,7 @@ from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts.agent_session_log import AgentSessionLog, SessionFile
 from agent_eventstore.transcripts.claude_code import failure_kind, parts_of
 from agent_eventstore.transcripts.json_fields import (
-    Held,
+    FieldTypes,
     naming_of,
     object_in,
     text_at,
@@ -53,8 +53,8 @@ ORIGINAL = "pi"
 _LOOK_AHEAD = 200
 _SILENT = frozenset("model_change thinking_level_change label custom".split())
 _TEXTS = dict.fromkeys("role model provider toolCallId toolName".split(), str)
-_SAID: Held = {**_TEXTS, "content": object, "usage": dict, "timestamp": object}
-_OF_BLOCK: Held = {
+_SAID: FieldTypes = {**_TEXTS, "content": object, "usage": dict, "timestamp": object}
+_OF_BLOCK: FieldTypes = {
     **dict.fromkeys("type text thinking id name data mimeType".split(), str),
     "arguments": object,
 }
@@ -105,8 +105,8 @@ class _PiSession:
         if kind == "message":
             self._message(object_in(line, "message"), line, meta)
         elif kind == "compaction" and text:
-            kept = self._places.get(str(line.get("firstKeptEntryId")))
-            self.log.summary(text, FORMAT, before=kept, **meta)
+            first_place = self._places.get(str(line.get("firstKeptEntryId")))
+            self.log.summary(text, FORMAT, before=first_place, **meta)
         elif kind == "session_info" and text_at(line, "name"):
             self.log.add(ConversationUpdate(title=line["name"][:500]), **meta)
         elif kind != "session":
@@ -153,7 +153,7 @@ class _PiSession:
         for block in content if isinstance(content, list) else [content]:
             named = naming_of(block, "name", "id")
             if isinstance(block, dict) and block.get("type") == "toolCall" and named:
-                given = dumps({} if (told := block.get("arguments")) is None else told)
+                given = dumps({} if (arguments := block.get("arguments")) is None else arguments)
                 request = request_of(named[0], given, named[1])
                 if signed := text_at(block, "thoughtSignature"):
                     request = request.model_copy(update={"raw": {"thoughtSignature": signed}})
@@ -216,8 +216,8 @@ def _signed(text: str, signed: str, api: Any) -> ReasoningPart | None:
         except (ValueError, RecursionError):
             return None
         thought = thought_of(item) if isinstance(item, dict) else None
-        said = text if thought is None or not thought.text else thought.text
-        return None if thought is None else thought.model_copy(update={"text": said})
+        signed_text = text if thought is None or not thought.text else thought.text
+        return None if thought is None else thought.model_copy(update={"text": signed_text})
     if isinstance(api, str) and api.startswith("google-") and signed:
         return ReasoningPart(text=text, signature=signed, raw={"thoughtSignature": signed})
     return None
@@ -226,24 +226,24 @@ def _signed(text: str, signed: str, api: Any) -> ReasoningPart | None:
 def _beside(message: dict[str, Any]) -> list[dict[str, Any]]:
     """Return for each block of a message the fields that its event does not hold."""
     content, signing = message.get("content"), message.get("api") == _SIGNING
-    held = {**_OF_BLOCK, **({"thinkingSignature": str} if signing else {})}
+    known_fields = {**_OF_BLOCK, **({"thinkingSignature": str} if signing else {})}
     return [
-        unheld(block, held) if isinstance(block, dict) else {}
+        unheld(block, known_fields) if isinstance(block, dict) else {}
         for block in (content if isinstance(content, list) else ())
     ]
 
 
-def _tokens(told: dict[str, Any]) -> TokenUsage | None:
+def _tokens(counts: dict[str, Any]) -> TokenUsage | None:
     """Return the counts; the cache is counted apart from the input."""
-    asked, said = whole_at(told, "input"), whole_at(told, "output")
-    read, written = whole_at(told, "cacheRead"), whole_at(told, "cacheWrite")
-    if asked is None and said is None:
+    input_tokens, output_tokens = whole_at(counts, "input"), whole_at(counts, "output")
+    read, written = whole_at(counts, "cacheRead"), whole_at(counts, "cacheWrite")
+    if input_tokens is None and output_tokens is None:
         return None
     return TokenUsage(
-        prompt_tokens=(asked or 0) + (read or 0) + (written or 0),
-        completion_tokens=said or 0,
-        total_tokens=whole_at(told, "totalTokens"),
+        prompt_tokens=(input_tokens or 0) + (read or 0) + (written or 0),
+        completion_tokens=output_tokens or 0,
+        total_tokens=whole_at(counts, "totalTokens"),
         cached_prompt_tokens=read,
         cache_write_tokens=written,
-        raw=told,
+        raw=counts,
     )

@@ -206,13 +206,13 @@ def _elements(source: Source) -> Iterator[Parsed]:
         yield from source.document()
         return
     for item in source.document():
-        held = (
+        lists = (
             item.value.get("messages")
             if isinstance(item, Record) and isinstance(item.value, dict)
             else None
         )
-        if isinstance(item, Record) and isinstance(held, list):
-            yield from (Record(message, item.line) for message in held)
+        if isinstance(item, Record) and isinstance(lists, list):
+            yield from (Record(message, item.line) for message in lists)
         else:
             yield item
 
@@ -230,9 +230,9 @@ def _transcript(source: Source, messages: list[Record], entry: Entry) -> Transcr
     for record in messages:
         message = record.value
         data = extras.payload(message, _payload(message, draft), PROJECT_MESSAGE)
-        meta = draft.place(data, **extras.told(message, draft.next_version))
+        meta = draft.place(data, **extras.event_fields(message, draft.next_version))
         ours = message.get("instruction") is True
-        draft.add(data, meta, as_told=ours, named=text_at(message, "id"))
+        draft.add(data, meta, as_recorded=ours, named=text_at(message, "id"))
     return draft.finish()
 
 
@@ -295,11 +295,11 @@ class _ProjectExport:
 
     def _message(self, event: RecordedEvent, data: EventData) -> Message | None:
         raw = data.raw if isinstance(data, UnknownEvent) else getattr(data, "raw", None)
-        kept = raw.get(self._original) if isinstance(raw, dict) else None
-        if kept is None and isinstance(raw, dict) and self._original in raw:
+        original = raw.get(self._original) if isinstance(raw, dict) else None
+        if original is None and isinstance(raw, dict) and self._original in raw:
             return None  # restored with the previous event, which came from the same message
-        if isinstance(kept, dict):
-            message: Message | None = self._given_back(event, restored(kept, data), data)
+        if isinstance(original, dict):
+            message: Message | None = self._given_back(event, restored(original, data), data)
         else:
             message = self._made(event, data)
         if message is None:
@@ -318,7 +318,7 @@ class _ProjectExport:
         return message
 
     def _made(self, event: RecordedEvent, data: EventData) -> Message | None:
-        message = self._said(event, data)
+        message = self._instructions(event, data)
         if message is None or isinstance(data, UnknownEvent):
             return message
         own = {"id": str(event.event_id), "role": None, "createdAt": moment(event.occurred_at)}
@@ -328,12 +328,12 @@ class _ProjectExport:
         self._note(event, data)
         return message
 
-    def _said(self, event: RecordedEvent, data: EventData) -> Message | None:
+    def _instructions(self, event: RecordedEvent, data: EventData) -> Message | None:
         """Return role and content, and the fields that belong to them."""
         match data:
             case ConversationStart():
-                told = (data.base_instructions, data.user_instructions)
-                text = "\n\n".join(filter(None, told))
+                instructions = (data.base_instructions, data.user_instructions)
+                text = "\n\n".join(filter(None, instructions))
                 return {"role": "system", "content": text} if text else None
             case LlmError():
                 return payload_messages.error(data)
@@ -366,8 +366,8 @@ class _ProjectExport:
         if data.name is not None and message.get("name") == data.name:
             del message["name"]
         failed = data.status != "success"
-        told = {"toolName": data.name, "status": data.status if failed else None}
-        return message | known({**told, "error": data.error})
+        fields = {"toolName": data.name, "status": data.status if failed else None}
+        return message | known({**fields, "error": data.error})
 
     def _calling(self, message: Message, event: RecordedEvent, data: AssistantMessage) -> Message:
         calls = message.get("tool_calls")

@@ -229,8 +229,8 @@ class Source:
                 yield item
                 continue
             value = item.value
-            held = (key for key in holders if isinstance(value, dict) and key in value)
-            name = next((key for key in held if isinstance(value[key], list)), None)
+            present = (key for key in holders if isinstance(value, dict) and key in value)
+            name = next((key for key in present if isinstance(value[key], list)), None)
             listed = value if name is None else value[name]
             if not isinstance(listed, list):
                 if own is not None:

@@ -80,8 +80,8 @@ def grouped(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
     answer: list[Any] = []
     thought = 0  # how many items of reasoning are at the answer's end
     for item in items:
-        told = is_answer(item)
-        if not told:
+        in_answer = is_answer(item)
+        if not in_answer:
             if answer:
                 yield answer
             yield [item]
@@ -161,9 +161,9 @@ def _streamed(items: Sequence[Any]) -> _Understood:
 
 def _as_output(item: JsonObject) -> JsonObject:
     """Return a short-form message as a response would have it, and anything else unchanged."""
-    if item.get("role") != "assistant" or not isinstance(said := item.get("content"), str):
+    if item.get("role") != "assistant" or not isinstance(content := item.get("content"), str):
         return item if "type" in item else {**item, "type": "message"}
-    return {**item, "type": "message", "content": [{"type": "output_text", "text": said}]}
+    return {**item, "type": "message", "content": [{"type": "output_text", "text": content}]}
 
 
 def parts_in(content: Any) -> tuple[Any, ...]:
@@ -186,9 +186,9 @@ def result_of(item: Mapping[str, Any], calls: Calls) -> ToolResult | None:
     key = "approval_request_id" if item.get("type") == _APPROVAL else "call_id"
     given = item.get(key) or item.get("id")
     named = given if isinstance(given, str) else None
-    told = item["approve"] if "approve" in item else item.get("output", item)
+    output = item["approve"] if "approve" in item else item.get("output", item)
     own, raw = calls.answer(named), {ITEM: dict(item)}
-    return ToolResult(call_id=own, content=content_of(told), provider_id=named, raw=raw)
+    return ToolResult(call_id=own, content=content_of(output), provider_id=named, raw=raw)
 
 
 def transcribed(group: Sequence[Any], version: int, calls: Calls) -> EventData:
@@ -200,8 +200,8 @@ def transcribed(group: Sequence[Any], version: int, calls: Calls) -> EventData:
     if item.get("role") == "user":
         return UserMessage(parts=parts_in(item.get("content")), raw=raw)
     if item.get("role") in _SYSTEM:
-        said = text_of(parts_in(item.get("content")))
-        return SystemInstruction(text=said, role=item["role"], raw=raw)
+        transcript = text_of(parts_in(item.get("content")))
+        return SystemInstruction(text=transcript, role=item["role"], raw=raw)
     result = result_of(item, calls)
     if result is None:
         return payload_of(item, version, calls)

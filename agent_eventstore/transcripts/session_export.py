@@ -18,7 +18,7 @@ from uuid import UUID
 from agent_eventstore.transcripts.extras import NAMES, facts_of, moment
 from agent_eventstore.transcripts.openai_parts import known, text_of
 from agent_eventstore.transcripts.openai_wire import message_of, restored
-from agent_eventstore.transcripts.session_import import kept
+from agent_eventstore.transcripts.session_import import original_payload
 from agent_eventstore.transcripts.transcript import canonical
 from eventstore import EventStore, RecordedEvent
 from eventstore.events import (
@@ -101,30 +101,30 @@ def plain(data: EventData) -> Any:
 
 def further(meta: Meta, session_id: str) -> dict[str, Any]:
     """Return the event metadata that has no field of its own in a line."""
-    told = meta.model_dump(mode="json", exclude_defaults=True, exclude=_TOLD_ELSEWHERE)
-    if told.get("session_id") == session_id:
-        del told["session_id"]
-    return told
+    fields = meta.model_dump(mode="json", exclude_defaults=True, exclude=_TOLD_ELSEWHERE)
+    if fields.get("session_id") == session_id:
+        del fields["session_id"]
+    return fields
 
 
 def ui(data: EventData) -> dict[str, Any]:
     """Return how a message is shown, with document 000's names; empty if it does not say."""
-    told = getattr(data, "ui", None)
-    if not isinstance(told, Ui):
+    ui_fields = getattr(data, "ui", None)
+    if not isinstance(ui_fields, Ui):
         return {}
-    return known({key: getattr(told, n) for n, key in NAMES.items()})
+    return known({key: getattr(ui_fields, n) for n, key in NAMES.items()})
 
 
 def content_and_message(
-    message: dict[str, Any], told: Mapping[str, Any]
+    message: dict[str, Any], fields: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """Return a line's text, and ``message`` for its ``meta`` unless text and ``told`` are enough.
+    """Return a line's text, and ``message`` for its ``meta`` unless text and ``fields`` are enough.
 
     In ``message`` a text content is null, because the line holds it.
     """
     content = message.get("content")
     text = content if isinstance(content, str) else text_of(content)
-    if canonical({**told, "content": text}) == canonical(message):
+    if canonical({**fields, "content": text}) == canonical(message):
         return text, {}
     if isinstance(content, str) and content:
         message = {**message, "content": None}
@@ -189,15 +189,15 @@ def model_call(data: AssistantMessage) -> dict[str, Any]:
 
 def action(own_id: str, request: ToolCallRequest | None, call: ToolCall | None) -> dict[str, Any]:
     """Return the ``meta`` of an action: from the model's request if known, else from the call."""
-    asked = request or call
-    if asked is None:
+    requested = request or call
+    if requested is None:
         return {"call_id": own_id}
-    given = request.arguments_text if request is not None else dumps(asked.arguments or {})
+    given = request.arguments_text if request is not None else dumps(requested.arguments or {})
     return known(
         {
-            "tool": asked.name,
+            "tool": requested.name,
             "input": given,
-            "tool_call_id": asked.provider_id,
+            "tool_call_id": requested.provider_id,
             "call_id": own_id,
         }
     )
@@ -252,7 +252,7 @@ class _SessionExport:
                 self._session_id = event.meta.session_id or self._session_id
             last = event
             self._note(event, data)
-            imported, line = kept(data)
+            imported, line = original_payload(data)
             if imported:
                 yield from self._pending()
                 if line is not None:
@@ -344,23 +344,23 @@ class _SessionExport:
             yield from self._close_turn(event)
             self._own_turn, self._tally = True, ExportTally()
             self._turn = event.meta.turn
-        yield self._said(event, data, kind, "user", meta)
+        yield self._message_line(event, data, kind, "user", meta)
 
     def _assistant(self, event: RecordedEvent, data: AssistantMessage) -> Line:
         kind = "assistant" if data.tool_calls else "final"
-        return self._said(event, data, kind, "assistant", model_call(data))
+        return self._message_line(event, data, kind, "assistant", model_call(data))
 
-    def _said(
+    def _message_line(
         self, event: RecordedEvent, data: EventData, kind: str, role: str, meta: dict[str, Any]
     ) -> Line:
         message = message_of(data, event.version) or {}
-        content, told = content_and_message(message, {"role": role})
-        told["ui"] = ui(data) or None
-        return self._line(event, kind, role, content, {**meta, **told})
+        content, fields = content_and_message(message, {"role": role})
+        fields["ui"] = ui(data) or None
+        return self._line(event, kind, role, content, {**meta, **fields})
 
     def _action(self, event: RecordedEvent, own_id: str, call: ToolCall | None) -> Line:
         request = self._requests.get(own_id)
-        imported, line = kept(request)
+        imported, line = original_payload(request)
         if imported and line is not None:
             return dict(line)
         meta = action(own_id, request, call)
@@ -369,14 +369,14 @@ class _SessionExport:
     def _observation(self, event: RecordedEvent, data: ToolResult) -> Line:
         message = message_of(data, event.version) or {}
         fields = {"role": "tool", "tool_call_id": data.provider_id, "name": data.name}
-        content, told = content_and_message(message, known(fields))
-        meta = {**execution(data), **told, "ui": ui(data) or None}
+        content, line_fields = content_and_message(message, known(fields))
+        meta = {**execution(data), **line_fields, "ui": ui(data) or None}
         return self._line(event, "observation", None, content, meta)
 
     def _other(self, event: RecordedEvent, data: EventData) -> Line:
         if isinstance(data, SystemInstruction):
             meta: dict[str, Any] = {"continues": True} if data.continues else {}
-            return self._said(event, data, data.type, data.role, meta)
+            return self._message_line(event, data, data.type, data.role, meta)
         message = message_of(data, event.version)
         if message is not None and not hasattr(data, "versions"):
             return self._line(event, data.type, meta={"message": message})
@@ -402,7 +402,7 @@ class _SessionExport:
     ) -> Line:
         """Return a line; a frame is a line without an event of its own."""
         others = {} if frame else further(event.meta, self._session_id)
-        told = {
+        line_meta = {
             **(meta or {}),
             "version": None if frame else event.version,
             "event": others or None,
@@ -417,6 +417,6 @@ class _SessionExport:
                 "type": kind,
                 "role": role,
                 "content": content,
-                "meta": known(told) or None,
+                "meta": known(line_meta) or None,
             }
         )

@@ -65,17 +65,17 @@ __all__ = [
     "conversation_start",
     "interpret",
     "is_system_message",
-    "kept",
     "message_in",
     "meta_in",
     "observed",
+    "original_payload",
     "place_of",
     "read",
     "recognises",
-    "said",
     "text_in",
     "uninterpreted",
     "with_line",
+    "with_line_usage",
 ]
 
 
@@ -141,9 +141,9 @@ def meta_in(line: Line, **fields: Any) -> Meta:
         "occurred_at": moment_of(line),
         **fields,
     }
-    told = about(line).get("event")
-    if isinstance(told, dict):
-        extra = {key: value for key, value in told.items() if key in _EVENT_FIELDS}
+    event_fields = about(line).get("event")
+    if isinstance(event_fields, dict):
+        extra = {key: value for key, value in event_fields.items() if key in _EVENT_FIELDS}
         try:
             return Meta(**{**known, **extra})
         except ValidationError:
@@ -153,13 +153,13 @@ def meta_in(line: Line, **fields: Any) -> Meta:
 
 def message_in(line: Line, role: str) -> dict[str, Any]:
     """Return the chat message that a line represents."""
-    told = about(line).get("message")
-    if not isinstance(told, dict):
+    fields = about(line).get("message")
+    if not isinstance(fields, dict):
         return {"role": role, "content": line.get("content")}
     text = text_in(line)
-    if text and "content" in told and told["content"] is None:
-        return {**told, "content": text}
-    return dict(told)
+    if text and "content" in fields and fields["content"] is None:
+        return {**fields, "content": text}
+    return dict(fields)
 
 
 def with_line(data: Any, line: Line | None) -> Any:
@@ -170,7 +170,7 @@ def with_line(data: Any, line: Line | None) -> Any:
     )
 
 
-def kept(data: Any) -> tuple[bool, dict[str, Any] | None]:
+def original_payload(data: Any) -> tuple[bool, dict[str, Any] | None]:
     """Return whether a payload comes from session JSONL, and its line if it has one."""
     raw = getattr(data, "raw", None)
     if isinstance(raw, dict) and ORIGINAL in raw:
@@ -185,13 +185,13 @@ def uninterpreted(line: Line) -> UnknownEvent:
 
 def conversation_start(line: Line) -> ConversationStart:
     """Return the start of the conversation whose first line this is."""
-    told = about(line).get("conversation")
+    start_fields = about(line).get("conversation")
     start = ConversationStart()
-    if isinstance(told, dict):
+    if isinstance(start_fields, dict):
         try:
-            start = ConversationStart.model_validate(told)
+            start = ConversationStart.model_validate(start_fields)
         except ValidationError:
-            start = ConversationStart(raw={"conversation": told})
+            start = ConversationStart(raw={"conversation": start_fields})
     return with_line(start, None)  # type: ignore[no-any-return]
 
 
@@ -214,7 +214,9 @@ def interpret(line: Line) -> EventData:
     return uninterpreted(line)
 
 
-def said(line: Line, data: AssistantMessage, *, final: bool, counted: bool) -> AssistantMessage:
+def with_line_usage(
+    line: Line, data: AssistantMessage, *, final: bool, counted: bool
+) -> AssistantMessage:
     """Return an assistant message with what its line says about the model call."""
     meta = about(line)
     model = meta.get("model")
@@ -353,7 +355,7 @@ class _ImportedSession:
         self._requested: dict[int, tuple[str, ToolCallRequest]] = {}
         self._call_ids: dict[str, str] = {}
         self._versions: dict[int, int] = {}
-        self._told: list[int] = []  # the versions that lines have given, in order
+        self._given_versions: list[int] = []  # the versions that lines have given, in order
         self._step_ended_by: dict[str, Any] | None = None
 
     def transcript(self) -> Transcript:
@@ -388,16 +390,16 @@ class _ImportedSession:
         return self._draft.finish()
 
     def _add(self, data: Any, line: Mapping[str, Any], **fields: Any) -> None:
-        told = about(line).get("version")
-        ours = isinstance(told, int)
-        if isinstance(told, int):
-            if told not in self._versions:
-                insort(self._told, told)
-            self._versions[told] = self._draft.next_version
+        version = about(line).get("version")
+        ours = isinstance(version, int)
+        if isinstance(version, int):
+            if version not in self._versions:
+                insort(self._given_versions, version)
+            self._versions[version] = self._draft.next_version
         meta = meta_in(line, **fields)
         if hasattr(data, "ui") and (ui := ui_of(about(line).get("ui"))) is not None:
             data = data.model_copy(update={"ui": ui})
-        self._draft.add(data, meta, as_told=ours)
+        self._draft.add(data, meta, as_recorded=ours)
 
     def _payload(self, message: dict[str, Any], line: Mapping[str, Any] | None) -> Any:
         """Return the payload of a message that is on ``line``, or on no line of its own."""
@@ -426,14 +428,14 @@ class _ImportedSession:
         if not isinstance(data, AssistantMessage):
             self._add(uninterpreted(line), line)
             return
-        data = said(line, data, final=final, counted=not (final and self._repeats(line)))
+        data = with_line_usage(line, data, final=final, counted=not (final and self._repeats(line)))
         actions = {} if final else self._actions_after(index)
         cut = self._cuts.get(version, len(actions))
         requests = data.tool_calls or tuple(map(_request, islice(actions.values(), cut)))
         requests = self._claim(version, requests, actions, cut)
-        told = about(line).get("version")
+        version_of_line = about(line).get("version")
         for place in range(len(requests)):
-            self._call_ids[f"{told}.{place}"] = call_id(version, place)
+            self._call_ids[f"{version_of_line}.{place}"] = call_id(version, place)
         hidden = {} if final or not self._is_repeated(index) else {"in_context": False}
         self._add(data.model_copy(update={"tool_calls": requests}), line, **hidden)
 
@@ -489,8 +491,8 @@ class _ImportedSession:
         own_id = self._call_ids.get(str(meta.get("call_id")))
         message = message_in(line, "tool")
         if "message" not in meta:
-            told = {"name": meta.get("tool"), "tool_call_id": meta.get("tool_call_id")}
-            message |= {key: value for key, value in told.items() if isinstance(value, str)}
+            fields = {"name": meta.get("tool"), "tool_call_id": meta.get("tool_call_id")}
+            message |= {key: value for key, value in fields.items() if isinstance(value, str)}
         data = self._payload(message, line)
         if not isinstance(data, ToolResult):
             self._add(uninterpreted(line), line)
@@ -528,8 +530,12 @@ class _ImportedSession:
 
     def _repeats(self, line: Mapping[str, Any]) -> bool:
         """Whether an assistant line of the same step has already given this line's tokens."""
-        told = self._step_ended_by
-        return told is not None and told["type"] == "assistant" and place_of(told) == place_of(line)
+        ended_by = self._step_ended_by
+        return (
+            ended_by is not None
+            and ended_by["type"] == "assistant"
+            and place_of(ended_by) == place_of(line)
+        )
 
     def _with_versions(self, data: Any, line: Mapping[str, Any]) -> Any:
         """Return a payload that refers to versions, with the versions that the events have now."""
@@ -537,9 +543,15 @@ class _ImportedSession:
             return data
         new: list[tuple[int, int]] = []
         for item in data.versions:
-            low, high = bisect_left(self._told, item.first), bisect_right(self._told, item.last)
+            low, high = (
+                bisect_left(self._given_versions, item.first),
+                bisect_right(self._given_versions, item.last),
+            )
             if low < high:
-                ends = self._versions[self._told[low]], self._versions[self._told[high - 1]]
+                ends = (
+                    self._versions[self._given_versions[low]],
+                    self._versions[self._given_versions[high - 1]],
+                )
                 new.append((min(ends), max(ends)))
         if isinstance(data, Retraction) and not new:
             return uninterpreted(line)

@@ -48,7 +48,9 @@ _ROLES = {
 def recognises(value: Any) -> bool:
     """Whether a value is a conversation of such a file."""
     turns = _turns(value)
-    return bool(turns) and any(isinstance(each, dict) and _told(each) for each in turns or ())
+    return bool(turns) and any(
+        isinstance(each, dict) and _speaker_and_key(each) for each in turns or ()
+    )
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
@@ -66,11 +68,11 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
 
 def _turns(value: Any) -> list[Any] | None:
     """Return the turns in an object."""
-    held = (value.get(key) for key in _HOLDERS) if isinstance(value, dict) else ()
-    return next((each for each in held if isinstance(each, list)), None)
+    lists = (value.get(key) for key in _HOLDERS) if isinstance(value, dict) else ()
+    return next((each for each in lists if isinstance(each, list)), None)
 
 
-def _told(turn: Mapping[str, Any]) -> tuple[str, str] | None:
+def _speaker_and_key(turn: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the names of a turn's fields for the speaker and the text."""
     pairs = (("from", "value"), ("role", "content"))
     return next((pair for pair in pairs if pair[0] in turn and pair[1] in turn), None)
@@ -82,7 +84,7 @@ def _conversation(
     value: dict[str, Any] = record.value
     origin = identify(FORMAT, None, (value, ordinal))
     draft = TranscriptDraft(origin, source.file, record.line)
-    rest = {key: told for key, told in value.items() if told is not turns}
+    rest = {key: field_value for key, field_value in value.items() if field_value is not turns}
     system = rest.get("system")
     start = ConversationStart(
         title=title_of(rest),
@@ -97,21 +99,23 @@ def _conversation(
 
 
 def _payload(turn: dict[str, Any], version: int, calls: Calls) -> EventData:
-    told = _told(turn)
-    speaker, said = told or ("", "")
-    role, text = _ROLES.get(str(turn.get(speaker)).lower()), turn.get(said)
+    turn_text = _speaker_and_key(turn)
+    speaker, text_key = turn_text or ("", "")
+    role, text = _ROLES.get(str(turn.get(speaker)).lower()), turn.get(text_key)
     message: dict[str, Any] = {"role": role, "content": text}
     if role == "function_call":
         call = _call(text)
         message = {"role": "assistant", "content": text if call is None else None}
         message |= {} if call is None else {"tool_calls": [call]}
-    if told is None or role is None:
+    if turn_text is None or role is None:
         return UnknownEvent(UNINTERPRETED, 1, {ORIGINAL: turn})
     data = payload_of(message, version, calls)
     if isinstance(data, UnknownEvent):
         return UnknownEvent(UNINTERPRETED, 1, {ORIGINAL: turn})
-    kept = {**turn, said: None} if isinstance(text, str) and role != "function_call" else turn
-    return marked(data, {"raw": {ORIGINAL: kept}})
+    remaining = (
+        {**turn, text_key: None} if isinstance(text, str) and role != "function_call" else turn
+    )
+    return marked(data, {"raw": {ORIGINAL: remaining}})
 
 
 def _call(text: Any) -> dict[str, Any] | None:
@@ -123,5 +127,7 @@ def _call(text: Any) -> dict[str, Any] | None:
         return None
     if not isinstance(name, str):
         return None
-    told = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return {"type": "function", "function": {"name": name, "arguments": told}}
+    arguments_text = (
+        arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    )
+    return {"type": "function", "function": {"name": name, "arguments": arguments_text}}

@@ -218,8 +218,8 @@ class Origin:
         text = self._text(self.content, tenant_id, user_id)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def _text(self, told: tuple[Any, ...], tenant_id: str | None, user_id: str | None) -> str:
-        return canonical([tenant_id, user_id, self.format, *told])
+    def _text(self, parts: tuple[Any, ...], tenant_id: str | None, user_id: str | None) -> str:
+        return canonical([tenant_id, user_id, self.format, *parts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,17 +294,17 @@ class TranscriptDraft:
         self.add(start, meta)
 
     def add(
-        self, data: EventData, meta: Meta, *, as_told: bool = False, named: str | None = None
+        self, data: EventData, meta: Meta, *, as_recorded: bool = False, named: str | None = None
     ) -> None:
         """Add an event.
 
         Args:
             data: The payload.
             meta: The metadata.
-            as_told: Whether the record itself says which system messages are instructions.
+            as_recorded: Whether the record itself says which system messages are instructions.
             named: The id that the record has in its file.
         """
-        if isinstance(data, SystemInstruction) and not as_told:
+        if isinstance(data, SystemInstruction) and not as_recorded:
             data, meta = self._placed(data, meta)
         if isinstance(data, AssistantMessage | LlmError):
             copy = copied(self._identities.of(named, meta.occurred_at, data.usage))

@@ -116,10 +116,10 @@ def _newer(part: Any) -> Any:
 
 def is_call(part: Any) -> bool:
     """Whether a part is a tool call whose input is complete and which no provider executes."""
-    return _is_asked(part) and part.get("providerExecuted") is not True
+    return _is_user_part(part) and part.get("providerExecuted") is not True
 
 
-def _is_asked(part: Any) -> bool:
+def _is_user_part(part: Any) -> bool:
     return _tool_of(part) is not None and part.get("state") != "input-streaming"
 
 
@@ -138,7 +138,7 @@ def parts_of(parts: Sequence[Any]) -> tuple[ContentPart, ...]:
     found: list[ContentPart | None] = []
     for part in parts:
         if isinstance(part, dict):
-            found += _executed(part) if _is_asked(part) and not is_call(part) else [_part(part)]
+            found += _executed(part) if _is_user_part(part) and not is_call(part) else [_part(part)]
     return tuple(part for part in found if part is not None)
 
 
@@ -200,16 +200,16 @@ def result_of(part: Mapping[str, Any], own_id: str) -> ToolResult | None:
     """Return the result in a tool part, or None if it has none yet."""
     named, output, error = part.get("toolCallId"), part.get("output"), part.get("errorText")
     provider_id = named if isinstance(named, str) else None
-    told: dict[str, Any] = {"call_id": own_id, "provider_id": provider_id}
+    fields: dict[str, Any] = {"call_id": own_id, "provider_id": provider_id}
     match part.get("state"):
         case "output-available":
             content = output if isinstance(output, str) else dumps(output)
-            return ToolResult(content=content, **told)
+            return ToolResult(content=content, **fields)
         case "output-error":
             text = error if isinstance(error, str) else "the tool failed"
-            return ToolResult(status="failed", content=text, error=text, **told)
+            return ToolResult(status="failed", content=text, error=text, **fields)
         case "output-denied":
-            return ToolResult(status="denied", content="the user denied it", **told)
+            return ToolResult(status="denied", content="the user denied it", **fields)
     return None
 
 
@@ -227,8 +227,8 @@ def _ui_part(part: ContentPart, done: Mapping[str, str], made: Invocation | None
             return {"type": "text", "text": part.text, **done}
         case ReasoningPart():
             found = {"type": "reasoning", "text": part.text, **done}
-            told = _signed(part, made) if part.signature is not None or part.raw else None
-            return found if told is None else {**found, "providerMetadata": told}
+            native = _signed(part, made) if part.signature is not None or part.raw else None
+            return found if native is None else {**found, "providerMetadata": native}
         case ImagePart():
             return {"type": "file", "mediaType": _media_type(part, "image/*"), "url": part.url}
         case FilePart(url=str(url)):
@@ -236,8 +236,8 @@ def _ui_part(part: ContentPart, done: Mapping[str, str], made: Invocation | None
             file = {"type": "file", "mediaType": media_type, "url": url}
             return file if part.name is None else {**file, "filename": part.name}
         case FilePart():
-            told = {"filename": part.name, "path": part.path, "fileId": part.file_id}
-            return {"type": "data-file", "data": {k: v for k, v in told.items() if v is not None}}
+            native = {"filename": part.name, "path": part.path, "fileId": part.file_id}
+            return {"type": "data-file", "data": {k: v for k, v in native.items() if v is not None}}
     return {"type": "data-part", "data": part.raw}
 
 
@@ -301,8 +301,8 @@ def assistant_parts(events: Sequence[tuple[int, EventData]]) -> list[dict[str, A
             if data.partial_text:
                 parts.append({"type": "text", "text": data.partial_text, "state": "done"})
             if place == len(events) - 1:
-                told = {"kind": data.kind, "message": data.message}
-                parts.append({"type": "data-error", "data": told})
+                error_fields = {"kind": data.kind, "message": data.message}
+                parts.append({"type": "data-error", "data": error_fields})
     return parts
 
 
@@ -326,8 +326,8 @@ def ended(result: ToolResult) -> dict[str, Any]:
         text = dumps(ui_parts(text, of_model=False))
     if result.status == "success":
         return {"state": "output-available", "output": output_value(text)}
-    said = result.error or text or result.status.replace("_", " ")
-    return {"state": "output-error", "errorText": said}
+    error_text = result.error or text or result.status.replace("_", " ")
+    return {"state": "output-error", "errorText": error_text}
 
 
 def output_value(text: str | None) -> Any:
@@ -362,8 +362,10 @@ def recognises(value: Any) -> bool:
     """Whether a value is a message, an array of them, or an object that holds them."""
     if isinstance(value, list):
         return bool(value) and _is_message(value[0])
-    held = value.get("messages") if isinstance(value, dict) else None
-    return _is_message(value) or (isinstance(held, list) and bool(held) and _is_message(held[0]))
+    messages = value.get("messages") if isinstance(value, dict) else None
+    return _is_message(value) or (
+        isinstance(messages, list) and bool(messages) and _is_message(messages[0])
+    )
 
 
 def _is_message(value: Any) -> bool:
@@ -404,12 +406,12 @@ def _conversation(
 
 
 def _add(draft: TranscriptDraft, message: dict[str, Any], place: int, ids: set[str]) -> None:
-    told, named = message.get("metadata"), message.get("id")
+    metadata, named = message.get("metadata"), message.get("id")
     plain = isinstance(named, str) and 0 < len(named) <= _LONGEST_ID and named not in ids
     own_id = str(named) if plain else f"message {place}"
     ids.add(own_id)
     fields: dict[str, Any] = {
-        "occurred_at": moment_of(told if isinstance(told, dict) else message),
+        "occurred_at": moment_of(metadata if isinstance(metadata, dict) else message),
         "extra": {ORIGINAL: own_id},
     }
     first = draft.next_version
@@ -425,8 +427,8 @@ def _add(draft: TranscriptDraft, message: dict[str, Any], place: int, ids: set[s
 
 
 def _with_raw(data: Any, raw: dict[str, Any]) -> EventData:
-    kept: EventData = data.model_copy(update={"raw": raw})
-    return kept
+    with_raw: EventData = data.model_copy(update={"raw": raw})
+    return with_raw
 
 
 def _payloads(message: dict[str, Any], draft: TranscriptDraft) -> Iterator[EventData]:
@@ -506,8 +508,8 @@ def _running(store: EventStore, conversation_id: UUID) -> int | None:
 
 def _key(event: RecordedEvent, data: EventData) -> str:
     """Return what the events of one message have in common."""
-    if (told := _told_id(event)) is not None:
-        return f"message {told}"
+    if (own_key := _own_id(event)) is not None:
+        return f"message {own_key}"
     if isinstance(data, _ANSWERED):
         return f"answer in turn {event.meta.turn}"
     return f"version {event.version}"
@@ -518,10 +520,10 @@ def _folded_away(data: EventData) -> bool:
     return isinstance(data, UserMessage) and data.ui is not None and data.ui.collapsed is True
 
 
-def _told_id(event: RecordedEvent) -> str | None:
+def _own_id(event: RecordedEvent) -> str | None:
     """Return the id that the message had in a file."""
-    told = (event.meta.extra or {}).get(ORIGINAL)
-    return told if isinstance(told, str) else None
+    own_id = (event.meta.extra or {}).get(ORIGINAL)
+    return own_id if isinstance(own_id, str) else None
 
 
 def _role(data: EventData) -> str:
@@ -539,7 +541,7 @@ def _message(
     if isinstance(original, dict):
         return original
     turn = event.meta.turn if isinstance(head, _ANSWERED) else None
-    named = _told_id(event) or message_id(conversation_id, turn, event.version)
+    named = _own_id(event) or message_id(conversation_id, turn, event.version)
     if named in used:  # a message within the turn
         named = message_id(conversation_id, None, event.version)
     used.add(named)

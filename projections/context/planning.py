@@ -290,7 +290,7 @@ class Fitting:
             tokenizer=self.tokenizer,
             header=DIGEST_HEADER,
             strict=aim.strict,
-            kept=required,
+            required=required,
             least=aim.least,
             most=aim.most,
             known=known,

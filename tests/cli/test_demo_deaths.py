@@ -16,7 +16,7 @@ from sqlalchemy import make_url
 from agent_eventstore.cli import demo
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.demo import killing, script
-from agent_eventstore.demo.killing import STOPPED, AgentProcess, Killed, Order, read_told
+from agent_eventstore.demo.killing import STOPPED, AgentProcess, Killed, Order, parse_report
 from agent_eventstore.recovery import recover
 from eventstore import EventStore
 from eventstore import events as e
@@ -164,7 +164,7 @@ def test_process_ends_with_whoever_started_it(
     monkeypatch.setattr("sys.stdin", StringIO(order.line()))
     with pytest.raises(SystemExit, match="the process that started this one"):
         killing.main()
-    assert STOPPED in [read_told(line)[0] for line in capsys.readouterr().out.splitlines()]
+    assert STOPPED in [parse_report(line)[0] for line in capsys.readouterr().out.splitlines()]
 
 
 @pytest.fixture

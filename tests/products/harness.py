@@ -201,7 +201,7 @@ def assert_truth(store: EventStore, conversation_id: UUID, shown: str) -> None:
     """What was shown is in the log, what was begun has its end, and opening again seals nothing."""
     events = [event.data for event in store.read(conversation_id)]
     assert_ended(events)
-    assert said_by(events).startswith(shown)
+    assert content_and_call(events).startswith(shown)
     assert store.verify(conversation_id).ok
     messages = Views(store).context(conversation_id).messages
     assert [] == check_openai_messages(messages)
@@ -228,7 +228,7 @@ def assert_ended(events: Sequence[Any]) -> None:
         assert isinstance(events[-1], e.TurnEnd)
 
 
-def said_by(events: Iterable[Any]) -> str:
+def content_and_call(events: Iterable[Any]) -> str:
     """Return what the model has said, by the log, whole answers and broken ones."""
     said = ""
     for data in events:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent_eventstore.transcripts import read_transcripts
 from agent_eventstore.transcripts.openai_wire import message_of, payload_of, restored
-from agent_eventstore.transcripts.session_import import kept
+from agent_eventstore.transcripts.session_import import original_payload
 from agent_eventstore.transcripts.transcript import Calls, Transcript, canonical
 from eventstore.events import AssistantMessage
 from eventstore.events.codec import decode, encode
@@ -149,10 +149,10 @@ def test_a_projects_messages_are_never_refused(conversation: list[dict[str, Any]
     stored = [_stored(event.data) for event in transcript.events]
     assert [event.data for event in transcript.events] == stored
     assert len(conversation) + 1 == len(stored)
-    kept: list[Any] = [getattr(data, "raw", None) for data in stored[1:]]
+    original_payload: list[Any] = [getattr(data, "raw", None) for data in stored[1:]]
     got = [
         restored(raw.get("project_message", raw.get("openai_message")), data)
-        for raw, data in zip(kept, stored[1:], strict=True)
+        for raw, data in zip(original_payload, stored[1:], strict=True)
     ]
     assert canonical(conversation) == canonical(got)
 
@@ -171,7 +171,9 @@ def test_session_lines_are_kept_as_they_were(lines: list[dict[str, Any]]) -> Non
     """Every line but those of actions and of events by their own type stands in one event."""
     transcript = _read("\n".join(json.dumps(line) for line in lines), "session-jsonl")
     wanted = [line for line in lines if line["type"] not in ("action", "retraction")]
-    pairs = [(data, kept(data)[1]) for e in transcript.events for data in [_stored(e.data)]]
+    pairs = [
+        (data, original_payload(data)[1]) for e in transcript.events for data in [_stored(e.data)]
+    ]
     got = [restored(line, data) for data, line in pairs if line is not None]
     got = [line for line in got if line["type"] not in ("action", "retraction")]
     assert canonical(wanted) == canonical(got)

@@ -51,8 +51,8 @@ def test_each_call_gets_its_own_result(
     for version, ids in enumerate(steps, 1):
         calls = [Call(each) for each in ids]
         if version > seen:
-            asked = [requested(version, index, each) for index, each in enumerate(ids)]
-            answers.asked(asked, elsewhere=True)
+            requested = [requested(version, index, each) for index, each in enumerate(ids)]
+            answers.requested(requested, elsewhere=True)
         results = [messages.result(call, f"{version}.{at}") for at, call in enumerate(calls)]
         history.append([*messages.repeated(*calls), *results])
         prompt = [message for step in history[-kept:] for message in step]
@@ -70,7 +70,7 @@ def test_arguments_tell_calls_of_one_id_apart() -> None:
     first, lost = Call("a", arguments='{"n": 1}'), Call("a", arguments='{"n": 2}')
     for version, call in enumerate((first, lost), 1):
         one = RequestedCall(f"{version}.0", "search", {"n": version}, "", None, call.id, Meta())
-        answers.asked([one], elsewhere=True)
+        answers.requested([one], elsewhere=True)
     [(call_found, result)] = answers.news(
         sent_in([*wire.repeated(first), wire.result(first, "one")])
     )

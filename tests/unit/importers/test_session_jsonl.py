@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent_eventstore.transcripts.openai_wire import restored
-from agent_eventstore.transcripts.session_import import kept
+from agent_eventstore.transcripts.session_import import original_payload
 from eventstore.events import (
     AssistantMessage,
     ConversationStart,
@@ -55,7 +55,7 @@ def _observation(tool: str, content: str, **meta: Any) -> dict[str, Any]:
 def _lines_kept(path: Any) -> list[Any]:
     """Return the lines that a file's events keep, but for actions, whose requests keep them."""
     transcript = only(path, "session-jsonl")
-    pairs = ((event.data, kept(event.data)[1]) for event in transcript.events)
+    pairs = ((event.data, original_payload(event.data)[1]) for event in transcript.events)
     return [restored(line, data) for data, line in pairs if line is not None]
 
 
