@@ -127,11 +127,12 @@ requirements: $(AUDIT)/.ready ## Regenerate requirements/dev.txt with hashes, fr
 docs: $(DOCS)/.ready ## Build the documentation site, which loads nothing from other servers: build/site
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
 
-lint: $(READY) ## Check style, types and the import layers
+lint: $(READY) ## Check style, types, the import layers and names
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/check_names.py
 
 format: $(READY) ## Format the code, and fix what ruff can fix
 	$(BIN)/ruff check --fix-only .

@@ -20,7 +20,7 @@ from agent_eventstore.artifacts import AsyncReadOutput, AsyncTools
 from agent_eventstore.branching import rewound, switched
 from agent_eventstore.conversation import Conversation, ForkOptions, OpenOptions, StartOptions
 from agent_eventstore.errors import NotCommitted
-from agent_eventstore.inputs import kept_json
+from agent_eventstore.inputs import stored_json
 from agent_eventstore.journal_aio import AsyncJournal
 from agent_eventstore.open_conversation import OpenConversation
 from agent_eventstore.recovery import AGAIN_S, SOON_S, WAIT_S
@@ -92,7 +92,7 @@ class AsyncConversation(OpenConversation[AsyncJournal, AsyncTurn]):
             epoch=opened.epoch,
             version=opened.version,
             written=opened.written,
-            begun=opened.begun,
+            started=opened.started,
         )
         super().__init__(session, journal)
 
@@ -172,8 +172,8 @@ class AsyncConversation(OpenConversation[AsyncJournal, AsyncTurn]):
 
     async def set_metadata(self, metadata: dict[str, Any]) -> None:
         """Replace the ``metadata`` that lists show; see `Conversation.set_metadata`."""
-        kept = kept_json(Metadata, "metadata", metadata)
-        await self.append(ConversationUpdate(metadata=kept))
+        stored = stored_json(Metadata, "metadata", metadata)
+        await self.append(ConversationUpdate(metadata=stored))
 
     async def archive(self) -> None:
         """Archive the conversation; see `Conversation.archive`."""

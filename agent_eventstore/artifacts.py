@@ -103,12 +103,12 @@ def checked_alias(alias: str | None) -> str | None:
 def read_alias(store: EventStore, views: Views, conversation_id: UUID, alias: str) -> str:
     """Return the full text that an alias names; see `Conversation.resolve`."""
     call = _ALIAS.fullmatch(alias)
-    asked = {"call_id": call[1]} if call else {"alias": alias}
-    rows = views.tool_calls(conversation_id=conversation_id, **asked, limit=1)
+    criteria = {"call_id": call[1]} if call else {"alias": alias}
+    rows = views.tool_calls(conversation_id=conversation_id, **criteria, limit=1)
     if rows and rows[0].result_version is not None:
         return _text_of(store, conversation_id, rows[0].result_version)
     if message := _MESSAGE.fullmatch(alias):
-        return _said_at(store, conversation_id, int(message[1]), alias)
+        return _text_at(store, conversation_id, int(message[1]), alias)
     if alias.startswith(_ARTIFACTS):
         made = [
             each
@@ -121,7 +121,7 @@ def read_alias(store: EventStore, views: Views, conversation_id: UUID, alias: st
     raise UnknownAlias(alias)
 
 
-def _said_at(store: EventStore, conversation_id: UUID, version: int, alias: str) -> str:
+def _text_at(store: EventStore, conversation_id: UUID, version: int, alias: str) -> str:
     """Return the full text of the user message at a version."""
     found = [each.data for each in store.read(conversation_id, after=version - 1, limit=1)]
     if not found or not isinstance(found[0], UserMessage):

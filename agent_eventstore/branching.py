@@ -52,8 +52,8 @@ def edited(store: EventStore, conversation_id: UUID, version: int) -> Branching:
     branches = read_branches(store, conversation_id)
     event = _active(store, branches, conversation_id, version)
     if not isinstance(event.data, UserMessage):
-        said = "it was erased" if event.erased else f"it is a {event.type}"
-        raise no_message(conversation_id, version, said)
+        problem = "it was erased" if event.erased else f"it is a {event.type}"
+        raise no_message(conversation_id, version, problem)
     return Branching(_from(branches, _beginning(store, event), event.meta.turn, "edit"))
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from agent_eventstore.artifacts import ReadOutput, Tools
 from agent_eventstore.branching import rewound, switched
 from agent_eventstore.errors import NotCommitted
-from agent_eventstore.inputs import kept_json
+from agent_eventstore.inputs import stored_json
 from agent_eventstore.journal import Journal
 from agent_eventstore.open_conversation import OpenConversation
 from agent_eventstore.recovery import IfBusy
@@ -361,8 +361,8 @@ class Conversation(OpenConversation[Journal, Turn]):
         Raises:
             InvalidEvent: It is not a JSON object of at most 16 KB.
         """
-        kept = kept_json(Metadata, "metadata", metadata)
-        self.append(ConversationUpdate(metadata=kept))
+        stored = stored_json(Metadata, "metadata", metadata)
+        self.append(ConversationUpdate(metadata=stored))
 
     def archive(self) -> None:
         """Archive the conversation: lists show it as ``archived``."""

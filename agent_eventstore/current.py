@@ -118,7 +118,7 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
         journal: JournalT,
         session: Session,
         script: TurnScript,
-        said: UserMessage | None,
+        message: UserMessage | None,
         plan: Plan | None = None,
         connection: Any = None,
     ) -> None:
@@ -127,17 +127,17 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
         self._journal: JournalT = journal
         self._session = session
         self._script = script
-        self._said = said
+        self._message = message
         self._plan = plan
         self._connection = connection
-        self._begun = False
+        self._started = False
         self.retries = True
         """Whether a posted message whose turn failed is answered again."""
         self._status: Literal["ok", "max_steps"] = "ok"
         self._stop: Stop | None = None
-        self._told_to_stop = False
+        self._stop_requested = False
         self._before: weakref.ref[TurnBlock[Any, Any, Any]] | None = None
-        self._held: list[tuple[CallT, weakref.ref[object]]] = []
+        self._waiting: list[tuple[CallT, weakref.ref[object]]] = []
         self._holding = threading.RLock()
 
     @property
@@ -156,13 +156,13 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
         if options.get("paths") is None:
             declared = permitted(options.get("tools", ()), script.policy)
             options = {**options, "paths": session.outputs.readable(declared)}
-        told = script.rendering(
+        rendering = script.rendering(
             options.get("mode", "active"), options.get("run"), options.get("agent")
         )
-        asked: dict[str, Any] = {**options, **told}
+        request_options: dict[str, Any] = {**options, **rendering}
 
         def read() -> ContextView:
-            view = session.views.context(session.id, **asked)
+            view = session.views.context(session.id, **request_options)
             session.outputs.provide(session.views.store, session.id, view)
             return view
 
@@ -171,7 +171,7 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
     @property
     def stopped(self) -> str | None:
         """Why the turn was stopped, as text; None if it was not, or ended before it noticed."""
-        return str(self._stop) if self._stop is not None and self._told_to_stop else None
+        return str(self._stop) if self._stop is not None and self._stop_requested else None
 
     def stop(self, reason: str = "user") -> None:
         """Stop the turn, from another thread or task, as for a stop button.
@@ -213,7 +213,7 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
             TurnStopped: The turn was stopped.
         """
         if self._stop is not None and self._state == "open":
-            self._told_to_stop = True
+            self._stop_requested = True
             raise TurnStopped(self._session.id, self.number, self._stop)
 
     def _within(self, what: str) -> None:
@@ -223,7 +223,7 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
     def _cause(self, error: BaseException | None) -> BaseException | None:
         """Return why the block is left: the turn's stop, even if the product caught its error."""
         by_stop = error is None or isinstance(error, TurnStopped | asyncio.CancelledError)
-        if self._stop is None or not self._told_to_stop or not by_stop:
+        if self._stop is None or not self._stop_requested or not by_stop:
             return error
         return TurnStopped(self._session.id, self.number, self._stop)
 
@@ -234,7 +234,7 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
 
     def _beginning(self) -> list[NewEvent]:
         """Return the events that begin the turn; reads the log if the turn replaces another."""
-        return self._script.begin(self._said, None if self._plan is None else self._plan())
+        return self._script.begin(self._message, None if self._plan is None else self._plan())
 
     def llm_call(
         self,
@@ -325,13 +325,13 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
     def hold(self, call: CallT, stream: object) -> None:
         """End the call with the turn, or when its stream is garbage-collected."""
         with self._holding:
-            self._held.append((call, weakref.ref(stream)))
+            self._waiting.append((call, weakref.ref(stream)))
 
     def dropped(self) -> list[CallT]:
         """Return the calls whose streams were garbage-collected before their end, once each."""
         with self._holding:
-            waiting = [(call, stream) for call, stream in self._held if not is_over(call)]
-            self._held = [(call, stream) for call, stream in waiting if stream() is not None]
+            waiting = [(call, stream) for call, stream in self._waiting if not is_over(call)]
+            self._waiting = [(call, stream) for call, stream in waiting if stream() is not None]
             return [call for call, stream in waiting if stream() is None]
 
     def unfinished(self) -> list[CallT]:
@@ -341,8 +341,8 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
         event is written, so that no event of the turn follows the turn's end.
         """
         with self._holding:
-            held, self._held = self._held, []
-        return [call for call, _ in held]
+            waiting, self._waiting = self._waiting, []
+        return [call for call, _ in waiting]
 
     def _require_beginnable(self) -> None:
         """Refuse a turn that has begun.
@@ -351,7 +351,7 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
             BlockNotOpen: The turn has begun.
         """
         self._enter_once()
-        if self._begun:
+        if self._started:
             raise BlockNotOpen("turn.begin: this turn has already begun; enter it next")
 
     def _become_current(self) -> None:
@@ -362,7 +362,7 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
         """Adopt the outcome of the message's first post; return whether there is one."""
         if isinstance(posted, Retry):
             self._script.ids, branching = posted.ids, posted.branching
-            self._said, self._plan = None, lambda: branching
+            self._message, self._plan = None, lambda: branching
             return False
         if posted is not None:
             self.outcome, self._state = posted, "repeated"

@@ -122,9 +122,9 @@ class WrongThread(EventStoreError, LookupError):
     def __init__(self, conversation_id: UUID, thread_slug: str | None) -> None:
         self.conversation_id = conversation_id
         self.thread_slug = thread_slug
-        asked = "no thread" if thread_slug is None else f"the thread {thread_slug!r}"
+        requested = "no thread" if thread_slug is None else f"the thread {thread_slug!r}"
         super().__init__(
-            f"conversation {conversation_id} does not belong to {asked}: open it with the "
+            f"conversation {conversation_id} does not belong to {requested}: open it with the "
             "thread_slug that it was created with"
         )
 

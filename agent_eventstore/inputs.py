@@ -21,11 +21,19 @@ from eventstore.events.base import Value
 from eventstore.events.bounds import Extra, excess_of
 from eventstore.events.codec import dumps
 
-__all__ = ["Content", "Said", "content_of", "kept_json", "message_of", "parts_of", "with_extra"]
+__all__ = [
+    "Content",
+    "UserInput",
+    "content_of",
+    "message_of",
+    "parts_of",
+    "stored_json",
+    "with_extra",
+]
 
 
 Part = ContentPart | Mapping[str, Any] | str
-Said = str | UserMessage | Sequence[Part]
+UserInput = str | UserMessage | Sequence[Part]
 """An input: text, a whole message, or parts, which may be a provider's dictionaries."""
 
 Content = Any
@@ -35,38 +43,38 @@ _WANTED = "pass text, a UserMessage, or a list of parts"
 _OURS: TypeAdapter[ContentPart] = TypeAdapter(ContentPart)
 
 
-def message_of(said: Any) -> UserMessage:
+def message_of(given: Any) -> UserMessage:
     """Return an input as the message to record.
 
     Raises:
         InvalidEvent: It is not an input, it is empty, or one of its parts has an unknown format.
     """
-    message = _message(said)
+    message = _message(given)
     require_content(message)
     return message
 
 
-def parts_of(said: Any, *, may_be_empty: bool) -> tuple[ContentPart, ...]:
+def parts_of(given: Any, *, may_be_empty: bool) -> tuple[ContentPart, ...]:
     """Return the parts of an input.
 
     Raises:
         InvalidEvent: As for `message_of`, except that an input may be empty where this is allowed.
     """
-    return (_message(said) if may_be_empty else message_of(said)).parts
+    return (_message(given) if may_be_empty else message_of(given)).parts
 
 
-def _message(said: Any) -> UserMessage:
-    if isinstance(said, UserMessage):
-        return said
-    if isinstance(said, str):
-        return UserMessage.text(said)
-    if isinstance(said, Value):
-        return UserMessage(parts=(_part(said),))
-    if isinstance(said, Mapping):
-        raise InvalidEvent(f"an input cannot be a dictionary ({_start(said)}): {_WANTED}")
-    if not isinstance(said, Sequence) or isinstance(said, bytes | bytearray):
-        raise InvalidEvent(f"an input cannot be {_start(said)}: {_WANTED}")
-    return UserMessage(parts=tuple(map(_part, said)))
+def _message(given: Any) -> UserMessage:
+    if isinstance(given, UserMessage):
+        return given
+    if isinstance(given, str):
+        return UserMessage.text(given)
+    if isinstance(given, Value):
+        return UserMessage(parts=(_part(given),))
+    if isinstance(given, Mapping):
+        raise InvalidEvent(f"an input cannot be a dictionary ({_start(given)}): {_WANTED}")
+    if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray):
+        raise InvalidEvent(f"an input cannot be {_start(given)}: {_WANTED}")
+    return UserMessage(parts=tuple(map(_part, given)))
 
 
 def content_of(result: Any) -> str | tuple[ContentPart, ...] | None:
@@ -131,7 +139,7 @@ def _start(value: Any) -> str:
     return f"{type(value).__name__} {shown[:80]}"
 
 
-def kept_json(kind: Any, name: str, value: dict[str, Any] | None) -> dict[str, Any] | None:
+def stored_json(kind: Any, name: str, value: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return a product's JSON object after checking the bounds of its kind.
 
     Raises:
@@ -150,9 +158,9 @@ def with_extra(meta: Meta, extra: dict[str, Any] | None) -> Meta:
     """Return metadata with more keys in ``extra``.
 
     Raises:
-        InvalidEvent: See `kept_json`.
+        InvalidEvent: See `stored_json`.
     """
-    if not kept_json(Extra, "extra", extra):
+    if not stored_json(Extra, "extra", extra):
         return meta
     both = {**(meta.extra or {}), **(extra or {})}
-    return meta.model_copy(update={"extra": kept_json(Extra, "extra", both)})
+    return meta.model_copy(update={"extra": stored_json(Extra, "extra", both)})

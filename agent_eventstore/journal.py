@@ -64,9 +64,9 @@ __all__ = [
     "PATIENCE_S",
     "Acknowledged",
     "Journal",
+    "OnSaved",
     "PendingFacts",
     "StartedSession",
-    "Told",
     "Writing",
     "facts",
     "in_vain",
@@ -104,13 +104,13 @@ MOST_SIZE = 4_000_000
 """Their maximum total size: characters of JSON, plus bytes of blobs."""
 
 
-Told = Callable[[Appended], None]
+OnSaved = Callable[[Appended], None]
 
 
 """Called with the append's result once the events are durable."""
 
 
-Entry = tuple[tuple[NewEvent, ...], Told | None]
+Entry = tuple[tuple[NewEvent, ...], OnSaved | None]
 
 
 _log = get_logger("agent_eventstore")
@@ -274,7 +274,7 @@ class StartedSession:
 
     events: tuple[NewEvent, ...]
     done: Appended
-    told: Told | None = None
+    on_saved: OnSaved | None = None
 
 
 @dataclass(slots=True)
@@ -288,23 +288,23 @@ class PendingFacts:
     unsaved: deque[Entry] = field(default_factory=deque)
     patient: bool = True
     process: int = field(default_factory=os.getpid)
-    begun: StartedSession | None = None
+    started: StartedSession | None = None
     lost: tuple[int | None] | None = None
     """In a tuple, the turn whose start was not committed; (None,) for the conversation's start."""
 
     def settle(self, there: RecordedEvent | None) -> StartedSession | None:
-        """Return `begun` if it was committed; ``there`` is the log's event at its last version."""
-        begun, self.begun = self.begun, None
-        if begun is None:
+        """Return `started` if it was committed; ``there`` is the log's event at that version."""
+        started, self.started = self.started, None
+        if started is None:
             return None
-        last = begun.events[-1]
+        last = started.events[-1]
         if there is None or there.event_id != last.event_id:
             self.lost = (last.meta.turn,)
             return None
-        self.done(begun.done, begun.events)
-        return begun
+        self.done(started.done, started.events)
+        return started
 
-    def require_begun(self, events: Sequence[NewEvent]) -> None:
+    def require_started(self, events: Sequence[NewEvent]) -> None:
         """Refuse events of a turn or conversation whose start was not committed.
 
         Raises:
@@ -325,21 +325,21 @@ class PendingFacts:
         if self.process != os.getpid():
             raise ForkedWriter(self.conversation_id)
 
-    def keep(self, events: Sequence[NewEvent], told: Told | None) -> None:
+    def keep(self, events: Sequence[NewEvent], on_saved: OnSaved | None) -> None:
         """Append a fact to those that are kept."""
         if events:
-            self.unsaved.append((tuple(events), told))
+            self.unsaved.append((tuple(events), on_saved))
 
     def pending(self) -> Iterator[Entry]:
         """Yield the oldest kept fact until none is left; `saved` and `dropped` remove it."""
         while self.unsaved:
             yield self.unsaved[0]
 
-    def saved(self, told: Told | None, done: Appended) -> None:
+    def saved(self, on_saved: OnSaved | None, done: Appended) -> None:
         """Remove the oldest fact, which is now durable."""
         self.unsaved.popleft()
-        if told is not None:
-            told(done)
+        if on_saved is not None:
+            on_saved(done)
 
     def done(self, done: Appended, events: Sequence[NewEvent]) -> Appended:
         """Record an append that is durable."""
@@ -483,18 +483,18 @@ class Journal(Writing):
                 connection=connection,
                 allow_empty=True,
             )
-            self.begun_within(events, done)
+            self.started_within(events, done)
 
-    def begun_within(
-        self, events: Sequence[NewEvent], done: Appended, told: Told | None = None
+    def started_within(
+        self, events: Sequence[NewEvent], done: Appended, on_saved: OnSaved | None = None
     ) -> None:
         """Remember events that were appended in a product's transaction."""
-        self._facts.begun = StartedSession(tuple(events), done, told)
+        self._facts.started = StartedSession(tuple(events), done, on_saved)
 
     @property
-    def begun(self) -> StartedSession | None:
+    def started(self) -> StartedSession | None:
         """The events of a product's transaction whose outcome is not known yet."""
-        return self._facts.begun
+        return self._facts.started
 
     def settle(self, events: Sequence[NewEvent]) -> None:
         """Check whether the events of a product's transaction were committed.
@@ -504,18 +504,18 @@ class Journal(Writing):
         """
         own = self._facts
         with self._lock:
-            if (begun := own.begun) is not None:
+            if (started := own.started) is not None:
                 there = None
                 with suppress(ConversationNotFound):
                     read = self.store.read(
-                        own.conversation_id, after=begun.done.version - 1, limit=1
+                        own.conversation_id, after=started.done.version - 1, limit=1
                     )
                     there = next(iter(read), None)
-                if own.settle(there) is not None and begun.told is not None:
-                    begun.told(begun.done)
-        own.require_begun(events)
+                if own.settle(there) is not None and started.on_saved is not None:
+                    started.on_saved(started.done)
+        own.require_started(events)
 
-    def record(self, events: Sequence[NewEvent], told: Told | None = None) -> None:
+    def record(self, events: Sequence[NewEvent], on_saved: OnSaved | None = None) -> None:
         """Append facts: events of something that has happened; see `write`.
 
         Facts that cannot be written are kept in memory, and written once and in order before the
@@ -524,27 +524,27 @@ class Journal(Writing):
         stored.
         """
         self._facts.require_own()
-        self._facts.require_begun(events)
-        if self._facts.begun is not None:
+        self._facts.require_started(events)
+        if self._facts.started is not None:
             self.settle(events)
         events = facts(events, self.store.redact)
         if self._appender == threading.get_ident() or self.store.is_writing_here:
             # Garbage collection may close a dropped generator, and so end its turn, while this
             # same thread is in the middle of an append: waiting for the lock would deadlock.
-            self._facts.keep(events, told)
+            self._facts.keep(events, on_saved)
             run_in_background(self._save)
             return
         with self._lock:
-            self._facts.keep(events, told)
+            self._facts.keep(events, on_saved)
             self._catch_up()
 
-    def offer(self, events: Sequence[NewEvent], told: Told | None = None) -> bool:
+    def offer(self, events: Sequence[NewEvent], on_saved: OnSaved | None = None) -> bool:
         """Record facts without waiting for a lock; return False if some remain unwritten.
 
         For a thread that serves many conversations; see `record`.
         """
         self._facts.require_own()
-        self._facts.keep(facts(events, self.store.redact), told)
+        self._facts.keep(facts(events, self.store.redact), on_saved)
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -629,18 +629,18 @@ class Journal(Writing):
             try:
                 self._catch_up()
             except Exception as error:
-                kept = "facts kept" if self._facts.unsaved else "not recorded"
-                _log.warning(kept, conversation_id=str(self.conversation_id), why=str(error))
+                outcome = "facts kept" if self._facts.unsaved else "not recorded"
+                _log.warning(outcome, conversation_id=str(self.conversation_id), why=str(error))
 
     def _catch_up(self, *, wait: bool = True) -> None:
         invalid: InvalidEvent | None = None
-        for events, told in self._facts.pending():
+        for events, on_saved in self._facts.pending():
             try:
                 done = self._append(events, wait)
             except (InvalidEvent, WriterFenced) as error:
                 invalid = self._facts.dropped(error)
             else:
-                self._facts.saved(told, done)
+                self._facts.saved(on_saved, done)
         if invalid is not None:
             raise invalid
 
@@ -669,10 +669,10 @@ class Journal(Writing):
         try:
             return self._onto(events, wait)
         except InvalidEvent:
-            kept = fit(events, self.store.max_event_bytes)
-            if kept is None:
+            fitting = fit(events, self.store.max_event_bytes)
+            if fitting is None:
                 raise
-        return self._onto(kept, wait)
+        return self._onto(fitting, wait)
 
     def _onto(self, events: Sequence[NewEvent], wait: bool) -> Appended:
         own = self._facts

@@ -20,9 +20,9 @@ from agent_eventstore.journal import (
     PASSING,
     Acknowledged,
     Journal,
+    OnSaved,
     PendingFacts,
     StartedSession,
-    Told,
     Writing,
     facts,
     in_vain,
@@ -65,11 +65,11 @@ class AsyncJournal(Writing):
         epoch: int | None = None,
         version: int = 0,
         written: Acknowledged | None = None,
-        begun: StartedSession | None = None,
+        started: StartedSession | None = None,
     ) -> None:
         self.store = store
         self._facts = PendingFacts(conversation_id, epoch, version, written or Acknowledged())
-        self._facts.begun = begun
+        self._facts.started = started
         self._lock = asyncio.Lock()
         self._ended = False
         self.successor = Journal.sharing(store.store, self._facts)
@@ -88,8 +88,8 @@ class AsyncJournal(Writing):
         events, own = without_secrets(events), self._facts
         async with self._lock:
             await self._look()
-            own.require_begun(events)
-            await self._write_kept(wait=False)
+            own.require_started(events)
+            await self._write_pending(wait=False)
             done = await self.store.append(
                 own.conversation_id,
                 events,
@@ -98,41 +98,41 @@ class AsyncJournal(Writing):
                 connection=connection,
                 allow_empty=True,
             )
-            own.begun = StartedSession(tuple(events), done)
+            own.started = StartedSession(tuple(events), done)
 
     async def settle(self, events: Sequence[NewEvent]) -> None:
         """Check whether a product's transaction was committed; see `Journal.settle`."""
-        if self._facts.begun is not None:
+        if self._facts.started is not None:
             await finish(self._settle(events))
-        self._facts.require_begun(events)
+        self._facts.require_started(events)
 
     async def _settle(self, events: Sequence[NewEvent]) -> None:
-        if self._facts.begun is not None:
+        if self._facts.started is not None:
             async with self._lock:
                 await self._look()
-        self._facts.require_begun(events)
+        self._facts.require_started(events)
 
     async def _look(self) -> None:
         """Look for the events of a product's transaction; call with the lock held."""
         own = self._facts
-        if (begun := own.begun) is None:
+        if (started := own.started) is None:
             return
         there = None
         with suppress(ConversationNotFound):
-            read = self.store.read(own.conversation_id, after=begun.done.version - 1, limit=1)
+            read = self.store.read(own.conversation_id, after=started.done.version - 1, limit=1)
             there = await anext(read, None)
-        if own.settle(there) is not None and begun.told is not None:
-            await to_thread(begun.told, begun.done)
+        if own.settle(there) is not None and started.on_saved is not None:
+            await to_thread(started.on_saved, started.done)
 
-    async def record(self, events: Sequence[NewEvent], told: Told | None = None) -> None:
+    async def record(self, events: Sequence[NewEvent], on_saved: OnSaved | None = None) -> None:
         """Append facts; see `Journal.record`."""
         self._facts.require_own()
-        await finish(self._record(events, told))
+        await finish(self._record(events, on_saved))
 
-    async def offer(self, events: Sequence[NewEvent], told: Told | None = None) -> bool:
+    async def offer(self, events: Sequence[NewEvent], on_saved: OnSaved | None = None) -> bool:
         """Record facts without waiting for a lock; see `Journal.offer`."""
         self._facts.require_own()
-        return await finish(self._offer(events, told))
+        return await finish(self._offer(events, on_saved))
 
     async def close(self, events: Sequence[NewEvent]) -> None:
         """Record the session's end, and all facts kept in memory; see `Journal.close`."""
@@ -175,9 +175,9 @@ class AsyncJournal(Writing):
         await self._catch_up()
         return await self._append(without_secrets(events)) if events else None
 
-    async def _record(self, events: Sequence[NewEvent], told: Told | None) -> None:
+    async def _record(self, events: Sequence[NewEvent], on_saved: OnSaved | None) -> None:
         if self._ended:
-            await to_thread(self.successor.record, events, told)
+            await to_thread(self.successor.record, events, on_saved)
             return
         await self._settle(events)
         if not events:
@@ -191,18 +191,18 @@ class AsyncJournal(Writing):
             except (InvalidEvent, WriterFenced):
                 raise
             except BaseException:
-                self._facts.keep(events, told)
+                self._facts.keep(events, on_saved)
                 raise
-            if told is not None:
-                told(done)
+            if on_saved is not None:
+                on_saved(done)
             return
-        self._facts.keep(events, told)
+        self._facts.keep(events, on_saved)
         await self._catch_up()
 
-    async def _offer(self, events: Sequence[NewEvent], told: Told | None) -> bool:
+    async def _offer(self, events: Sequence[NewEvent], on_saved: OnSaved | None) -> bool:
         if self._ended:
-            return await to_thread(self.successor.offer, events, told)
-        self._facts.keep(facts(events, self.store.store.redact), told)
+            return await to_thread(self.successor.offer, events, on_saved)
+        self._facts.keep(facts(events, self.store.store.redact), on_saved)
         if self._lock.locked():
             return False
         try:
@@ -214,18 +214,18 @@ class AsyncJournal(Writing):
     async def _catch_up(self, *, wait: bool = True) -> None:
         if self._facts.unsaved:
             async with self._lock:
-                await self._write_kept(wait=wait)
+                await self._write_pending(wait=wait)
 
-    async def _write_kept(self, *, wait: bool) -> None:
+    async def _write_pending(self, *, wait: bool) -> None:
         """Write the facts kept in memory, in order; call with the lock held."""
         invalid: InvalidEvent | None = None
-        for events, told in self._facts.pending():
+        for events, on_saved in self._facts.pending():
             try:
                 done = await self._append(events, wait)
             except (InvalidEvent, WriterFenced) as error:
                 invalid = self._facts.dropped(error)
             else:
-                self._facts.saved(told, done)
+                self._facts.saved(on_saved, done)
         if invalid is not None:
             raise invalid
 
@@ -244,7 +244,7 @@ class AsyncJournal(Writing):
             )
             own.written.restored(done, events)
             own.epoch = await store.raise_writer_epoch(own.conversation_id)
-            await self._write_kept(wait=True)
+            await self._write_pending(wait=True)
             return done
 
     async def _append(self, events: Sequence[NewEvent], wait: bool = True) -> Appended:
@@ -264,10 +264,10 @@ class AsyncJournal(Writing):
         try:
             return await self._onto(events, wait)
         except InvalidEvent:
-            kept = fit(events, self.store.store.max_event_bytes)
-            if kept is None:
+            fitting = fit(events, self.store.store.max_event_bytes)
+            if fitting is None:
                 raise
-        return await self._onto(kept, wait)
+        return await self._onto(fitting, wait)
 
     async def _onto(self, events: Sequence[NewEvent], wait: bool) -> Appended:
         own, written = self._facts, self._facts.written

@@ -59,8 +59,8 @@ class LlmCall(_CallBase[Journal]):
 
     form = "with turn.llm_call(...) as call:"
 
-    def __init__(self, journal: Journal, script: CallScript, *told: Any) -> None:
-        super().__init__(journal, script, *told)
+    def __init__(self, journal: Journal, script: CallScript, *options: Any) -> None:
+        super().__init__(journal, script, *options)
         script.in_lines = journal.store.redact is not None
         self._stalls = StreamFlusher(self._flush)
 
@@ -197,8 +197,8 @@ class AsyncLlmCall(_CallBase[AsyncJournal]):
 
     form = "async with turn.llm_call(...) as call:"
 
-    def __init__(self, journal: AsyncJournal, script: CallScript, *told: Any) -> None:
-        super().__init__(journal, script, *told)
+    def __init__(self, journal: AsyncJournal, script: CallScript, *options: Any) -> None:
+        super().__init__(journal, script, *options)
         script.in_lines = journal.store.store.redact is not None
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None

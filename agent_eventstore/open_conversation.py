@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from agent_eventstore.branching import edited, no_message, regenerated
 from agent_eventstore.current import Plan, TurnBlock
-from agent_eventstore.inputs import Said, message_of
+from agent_eventstore.inputs import UserInput, message_of
 from agent_eventstore.machines import Branching, TurnScript
 from agent_eventstore.recovery import Recovery
 from agent_eventstore.session import JournalT, Session, first_outcome, leave_unwritten
@@ -91,7 +91,7 @@ class OpenConversation(Generic[JournalT, TurnT]):
 
     def turn(
         self,
-        said: Said,
+        user_input: UserInput,
         *,
         actor: str | None = None,
         message_id: str | None = None,
@@ -105,7 +105,7 @@ class OpenConversation(Generic[JournalT, TurnT]):
         """Return a turn; enter it around all work that the input causes.
 
         Args:
-            said: The input: text, a `UserMessage`, or parts, which may be a provider's
+            user_input: The input: text, a `UserMessage`, or parts, which may be a provider's
                 dictionaries.
             actor: The author of the input, if there are several people or programs.
             message_id: Your product's own id of the message, at most 512 characters. If a message
@@ -132,7 +132,7 @@ class OpenConversation(Generic[JournalT, TurnT]):
         """
         if connection is not None and not hasattr(connection, "run_sync"):
             require_connection(connection)
-        message = message_of(said)  # first: a refused input must not use up a turn number
+        message = message_of(user_input)  # first: a refused input must not use up a turn number
         script = self._session.turn_script(
             run_id, workflow_id, tool_policy, actor, message_id, extra, agent_id
         )
@@ -172,7 +172,7 @@ class OpenConversation(Generic[JournalT, TurnT]):
     def edit(
         self,
         version: int,
-        said: Said,
+        user_input: UserInput,
         *,
         actor: str | None = None,
         message_id: str | None = None,
@@ -188,7 +188,7 @@ class OpenConversation(Generic[JournalT, TurnT]):
 
         Args:
             version: The version of the user message, on the active branch.
-            said: The whole new message: pass an image again.
+            user_input: The whole new message: pass an image again.
             actor: The author of the message; see `turn`.
             message_id: Your product's own id of the new message; see `turn`.
             tool_policy: The tools that the turn may use.
@@ -205,7 +205,7 @@ class OpenConversation(Generic[JournalT, TurnT]):
         self._session.between_turns()
         if not isinstance(version, int) or isinstance(version, bool):
             raise TypeError(f"version must be an integer, not {version!r:.80}")
-        message = message_of(said)
+        message = message_of(user_input)
         known = self._session.journal.written.at(version)
         if known is not None and not isinstance(known.data, UserMessage):
             raise no_message(self.id, version, f"it is a {known.data.type}")
@@ -244,9 +244,9 @@ class OpenConversation(Generic[JournalT, TurnT]):
     def _turn(
         self,
         script: TurnScript,
-        said: UserMessage | None,
+        message: UserMessage | None,
         plan: Plan | None = None,
         connection: Any = None,
     ) -> TurnT:
-        made: TurnT = self._kind(self._journal, self._session, script, said, plan, connection)
+        made: TurnT = self._kind(self._journal, self._session, script, message, plan, connection)
         return made

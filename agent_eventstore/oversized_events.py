@@ -35,20 +35,24 @@ def fit(events: Sequence[NewEvent], most: int) -> list[NewEvent] | None:
     Messages of people and models, and a product's declarations, are never cut: an append may still
     refuse one that is too large.
     """
-    told: list[Excess] = []
-    kept = [
-        replace(event, data=_within(event.data, most, told), meta=fitted(event.meta, told.append))
+    excesses: list[Excess] = []
+    fitting = [
+        replace(
+            event,
+            data=_within(event.data, most, excesses),
+            meta=fitted(event.meta, excesses.append),
+        )
         for event in events
     ]
-    for excess in told:
+    for excess in excesses:
         _log.warning("cut to fit", field=excess.field, limit=excess.limit)
-    return kept if told else None
+    return fitting if excesses else None
 
 
-def _within(data: EventData, most: int, told: list[Excess]) -> EventData:
+def _within(data: EventData, most: int, excesses: list[Excess]) -> EventData:
     if not isinstance(data, Payload):
         return data
-    data = whole = fitted(data, told.append)
+    data = whole = fitted(data, excesses.append)
     size = found = len(encode(data).encode())
     for smaller in (_without_raw, _cut, _cut_error):
         if size <= most:
@@ -57,7 +61,7 @@ def _within(data: EventData, most: int, told: list[Excess]) -> EventData:
         size = len(encode(data).encode())
     if data is not whole:
         limit = f"{most:,} (max_event_bytes)"
-        told.append(Excess("the payload", f"has {found:,} bytes", limit))
+        excesses.append(Excess("the payload", f"has {found:,} bytes", limit))
     return data
 
 
@@ -76,22 +80,22 @@ def _cut(data: Payload, size: int, most: int) -> Payload:
         left = max(left * max(most - _NOTE_BYTES, 0) // size, 0) if size > most else left
         note = f"\n… {len(whole) - left:,} characters more, not kept: max_event_bytes is {most:,}"
         error = data.error and data.error[:_ERROR_CHARS]
-        kept = data.model_copy(update={"content": whole[:left] + note, "error": error})
-        size = len(encode(kept).encode())
+        shortened = data.model_copy(update={"content": whole[:left] + note, "error": error})
+        size = len(encode(shortened).encode())
         if size <= most or not left:
-            return kept
+            return shortened
 
 
 def _cut_error(data: Payload, size: int, most: int) -> Payload:
     """Return a failed model call's error with the start of each text; its chunks have the rest."""
     if not isinstance(data, LlmError):
         return data
-    kept, share = data, 1.0
+    shortened, share = data, 1.0
     least = _ERROR_CHARS / max(len(data.message), 1)
     while size > most and share:
         share = share * max(most - 4 * _NOTE_BYTES, 0) / size if share > _LEAST else 0.0
         calls = data.partial_tool_calls[: ceil(share * len(data.partial_tool_calls))]
-        kept = data.model_copy(
+        shortened = data.model_copy(
             update={
                 "message": _start(data.message, max(share, least)),
                 "partial_text": _start(data.partial_text, share),
@@ -99,8 +103,8 @@ def _cut_error(data: Payload, size: int, most: int) -> Payload:
                 "partial_tool_calls": tuple(_started(call, share) for call in calls),
             }
         )
-        size = len(encode(kept).encode())
-    return kept
+        size = len(encode(shortened).encode())
+    return shortened
 
 
 def _started(call: PartialToolCall, share: float) -> PartialToolCall:

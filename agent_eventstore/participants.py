@@ -159,21 +159,23 @@ class Participant:
 
     def to_json(self) -> JsonObject:
         """Return the participant as the conversation's start stores it."""
-        held = ((name, getattr(self, name)) for name in self.__slots__)
-        told: JsonObject = {name: value for name, value in held if value}
+        values = ((name, getattr(self, name)) for name in self.__slots__)
+        fields: JsonObject = {name: value for name, value in values if value}
         for name in ("nicknames", "aliases"):
-            if name in told:
-                told[name] = list(told[name])
-        return told
+            if name in fields:
+                fields[name] = list(fields[name])
+        return fields
 
     @classmethod
-    def of(cls, kept: Mapping[str, Any]) -> Participant:
+    def of(cls, stored: Mapping[str, Any]) -> Participant:
         """Return the participant that a conversation's start stores."""
-        told: JsonObject = {name: kept[name] for name in cls.__slots__ if name in kept}
+        fields: JsonObject = {name: stored[name] for name in cls.__slots__ if name in stored}
         # What is not a list is refused as the participant's own, instead of being split.
         lists = ("nicknames", "aliases")
-        told |= {name: tuple(told[name]) for name in lists if isinstance(told.get(name), list)}
-        return cls(**told)
+        fields |= {
+            name: tuple(fields[name]) for name in lists if isinstance(fields.get(name), list)
+        }
+        return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,11 +327,11 @@ def build_workflow_task_prompt(history: Iterable[ChatMessage]) -> str:
     Follow-ups, in the order in which they came:
     1. In place.
     """
-    said = [each.text for each in history if each.speaker is None]
-    if len(said) < 2:
-        return "".join(said)
-    listed = "\n".join(f"{place}. {text}" for place, text in enumerate(said[1:], start=1))
-    return f"{said[0]}\n\nFollow-ups, in the order in which they came:\n{listed}"
+    texts = [each.text for each in history if each.speaker is None]
+    if len(texts) < 2:
+        return "".join(texts)
+    listed = "\n".join(f"{place}. {text}" for place, text in enumerate(texts[1:], start=1))
+    return f"{texts[0]}\n\nFollow-ups, in the order in which they came:\n{listed}"
 
 
 def build_chat_context(
@@ -360,7 +362,7 @@ def build_chat_context(
     """
     parsed = parse_mentions(text, build_lookup(participants))
     workflow = mode == WORKFLOW
-    told = history if current is not None else (*history, ChatMessage(text))
+    messages = history if current is not None else (*history, ChatMessage(text))
     return ChatContext(
         mode=mode,
         mentions=parsed.mentions,
@@ -370,7 +372,7 @@ def build_chat_context(
         ),
         user_text=resolve_prompt_user_text(mode, text, parsed),
         history=select_prompt_history(history, limit=limit, current=current),
-        task_prompt=build_workflow_task_prompt(told) if workflow else "",
+        task_prompt=build_workflow_task_prompt(messages) if workflow else "",
         role=current_node(mode_state) if workflow else None,
     )
 
@@ -394,26 +396,28 @@ def build_mode_prompt(
         else:
             who = names.get(each.speaker, each.speaker) if each.speaker else each.name
             _add(messages, "user", f"{who or 'User'}: {each.text}")
-    asked = f"Task: {context.task_prompt}" if context.role else f"User: {context.user_text}"
-    _add(messages, "user", asked)
+    request = f"Task: {context.task_prompt}" if context.role else f"User: {context.user_text}"
+    _add(messages, "user", request)
     return messages
 
 
 def _introduction(
     participant: Participant, context: ChatContext, participants: Sequence[Participant]
 ) -> str:
-    told = [f"You are {participant.name} in a chat of several participants."]
+    sentences = [f"You are {participant.name} in a chat of several participants."]
     if participant.persona:
-        told.append(participant.persona)
+        sentences.append(participant.persona)
     others = [each for each in participants if each.id != participant.id]
     if others:
         listed = (f"- {each.name}: {_first_line(each.persona)}".rstrip(": ") for each in others)
-        told.append("\n".join(["Your colleagues:", *listed]))
+        sentences.append("\n".join(["Your colleagues:", *listed]))
     if context.role:
         order = " -> ".join(ROLES)
-        told.append(f"The work goes {order}. You are the {context.role}: do that part of the task.")
-    told.append("Answer for yourself alone, without your name in front.")
-    return "\n\n".join(told)
+        sentences.append(
+            f"The work goes {order}. You are the {context.role}: do that part of the task."
+        )
+    sentences.append("Answer for yourself alone, without your name in front.")
+    return "\n\n".join(sentences)
 
 
 def _first_line(text: str) -> str:

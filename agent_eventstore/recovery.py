@@ -237,10 +237,10 @@ def _appended(
     try:
         return patiently(partial(append, events)), events
     except InvalidEvent:
-        kept = fit(events, store.max_event_bytes)
-        if kept is None:
+        fitting = fit(events, store.max_event_bytes)
+        if fitting is None:
             raise
-    return patiently(partial(append, kept)), tuple(kept)
+    return patiently(partial(append, fitting)), tuple(fitting)
 
 
 def _result(ends: OpenWork, sealed: tuple[NewEvent, ...], version: int) -> Recovery:

@@ -301,7 +301,7 @@ def _id(item: JsonObject, *names: str) -> str:
 
 
 def estimated_usage(
-    model: str | None, prompt: Any, counted: int | None, tools: Sequence[Any], said: Partial
+    model: str | None, prompt: Any, counted: int | None, tools: Sequence[Any], partial: Partial
 ) -> TokenUsage:
     """Return a call's estimated usage, with ``reported`` false.
 
@@ -310,15 +310,15 @@ def estimated_usage(
         prompt: The messages that were sent, if known.
         counted: The tokens of the request, if they were counted before it was sent.
         tools: The tool declarations that were sent.
-        said: The answer.
+        partial: The answer.
     """
     if counted is None:
         value = plain(prompt)
         messages = len(value) if isinstance(value, list) else 1
         texts = [*_texts(value), *(json.dumps(plain(tool)) for tool in tools)]
         counted = _tokens("\n".join(texts), model) + (_A_MESSAGE * messages if texts else 0)
-    calls = (text for call in said.tool_calls for text in (call.name or "", call.arguments_text))
-    written = [said.reasoning, said.text, said.refusal, *calls]
+    calls = (text for call in partial.tool_calls for text in (call.name or "", call.arguments_text))
+    written = [partial.reasoning, partial.text, partial.refusal, *calls]
     return TokenUsage(
         prompt_tokens=counted,
         completion_tokens=sum(_tokens(text, model) for text in written),

@@ -36,12 +36,12 @@ __all__ = [
     "ResumedRun",
     "Todo",
     "Upkeep",
+    "current_settings",
     "earlier_calls",
     "last_agent",
     "left_open",
     "next_node",
     "resume",
-    "standing",
 ]
 
 
@@ -191,13 +191,13 @@ def _left(
 
 
 def _left_call(row: ToolCallRow, events: Mapping[int, RecordedEvent]) -> LeftCall:
-    asked = events[row.requested_version or 1]  # the first event of the call creates its row
+    request = events[row.requested_version or 1]  # the first event of the call creates its row
     started = events.get(row.started_version or 0)
     execution = None if started is None else started.data
     call = OpenToolCall(
-        version=asked.version,
-        began_at=asked.occurred_at,
-        meta=asked.meta,
+        version=request.version,
+        began_at=request.occurred_at,
+        meta=request.meta,
         call_id=row.call_id,
         name=row.name or "",
         arguments=row.arguments,
@@ -231,7 +231,7 @@ def left_open(store: EventStore, conversation_id: UUID) -> OpenWork:
     return read_current(store, (OPEN_WORK, RUNS, CONTEXT), conversation_id, read)
 
 
-def standing(
+def current_settings(
     store: EventStore, conversation_id: UUID
 ) -> tuple[Mode | None, int, ToolPolicy | None]:
     """Return a conversation's mode, the number of its next turn, and its tool policy.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Self
 
 from agent_eventstore.current import Block
-from agent_eventstore.inputs import Said
+from agent_eventstore.inputs import UserInput
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.journal_aio import AsyncJournal
 from agent_eventstore.machines.run_script import RunScript, StepScript
@@ -95,10 +95,10 @@ class _RunFacts(Generic[JournalT, TurnT]):
         """Whether this object has ended the run."""
         return self._script.ended
 
-    def turn(self, said: Said, *, tool_policy: ToolPolicy | None = None) -> TurnT:
+    def turn(self, message: UserInput, *, tool_policy: ToolPolicy | None = None) -> TurnT:
         """Return a turn of this run, in Run mode even if the conversation's mode is another."""
         where = {"run_id": self.run_id, "workflow_id": self.workflow_id}
-        return self._turn(said, **where, tool_policy=tool_policy)
+        return self._turn(message, **where, tool_policy=tool_policy)
 
 
 class Step(_StepFacts[Journal]):

@@ -29,7 +29,7 @@ from agent_eventstore.machines.answers import milliseconds
 from agent_eventstore.machines.run_script import RunScript
 from agent_eventstore.recovery import WAIT_S, IfBusy, Recovery, claimed, end_open_work
 from agent_eventstore.requests import SystemTexts
-from agent_eventstore.resuming import Upkeep, last_agent, left_open, standing
+from agent_eventstore.resuming import Upkeep, current_settings, last_agent, left_open
 from agent_eventstore.stops import stopped_or_gone
 from eventstore import NO_STREAM, EventStore, NewEvent, new_id
 from eventstore.database import owner_of, require_content, version_of
@@ -218,8 +218,8 @@ class Session:
         if self.destroyed:
             raise ConversationEnded(self.id)
         if self.ended:
-            said = "begin turns before that, or open it again"
-            raise BlockNotOpen(f"conversation {self.id} was closed: {said}")
+            advice = "begin turns before that, or open it again"
+            raise BlockNotOpen(f"conversation {self.id} was closed: {advice}")
         for name, text in (("run_id", run_id), ("workflow_id", workflow_id)):
             if text is not None and not isinstance(text, str):
                 raise InvalidEvent(f"{name} must be text, not {text!r:.80}")
@@ -278,16 +278,16 @@ class Session:
         """Use this mode for all later events."""
         self.meta = self.meta.model_copy(update={"mode": mode})
 
-    def titled(self, said: str) -> list[NewEvent]:
+    def titled(self, title_text: str) -> list[NewEvent]:
         """Return the event with the title that the product makes from the first message, once.
 
         An exception is logged, not raised: lists then show the message itself.
         """
-        if self.titling is None or not said.strip():
+        if self.titling is None or not title_text.strip():
             return []
         make, self.titling = self.titling, None
         try:
-            title = make(said)
+            title = make(title_text)
             return self.events(ConversationUpdate(title=title)) if title else []
         except Exception as error:
             _log.warning("no title made", conversation_id=str(self.id), why=repr(error))
@@ -490,7 +490,7 @@ def inheriting(
     never allows more than the parent.
     """
     first = next((event.data for event in store.read(parent, limit=1)), None)
-    told = first if isinstance(first, ConversationStart) else ConversationStart()
+    inherited = first if isinstance(first, ConversationStart) else ConversationStart()
     policy = views.tool_policy(parent)
     if policy is None:
         policy = start.tool_policy
@@ -498,10 +498,10 @@ def inheriting(
         policy = policy.merge(start.tool_policy)
     return start.model_copy(
         update={
-            "base_instructions": told.base_instructions
+            "base_instructions": inherited.base_instructions
             if start.base_instructions is None
             else start.base_instructions,
-            "user_instructions": told.user_instructions
+            "user_instructions": inherited.user_instructions
             if start.user_instructions is None
             else start.user_instructions,
             "tool_policy": policy,
@@ -651,7 +651,7 @@ def started(
             begin(*lease)
         else:
             journal = Journal(store, stream, epoch=0)
-            journal.begun_within(events, done, lambda _: begin(*lease))
+            journal.started_within(events, done, lambda _: begin(*lease))
         session = Session(
             journal,
             views,
@@ -662,7 +662,7 @@ def started(
         )
         if callable(title):
             session.titling = title
-        return _kept(session, writing)
+        return _with_lease(session, writing)
     except BaseException:
         KEEPER.abandon(*lease)
         raise
@@ -676,8 +676,8 @@ def _await_lease(store: EventStore, stream: UUID) -> None:
     """
     until = time.monotonic() + _LEASE_COMES_S
     while time.monotonic() < until and store.writer(stream) is None:
-        begun = [event.data for event in store.read(stream, after=1, limit=2)]
-        if len(begun) != 1 or not isinstance(begun[0], SessionStart):
+        first_payloads = [event.data for event in store.read(stream, after=1, limit=2)]
+        if len(first_payloads) != 1 or not isinstance(first_payloads[0], SessionStart):
             return
         time.sleep(_LOOK_AGAIN_S)
 
@@ -713,7 +713,7 @@ def _opened(store: EventStore, stream: UUID, writing: _Writing) -> Session:
         views = patiently(partial(Views._of_conversations, store))
         look = partial(patiently, partial(left_open, store, stream))
         recovery = end_open_work(store, look, epoch)
-        mode, turn, policy = patiently(partial(standing, store, stream))
+        mode, turn, policy = patiently(partial(current_settings, store, stream))
         if writing.agent_id is None:
             writing = replace(writing, agent_id=patiently(partial(last_agent, store, stream)))
         meta = writing.meta(mode, session_id)
@@ -730,7 +730,7 @@ def _opened(store: EventStore, stream: UUID, writing: _Writing) -> Session:
             recovery=recovery,
             tool_policy=policy,
         )
-        return _kept(session, writing)
+        return _with_lease(session, writing)
     except ConversationNotFound:  # of `claimed`, which has no lease then
         raise
     except ConversationInUse as error:
@@ -747,8 +747,8 @@ def _delete_files(store: EventStore, stream: UUID, state: Path) -> None:
     try:
         delete_erased(store, store.read, stream, state)
     except EventStoreError as error:
-        said = "files of erased outputs were not deleted: erase again when they can go"
-        _log.warning(said, conversation_id=stream, error=str(error))
+        message = "files of erased outputs were not deleted: erase again when they can go"
+        _log.warning(message, conversation_id=stream, error=str(error))
 
 
 def forked(
@@ -797,13 +797,13 @@ def forked(
         )
         session.answers.unread = True
         begin(*lease)
-        return _kept(session, writing)
+        return _with_lease(session, writing)
     except BaseException:
         KEEPER.abandon(*lease)
         raise
 
 
-def _kept(session: Session, writing: _Writing) -> Session:
+def _with_lease(session: Session, writing: _Writing) -> Session:
     """Renew the session's lease for as long as the session object lives."""
     store, session_id = session.journal.store, str(session.meta.session_id)
     KEEPER.keep(store, session.id, session_id, writing.lease_s, session)

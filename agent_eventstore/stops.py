@@ -72,8 +72,8 @@ def stopped(error: BaseException | None) -> str | None:
     if isinstance(error, asyncio.CancelledError) and error.args and isinstance(error.args[0], Stop):
         return str(error.args[0])
     if isinstance(error, BaseExceptionGroup):
-        told = [stopped(each) for each in error.exceptions]
-        return None if None in told else (BY_USER if BY_USER in told else BY_SOMEBODY)
+        reasons = [stopped(each) for each in error.exceptions]
+        return None if None in reasons else (BY_USER if BY_USER in reasons else BY_SOMEBODY)
     names = {cls.__name__ for cls in type(error).__mro__}
     if names & _USERS:
         return BY_USER

@@ -135,9 +135,9 @@ class ToolBlock(_Execution[Journal]):
         self._journal.record(self._script.leave(time.monotonic(), error))
 
     def _end(self, **result: Any) -> None:
-        kept: list[Appended] = []
-        self._journal.record(self._script.end(time.monotonic(), **result), kept.append)
-        for done in kept:
+        recorded: list[Appended] = []
+        self._journal.record(self._script.end(time.monotonic(), **result), recorded.append)
+        for done in recorded:
             self._outputs.keep(done.events[-1], result.get("content"))
 
 
@@ -198,9 +198,9 @@ class AsyncToolBlock(_Execution[AsyncJournal]):
         await finish(self._record(result))
 
     async def _record(self, result: dict[str, Any]) -> None:
-        kept: list[Appended] = []
-        await self._journal.record(self._script.end(time.monotonic(), **result), kept.append)
-        for done in kept:
+        recorded: list[Appended] = []
+        await self._journal.record(self._script.end(time.monotonic(), **result), recorded.append)
+        for done in recorded:
             event, content = done.events[-1], result.get("content")
             if self._outputs.wanted(event, content):
                 await to_thread(self._outputs.keep, event, content)

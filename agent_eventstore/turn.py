@@ -54,7 +54,7 @@ class Turn(TurnBlock[LlmCall, Journal, ToolBlock]):
         if self.outcome is not None:
             return self
         self._enter_once()
-        if not self._begun and self._posted_before():
+        if not self._started and self._posted_before():
             return self
         self._start()
         self._become_current()
@@ -66,14 +66,14 @@ class Turn(TurnBlock[LlmCall, Journal, ToolBlock]):
         started: list[NewEvent] = []
         try:
             started = self._beginning()
-            if self._begun:
+            if self._started:
                 self._journal.settle(started)
             elif self._connection is not None:
                 self._journal.write_within(self._connection, started)
             else:
                 self._journal.write(started)
         except BaseException as error:
-            within = self._connection is not None and not self._begun
+            within = self._connection is not None and not self._started
             if started and not within and isinstance(error, INTERRUPTIONS):
                 self._step_back()
                 self._session.turn_ended(None)
@@ -106,7 +106,7 @@ class Turn(TurnBlock[LlmCall, Journal, ToolBlock]):
             except BaseException as error:
                 self._script.tracing.fail(error)
                 raise
-        self._begun = True
+        self._started = True
 
     def _posted_before(self) -> bool:
         posted = self._script.message_id
@@ -161,7 +161,7 @@ class Turn(TurnBlock[LlmCall, Journal, ToolBlock]):
         """
         require_known(options, ContextOptions)
         self._within("turn.context")
-        self._journal.settle(self._script.begin(self._said))
+        self._journal.settle(self._script.begin(self._message))
         chosen = strategy_for(options.get("strategy"), options.get("settings"))
         read = self._rendering({**options, "strategy": chosen})
         view, note = patiently(read), ""
@@ -219,11 +219,11 @@ class Turn(TurnBlock[LlmCall, Journal, ToolBlock]):
             script.answers.earlier(
                 earlier_calls(self._session.views, self._journal.conversation_id)
             )
-        events, kept = script.take_pending(), list[Appended]()
-        self._journal.record(events, kept.append)
-        for done in kept:
-            for event, told in zip(done.events, events, strict=True):
-                self._session.outputs.keep(event, getattr(told.data, "content", None))
+        events, recorded = script.take_pending(), list[Appended]()
+        self._journal.record(events, recorded.append)
+        for done in recorded:
+            for event, new_event in zip(done.events, events, strict=True):
+                self._session.outputs.keep(event, getattr(new_event.data, "content", None))
 
     def _refuse(self, call: Executable, status: str, reason: str) -> None:
         Block._within(self, "turn.skip" if status == "skipped" else "turn.deny")

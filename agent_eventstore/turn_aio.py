@@ -48,7 +48,7 @@ class AsyncTurn(TurnBlock[AsyncLlmCall, AsyncJournal, AsyncToolBlock]):
         if self.outcome is not None:
             return self
         self._enter_once()
-        if not self._begun and await self._posted_before():
+        if not self._started and await self._posted_before():
             return self
         await self._start()
         self._become_current()
@@ -68,14 +68,14 @@ class AsyncTurn(TurnBlock[AsyncLlmCall, AsyncJournal, AsyncToolBlock]):
                 started = self._beginning()
             else:
                 started = await to_thread(self._beginning)
-            if self._begun:
+            if self._started:
                 await self._journal.settle(started)
             elif self._connection is not None:
                 await self._journal.write_within(self._connection, started)
             else:
                 await self._journal.write(started)
         except BaseException as error:
-            within = self._connection is not None and not self._begun
+            within = self._connection is not None and not self._started
             if started and not within and isinstance(error, asyncio.CancelledError):
                 self._step_back()
                 self._session.turn_ended(None)
@@ -100,7 +100,7 @@ class AsyncTurn(TurnBlock[AsyncLlmCall, AsyncJournal, AsyncToolBlock]):
             except BaseException as error:
                 self._script.tracing.fail(error)
                 raise
-        self._begun = True
+        self._started = True
 
     async def _posted_before(self) -> bool:
         if (posted := self._script.message_id) is None:
@@ -139,8 +139,8 @@ class AsyncTurn(TurnBlock[AsyncLlmCall, AsyncJournal, AsyncToolBlock]):
     def _cancel(self) -> None:
         """Cancel the turn's task, unless it has seen the stop already."""
         task = None if self._task is None else self._task()
-        if task is not None and self._state == "open" and not self._told_to_stop:
-            self._told_to_stop = self._cancelled = True
+        if task is not None and self._state == "open" and not self._stop_requested:
+            self._stop_requested = self._cancelled = True
             task.cancel(self._stop)
 
     def _taken_back(self, error: BaseException | None) -> bool:
@@ -167,7 +167,7 @@ class AsyncTurn(TurnBlock[AsyncLlmCall, AsyncJournal, AsyncToolBlock]):
         """Return the next request; see `Turn.context`."""
         require_known(options, ContextOptions)
         self._within("turn.context")
-        await self._journal.settle(self._script.begin(self._said))
+        await self._journal.settle(self._script.begin(self._message))
         chosen = strategy_for(options.get("strategy"), options.get("settings"))
         read = self._rendering({**options, "strategy": chosen})
         view, note = await to_thread(patiently, read), ""
@@ -213,11 +213,11 @@ class AsyncTurn(TurnBlock[AsyncLlmCall, AsyncJournal, AsyncToolBlock]):
             await finish(self._record_results(events))
 
     async def _record_results(self, events: list[NewEvent]) -> None:
-        kept: list[Appended] = []
-        await self._journal.record(events, kept.append)
-        for done in kept:
-            for event, told in zip(done.events, events, strict=True):
-                content = getattr(told.data, "content", None)
+        recorded: list[Appended] = []
+        await self._journal.record(events, recorded.append)
+        for done in recorded:
+            for event, new_event in zip(done.events, events, strict=True):
+                content = getattr(new_event.data, "content", None)
                 if self._session.outputs.wanted(event, content):
                     await to_thread(self._session.outputs.keep, event, content)
 

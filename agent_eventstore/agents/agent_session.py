@@ -22,7 +22,7 @@ from agent_eventstore.agents.turn_results import TurnResult, TurnStatus
 from agent_eventstore.agents.widgets import with_screen
 from agent_eventstore.conversation import Conversation, closed_on_error
 from agent_eventstore.errors import CallAnswered, PromptTooLong
-from agent_eventstore.inputs import Content, Said, message_of
+from agent_eventstore.inputs import Content, UserInput, message_of
 from agent_eventstore.machines.answers import UNSETTLED
 from agent_eventstore.session import TurnOutcome, first_outcome
 from agent_eventstore.stops import error_text
@@ -190,7 +190,7 @@ class AgentSession:
         """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
         return self.conversation.usage
 
-    def run_turn(self, message: Said, *, message_id: str | None = None) -> TurnResult:
+    def run_turn(self, message: UserInput, *, message_id: str | None = None) -> TurnResult:
         """Answer an input, with as many model calls and tool calls as needed.
 
         A failing model or tool ends the turn with the status ``error``. Errors of the store or of
@@ -324,7 +324,7 @@ class AgentSession:
         self.conversation.close(reason)
         self._history.follow()
 
-    def _require_room(self, message: Said) -> None:
+    def _require_room(self, message: UserInput) -> None:
         """Refuse an input whose request would exceed the limit, before anything is written."""
         most = self._agent.max_prompt_tokens
         if most is None and self._warn is None:

@@ -18,7 +18,7 @@ from uuid import UUID
 from agent_eventstore.agents.agent_options import AgentOptions
 from agent_eventstore.agents.agent_session import AgentSession
 from agent_eventstore.agents.turn_results import TurnResult
-from agent_eventstore.inputs import Said
+from agent_eventstore.inputs import UserInput
 from agent_eventstore.stops import BY_SOMEBODY
 from eventstore import AsyncEventStore, EventStore
 from eventstore.errors import ErrorType, Traceback
@@ -239,7 +239,7 @@ class AsyncAgentSession:
         """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
         return self._session.tokens
 
-    async def run_turn(self, message: Said, *, message_id: str | None = None) -> TurnResult:
+    async def run_turn(self, message: UserInput, *, message_id: str | None = None) -> TurnResult:
         """Answer an input; see `AgentSession.run_turn`."""
         result: TurnResult = await self._bridge.run(
             lambda: self._session.run_turn(message, message_id=message_id)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.inputs import Said, parts_of
+from agent_eventstore.inputs import UserInput, parts_of
 from eventstore import new_id
 from eventstore.errors import ConversationNotFound
 from eventstore.events import (
@@ -58,7 +58,7 @@ class TaskPlan:
     """
 
     conversation_id: UUID
-    input_items: Said = ()
+    input_items: UserInput = ()
     base_instructions_override: str | None = None
     closure: Closure | None = None
     task_id: str | None = None

@@ -20,7 +20,7 @@ from agent_eventstore.agents.function_tools import FunctionTool
 from agent_eventstore.agents.queue import TaskPlan, TaskResult
 from agent_eventstore.agents.task_runs import OnEvent, TaskRuns
 from agent_eventstore.conversation import Conversation, closed_on_error
-from agent_eventstore.inputs import Said
+from agent_eventstore.inputs import UserInput
 from eventstore import EventStore, new_id
 from eventstore.arguments import require_known
 from eventstore.errors import ErrorType, Traceback
@@ -169,7 +169,7 @@ class Scheduler:
                 found.append(self._runs.perform(task))
         return found
 
-    def run_task(self, message: Said, *, conversation_id: UUID | None = None) -> TaskResult:
+    def run_task(self, message: UserInput, *, conversation_id: UUID | None = None) -> TaskResult:
         """Enqueue a task, run all tasks, and return its result.
 
         That of the task that resumed it, if a tool interrupted it; if it was replaced by

@@ -13,7 +13,7 @@ from typing import Any
 
 from agent_eventstore.agents.function_tools import FunctionTool
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.inputs import Said, message_of
+from agent_eventstore.inputs import UserInput, message_of
 from eventstore.events import JsonObject, Notebook, Sections
 from eventstore.events.content import LIVE_SCREEN, with_live_section
 
@@ -89,7 +89,7 @@ def live_screen(widgets: Iterable[Widget]) -> str | None:
     return "\n\n".join(["# [Live Screen]", *fragments]) if fragments else None
 
 
-def with_screen(message: Said, screen: str | None) -> Said:
+def with_screen(message: UserInput, screen: str | None) -> UserInput:
     """Return an input with the screen added to its live sections."""
     if screen is None:
         return message

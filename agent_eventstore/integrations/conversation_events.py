@@ -427,7 +427,7 @@ class Places:
         self.version, self.turn, self.step = 0, 0, -1
         self.within: int | None = None
         self.calls = Calls(_MOST_CALLS)
-        self.asked = 0
+        self.last_user_version = 0
         self._place: tuple[int | None, int | None, bool] = None, None, True
         self._meta = Meta()
 
@@ -443,15 +443,17 @@ class Places:
                 if step is not None or event.type == UserMessage.type:
                     places.step = -1 if step is None else step
                     break
-        places.asked = next((e.version for e in newest if e.type == UserMessage.type), 0)
+        places.last_user_version = next(
+            (e.version for e in newest if e.type == UserMessage.type), 0
+        )
         for event in reversed(newest):
             if event.type == AssistantMessage.type and event.text is not None:
                 calls, by = requested_in(event)
                 places.calls.note(event.version, calls, by)
             elif event.type == ToolResult.type and event.text is not None:
-                told = loads_json(event.text)
-                final = told.get("status") not in SEALS and not told.get("interim")
-                places.calls.settle(told["call_id"], answered=final)
+                payload = loads_json(event.text)
+                final = payload.get("status") not in SEALS and not payload.get("interim")
+                places.calls.settle(payload["call_id"], answered=final)
         return places
 
     def begin(self) -> list[NewEvent]:
@@ -471,7 +473,7 @@ class Places:
         """
         self.version += 1
         if isinstance(data, UserMessage):
-            self.asked = self.version
+            self.last_user_version = self.version
             if begins or not self.turn:
                 self.turn, self.step = self.within or self.turn + 1, -1
         elif isinstance(data, AssistantMessage | LlmError):

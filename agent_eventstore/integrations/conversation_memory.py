@@ -55,21 +55,21 @@ class Objects:
     def followed_by(self, objects: Sequence[Any]) -> Objects:
         """Return these objects followed by more; small groups that fill a whole one are merged."""
         small = [*takewhile(lambda group: group[0] < _GROUP, reversed(self.groups))]
-        kept = self.groups
+        groups = self.groups
         if small and sum(count for count, _ in small) + len(objects) >= _GROUP:
-            kept = kept[: -len(small)]
+            groups = groups[: -len(small)]
             objects = [*Objects((*reversed(small),)).newest(), *objects]
         places = range(0, len(objects), _GROUP)
         made = [objects[place : place + _GROUP] for place in places]
-        return Objects((*kept, *((len(each), pickle.dumps(each, 5)) for each in made)))
+        return Objects((*groups, *((len(each), pickle.dumps(each, 5)) for each in made)))
 
     def first(self, count: int) -> Objects:
         """Return the first ``count`` objects."""
-        kept, left = list[tuple[int, bytes]](), count
+        found, left = list[tuple[int, bytes]](), count
         for group in self.groups:
             if group[0] > left:
-                return Objects((*kept,)).followed_by(Objects((group,)).newest()[:left])
-            kept.append(group)
+                return Objects((*found,)).followed_by(Objects((group,)).newest()[:left])
+            found.append(group)
             left -= group[0]
         return self
 
@@ -113,7 +113,7 @@ class ConversationMemory(Generic[T]):
     def _is_full(self) -> bool:
         return self._size > _MOST_BYTES or len(self._known) > self._most
 
-    def asked_again(self, stream: UUID) -> bool:
+    def has_changed(self, stream: UUID) -> bool:
         """Return whether a conversation was read before; the first call returns False.
 
         What is read only once is not worth pickling, and evicts nothing.

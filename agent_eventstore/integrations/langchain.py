@@ -106,8 +106,8 @@ class _HistorySession:
             self.turn, step = event.meta.turn, event.meta.step
             self.step = -1 if step is None else step
         if isinstance(data, Retraction):
-            for held in (self.messages, self.left):
-                _take(held, data.versions)
+            for messages in (self.messages, self.left):
+                _take(messages, data.versions)
         elif isinstance(data, BranchSwitch):
             # A withdrawn version that is also restored is active.
             self.left |= _take(self.messages, data.withdrawn)
@@ -141,7 +141,7 @@ class _HistorySession:
         return events
 
 
-def _take(held: dict[int, dict[str, Any]], ranges: Sequence[VersionRange]) -> dict[int, Any]:
+def _take(messages: dict[int, dict[str, Any]], ranges: Sequence[VersionRange]) -> dict[int, Any]:
     """Remove the messages in ranges of versions, and return them."""
-    found = [each for each in held if any(r.first <= each <= r.last for r in ranges)]
-    return {version: held.pop(version) for version in found}
+    found = [each for each in messages if any(r.first <= each <= r.last for r in ranges)]
+    return {version: messages.pop(version) for version in found}

@@ -400,8 +400,8 @@ class _Spans:
             elif call is not None and call.arguments is not None:
                 attributes["gen_ai.tool.call.arguments"] = text(call.arguments)
             attributes["gen_ai.tool.call.result"] = result_text(data)
-        begun = wanted.started if wanted is not None else at
-        started = _before(at, data.duration_ms) if data.duration_ms is not None else begun
+        requested_at = wanted.started if wanted is not None else at
+        started = _before(at, data.duration_ms) if data.duration_ms is not None else requested_at
         error = None if data.status == "success" else (data.status, data.error)
         key = f"tool-{data.call_id}-{event.version}"
         times = (min(started, at), at)

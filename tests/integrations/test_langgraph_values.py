@@ -32,7 +32,7 @@ from langgraph.types import Interrupt, Send
 
 from agent_eventstore import EventStore
 from agent_eventstore.integrations.langgraph.checkpoint_codec import Codec, packed_of
-from agent_eventstore.integrations.langgraph.events import kept_at_end, kept_in, raw_of
+from agent_eventstore.integrations.langgraph.events import raw_of, typed_at_end, typed_in
 from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
 from eventstore.events import OtherPart, TextPart, UserMessage
 from eventstore.events.codec import encode, loads_json
@@ -224,8 +224,8 @@ QUOTED = '"raw":{"langgraph":{"form":"msgpack","data":"AAAA"}}}'
 def test_cut_is_what_is_read(parts: Any, raw: Any, at_end: bool) -> None:
     """A message is cut out of its event's JSON only where reading all of it finds the same."""
     text = encode(UserMessage(parts=parts, raw=raw))
-    cut = kept_at_end(text)
-    assert cut == (kept_in(loads_json(text).get("raw")) if at_end else None)
+    cut = typed_at_end(text)
+    assert cut == (typed_in(loads_json(text).get("raw")) if at_end else None)
 
 
 def test_values_that_differ_are_told_apart() -> None:

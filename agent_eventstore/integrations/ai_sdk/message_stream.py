@@ -76,13 +76,13 @@ class UIMessageStream:
         self._open: dict[str, str] = {}
         self._tools: dict[str, str] = {}
         self._step: int | None = None
-        self._begun = False
+        self._started = False
         self._error: str | None = None
 
     def chunks(self, update: TimelineUpdate) -> Iterator[Chunk]:
         """Yield the chunks for a timeline update."""
-        if not self._begun:
-            self._begun = True
+        if not self._started:
+            self._started = True
             named = message_id(self._conversation_id, self._turn, update.version)
             yield {"type": "start", "messageId": named}
         for change in update.changes:
@@ -94,18 +94,18 @@ class UIMessageStream:
             case ItemAdded(item=item):
                 yield from self._put(item)
             case ItemChanged(version=version, part=part, values=values):
-                if (held := self._items.get((version, part))) is not None:
-                    yield from self._put(replace(held, **values))
+                if (shown := self._items.get((version, part))) is not None:
+                    yield from self._put(replace(shown, **values))
             case TextAppended(version=version, part=part, text=text):
-                if (held := self._items.get((version, part))) is not None:
-                    yield from self._put(replace(held, text=(held.text or "") + text))
+                if (shown := self._items.get((version, part))) is not None:
+                    yield from self._put(replace(shown, text=(shown.text or "") + text))
             case TimelineReset(items=items):
                 for item in items:
                     yield from self._put(item)
             case ItemsWithdrawn(first=first, last=last):
-                for held in list(self._items.values()):
-                    if first <= (held.message_version or 0) <= last:
-                        yield from self._put(replace(held, status="withdrawn"))
+                for shown in list(self._items.values()):
+                    if first <= (shown.message_version or 0) <= last:
+                        yield from self._put(replace(shown, status="withdrawn"))
 
     def _put(self, item: TimelineItem) -> Iterator[Chunk]:
         """Store an item's current state and yield the chunks for what has changed."""
@@ -159,9 +159,9 @@ class UIMessageStream:
             yield {"type": "tool-input-available", **about, "input": item.arguments}
         if self._tools[call] == "input" and item.status not in _GOES_ON:
             self._tools[call] = "output"
-            told = self._ended(item)
-            kind = f"tool-{told.pop('state')}"
-            yield {"type": kind, "toolCallId": call, **told}
+            output = self._ended(item)
+            kind = f"tool-{output.pop('state')}"
+            yield {"type": kind, "toolCallId": call, **output}
 
     def _ended(self, item: TimelineItem) -> dict[str, Any]:
         """Return how a tool ended: as the export has it, or from the item if there is no result."""
@@ -170,8 +170,8 @@ class UIMessageStream:
             return ended(result)
         if item.status == "success":
             return {"state": "output-available", "output": output_value(item.text)}
-        said = item.text or (item.status or "failed").replace("_", " ")
-        return {"state": "output-error", "errorText": said}
+        message = item.text or (item.status or "failed").replace("_", " ")
+        return {"state": "output-error", "errorText": message}
 
     def _end(self, turn: TimelineItem) -> Iterator[Chunk]:
         yield from self._end_step()
@@ -219,10 +219,10 @@ def stream_turn(
     Raises:
         ConversationNotFound: No conversation has this id.
     """
-    begun = _begun(views, conversation_id, turn)
-    if begun is None:
+    start_version = _started(views, conversation_id, turn)
+    if start_version is None:
         return None
-    stream, before = begun
+    stream, before = start_version
     updates = views.follow(
         conversation_id, after=before, heartbeat_s=heartbeat_s, timeout_s=timeout_s
     )
@@ -246,10 +246,10 @@ async def astream_turn(
     timeout_s: float | None = None,
 ) -> AsyncGenerator[str, None] | None:
     """Return the same stream as `stream_turn`, read through asynchronous views."""
-    begun = await views.run(lambda own: _begun(own, conversation_id, turn))
-    if begun is None:
+    start_version = await views.run(lambda own: _started(own, conversation_id, turn))
+    if start_version is None:
         return None
-    stream, before = begun
+    stream, before = start_version
     updates = views.follow(
         conversation_id, after=before, heartbeat_s=heartbeat_s, timeout_s=timeout_s
     )
@@ -277,15 +277,15 @@ def _events(stream: UIMessageStream, update: TimelineUpdate) -> Iterator[str]:
         yield f"data: {dumps(chunk)}\n\n"
 
 
-def _begun(
+def _started(
     views: Views, conversation_id: StreamId, turn: int | None
 ) -> tuple[UIMessageStream, int] | None:
     """Return the stream of a turn, by default of the one in progress, and the version before it."""
     stream = views.store.get(conversation_id).conversation_id
-    begun = _open_turn(views, stream) if turn is None else _start_of(views, stream, turn)
-    if begun is None:
+    start_version = _open_turn(views, stream) if turn is None else _start_of(views, stream, turn)
+    if start_version is None:
         return None
-    number, version = begun
+    number, version = start_version
     return UIMessageStream(stream, number, partial(_result, views.store, stream)), version - 1
 
 

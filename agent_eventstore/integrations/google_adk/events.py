@@ -127,14 +127,14 @@ def parts_in(event: JsonObject) -> list[JsonObject]:
 
 def _payloads(event: JsonObject, places: Places) -> Iterator[Payload]:
     parts = parts_in(event)
-    said = tuple(each for part in parts for each in _parts(part))
+    content = tuple(each for part in parts for each in _parts(part))
     if event.get("author") == "user":
-        if said:
-            yield UserMessage(parts=said)
+        if content:
+            yield UserMessage(parts=content)
     elif event.get("error_code") and not parts:
         yield from _failed(event, places)
-    elif said or any("function_call" in part for part in parts):
-        yield _answer(event, said, parts)
+    elif content or any("function_call" in part for part in parts):
+        yield _answer(event, content, parts)
     actions = event.get("actions") or {}
     waiting = {call_id for name in _CONSENTS for call_id in actions.get(name) or ()}
     for part in parts:
@@ -143,8 +143,8 @@ def _payloads(event: JsonObject, places: Places) -> Iterator[Payload]:
             user, long_running = event.get("author") == "user", places.calls.is_long_running(own_id)
             if user and places.calls.is_answered(own_id) and not long_running:
                 # An update from a tool that did not say that it would go on.
-                told = json.dumps(result.get("response"), ensure_ascii=False)
-                yield UserMessage.text(f"{result.get('name')}: {told}")
+                response_text = json.dumps(result.get("response"), ensure_ascii=False)
+                yield UserMessage.text(f"{result.get('name')}: {response_text}")
             else:
                 data = _result(result, places, waits=own_id in waiting)
                 # What the agent gets at once is interim; the user brings what the tool has done.
@@ -154,18 +154,20 @@ def _payloads(event: JsonObject, places: Places) -> Iterator[Payload]:
 
 def _failed(event: JsonObject, places: Places) -> Iterator[Payload]:
     """Yield the results of the agent's tools that an error has ended; if none ran, its error."""
-    told = str(event.get("error_message") or event["error_code"])
-    running = places.calls.unanswered(event.get("author"), places.asked)
+    error_text = str(event.get("error_message") or event["error_code"])
+    running = places.calls.unanswered(event.get("author"), places.last_user_version)
     for call_id in running:
         places.calls.settle(call_id)
-        yield ToolResult(call_id=call_id, status="failed", content=told, error=told)
+        yield ToolResult(call_id=call_id, status="failed", content=error_text, error=error_text)
     if not running:
         kind: LlmErrorKind = "cancelled" if event["error_code"] == _ABORTED else "provider"
-        yield LlmError(kind=kind, message=told, retryable=False, attempt=1)
+        yield LlmError(kind=kind, message=error_text, retryable=False, attempt=1)
 
 
-def _answer(event: JsonObject, said: tuple[ContentPart, ...], parts: list[Any]) -> AssistantMessage:
-    asked = [each for each in parts if isinstance(each.get("function_call"), dict)]
+def _answer(
+    event: JsonObject, content: tuple[ContentPart, ...], parts: list[Any]
+) -> AssistantMessage:
+    requests = [each for each in parts if isinstance(each.get("function_call"), dict)]
     long_running = set(event.get("long_running_tool_ids") or ())
     calls = tuple(
         request_of(
@@ -173,10 +175,10 @@ def _answer(event: JsonObject, said: tuple[ContentPart, ...], parts: list[Any]) 
             json.dumps(call.get("args") or {}, ensure_ascii=False),
             call.get("id"),
         ).model_copy(update={"raw": _signed(each), "long_running": call.get("id") in long_running})
-        for each in asked
+        for each in requests
     )
     return AssistantMessage(
-        parts=said,
+        parts=content,
         tool_calls=calls,
         tools_elsewhere=bool(calls),
         final=not calls,
@@ -187,22 +189,22 @@ def _answer(event: JsonObject, said: tuple[ContentPart, ...], parts: list[Any]) 
     )
 
 
-def _result(told: JsonObject, places: Places, *, waits: bool) -> ToolResult:
+def _result(function_response: JsonObject, places: Places, *, waits: bool) -> ToolResult:
     """Return a tool result; if the tool ``waits`` for consent, the real one replaces it later."""
-    response = told.get("response") or {}
+    response = function_response.get("response") or {}
     failed = "error" in response and not waits
     only = response.get("result") if set(response) == {"result"} else response
-    call_id = places.calls.answer(told.get("id"), told.get("name"))
+    call_id = places.calls.answer(function_response.get("id"), function_response.get("name"))
     if waits:
         places.calls.settle(call_id, answered=False)
     denied: ToolStatus = "denied" if response == _REJECTED else "failed"
     return ToolResult(
         call_id=call_id,
         status="not_started" if waits else denied if failed else "success",
-        name=told.get("name"),
+        name=function_response.get("name"),
         content=content_of(only),
         error=str(response["error"]) if failed else None,
-        provider_id=told.get("id"),
+        provider_id=function_response.get("id"),
     )
 
 

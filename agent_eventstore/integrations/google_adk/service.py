@@ -145,8 +145,8 @@ def deltas_of(event: JsonObject) -> tuple[dict[str, Any], dict[str, Any], dict[s
 
 def json_of(state: dict[str, Any]) -> dict[str, Any]:
     """Return a state as JSON, as ADK's services do: models as objects, unknown values as text."""
-    told: dict[str, Any] = to_jsonable_python(state, serialize_unknown=True, inf_nan_mode="null")
-    return told
+    plain: dict[str, Any] = to_jsonable_python(state, serialize_unknown=True, inf_nan_mode="null")
+    return plain
 
 
 def place_in(event: JsonObject) -> tuple[Any, ...]:
@@ -169,8 +169,8 @@ def known_in(backward: Iterable[EventText]) -> KnownSession | None:
     for event in backward:
         if len(newest) < _NEAR_PLACE:
             newest.append(event)
-        if (told := event_in(event)) is not None:
-            behind.append(told)
+        if (event_json := event_in(event)) is not None:
+            behind.append(event_json)
         elif event.type == GoogleADKState.type and event.text is not None:
             snapshot = loads_json(event.text)
             places, size = Places.after(newest), len(event.text)
@@ -186,9 +186,9 @@ def begin_of(invocation_id: str, backward: Iterable[EventText]) -> int:
     first = 0
     is_open = False
     for event in backward:
-        if (told := event_in(event)) is None:
+        if (event_json := event_in(event)) is None:
             continue
-        if told.get("invocation_id") == invocation_id:
+        if event_json.get("invocation_id") == invocation_id:
             first, is_open = event.version, True
         elif is_open:  # the events before the last one of an ADK event belong to it
             first, is_open = event.version + 1, False
@@ -316,11 +316,11 @@ class AdkSessionLog:
             if newest and self._known(named) is not None:
                 raise AlreadyExistsError(f"Session with id {named[2]} already exists.")
             places = Places.after(newest)
-            begun = places.begin()
+            start_events = places.begin()
             known = KnownSession(places, own, time.get_time(), size=len(dumps(own)))
             snapshot = places.put(GoogleADKState(state=own, updated=known.updated))
             with attempt:
-                self._write(named, places, [*begun, snapshot], app, user)
+                self._write(named, places, [*start_events, snapshot], app, user)
                 self._sessions.keep(key_of(*named), known, known.size)
                 return known
         raise AssertionError("the last attempt raises")
@@ -340,9 +340,9 @@ class AdkSessionLog:
         self._sessions.take(key_of(*named))
 
     def _append(self, named: Named, session: Session, event: Event) -> None:
-        told = _dumped(event)
-        told["actions"]["state_delta"] = json_of(event.actions.state_delta)
-        app, user, _ = deltas_of(told)
+        event_json = _dumped(event)
+        event_json["actions"]["state_delta"] = json_of(event.actions.state_delta)
+        app, user, _ = deltas_of(event_json)
         for attempt in attempts():
             known = self._sessions.get(key_of(*named)) or self._known(named)
             if known is not None and not is_current(session, known):
@@ -354,12 +354,12 @@ class AdkSessionLog:
                     f"session {session.id} has changed since it was read: read it again"
                 )
             self.forget(named)
-            events = self._events(named, known, told)
+            events = self._events(named, known, event_json)
             with attempt:
                 self._write(named, known.places, events, app, user)
                 if isinstance(events[-1].data, AssistantMessage):
-                    self.answering.pop(place_in(told), None)
-                known.take(told)
+                    self.answering.pop(place_in(event_json), None)
+                known.take(event_json)
                 self._sessions.keep(key_of(*named), known, known.size)
                 session.last_update_time, session._storage_update_marker = (
                     known.updated,
@@ -367,7 +367,7 @@ class AdkSessionLog:
                 )
                 return
 
-    def _events(self, named: Named, known: KnownSession, told: JsonObject) -> list[NewEvent]:
+    def _events(self, named: Named, known: KnownSession, event_json: JsonObject) -> list[NewEvent]:
         """Return the log events of an ADK event, after a snapshot of the state if one is due."""
         events: list[NewEvent] = []
         if known.is_due:
@@ -375,7 +375,7 @@ class AdkSessionLog:
             events.append(known.places.put(snapshot))
             known.events = known.changed = 0
             known.size = len(dumps(known.state))
-        if before := (told.get("actions") or {}).get("rewind_before_invocation_id"):
+        if before := (event_json.get("actions") or {}).get("rewind_before_invocation_id"):
             if first := begin_of(before, self._backward(key_of(*named))):
                 gone = VersionRange(first=first, last=known.places.version)
                 events.append(known.places.put(Retraction(versions=(gone,), reason="rewind")))
@@ -385,13 +385,15 @@ class AdkSessionLog:
                     known.places.calls.settle(call_id, answered=final)
                     if result is not None:
                         events.append(known.places.put(result))
-        self._find_calls(key_of(*named), known, told)
-        return events + events_of(told, known.places, self.answering.get(place_in(told)))
+        self._find_calls(key_of(*named), known, event_json)
+        return events + events_of(
+            event_json, known.places, self.answering.get(place_in(event_json))
+        )
 
-    def _find_calls(self, key: str, known: KnownSession, told: JsonObject) -> None:
+    def _find_calls(self, key: str, known: KnownSession, event_json: JsonObject) -> None:
         """Find the calls of results whose calls are older than those that the session remembers."""
         calls = known.places.calls
-        results = (each.get("function_response") for each in parts_in(told))
+        results = (each.get("function_response") for each in parts_in(event_json))
         ids = {each["id"] for each in results if each and isinstance(each.get("id"), str)}
         unknown = {own_id for own_id in ids if not calls.has(own_id)}
         for event in self._backward(key) if unknown else ():
@@ -442,10 +444,10 @@ class AdkSessionLog:
 def _dumped(event: Event) -> JsonObject:
     """Return an ADK event as JSON."""
     try:
-        told: JsonObject = loads_json(event.model_dump_json(exclude_none=True))
+        event_json: JsonObject = loads_json(event.model_dump_json(exclude_none=True))
     except PydanticSerializationError:  # a lone surrogate, which JSON can escape but UTF-8 cannot
-        told = event.model_dump(mode="json", exclude_none=True)
-    return told
+        event_json = event.model_dump(mode="json", exclude_none=True)
+    return event_json
 
 
 class _ReadSession(NamedTuple):
@@ -500,7 +502,7 @@ class SessionEvents:
             before = events_before(self._store, stream, head.version + 1, first=2 * limit + 2)
             found = [*islice((each for each in before if event_in(each)), limit)]
             events = _built(found[::-1])
-        if head.is_fork or not self._memory.asked_again(stream):
+        if head.is_fork or not self._memory.has_changed(stream):
             return events, None
         complete = limit is None or len(events) < limit
         return events, _ReadSession(head, Objects().followed_by(events), complete)
@@ -508,7 +510,11 @@ class SessionEvents:
 
 def _built(page: Iterable[EventText]) -> list[Event]:
     """Return the ADK events that log events hold in ``raw``."""
-    return [Event.model_validate(told) for event in page if (told := event_in(event)) is not None]
+    return [
+        Event.model_validate(event_json)
+        for event in page
+        if (event_json := event_in(event)) is not None
+    ]
 
 
 _NEAR = 100  # newest events of a session object that are checked for a repeated delivery

@@ -88,8 +88,8 @@ class Codec:
         if not self._in_one:
             return [self.loads(each) for each in values]
         packed = b"".join([_model_in(each) for each in values])
-        told = self.loads(("msgpack", b"\xdd" + len(values).to_bytes(4, "big") + packed))
-        made = [None if each is None else _message(*each) for each in told]
+        loaded = self.loads(("msgpack", b"\xdd" + len(values).to_bytes(4, "big") + packed))
+        made = [None if each is None else _message(*each) for each in loaded]
         return [
             self.loads(value) if message is None else message
             for value, message in zip(values, made, strict=True)
@@ -130,11 +130,11 @@ def packed_of(messages: Sequence[Any]) -> bytes | None:
     """
     if not all(each.__module__.startswith(_MESSAGES) for each in {*map(type, messages)}):
         return None
-    held = [[type(each).__name__, each.__dict__, each.__pydantic_extra__] for each in messages]
+    fields = [[type(each).__name__, each.__dict__, each.__pydantic_extra__] for each in messages]
     with suppress(TypeError):
-        packed: bytes = ormsgpack.packb(held, option=_EXACTLY)
-        return packed[1 if len(held) < 2**4 else 3 if len(held) < 2**16 else 5 :]
+        packed: bytes = ormsgpack.packb(fields, option=_EXACTLY)
+        return packed[1 if len(fields) < 2**4 else 3 if len(fields) < 2**16 else 5 :]
     try:
-        return marshal.dumps(held, _BY_VALUE)[_HEAD:]
+        return marshal.dumps(fields, _BY_VALUE)[_HEAD:]
     except ValueError:
         return None

@@ -27,7 +27,7 @@ from agent_eventstore.integrations.langgraph.events import (
     place_of,
     raw_of,
 )
-from agent_eventstore.integrations.langgraph.thread import DEEPEST, KeptList, Saved, Thread
+from agent_eventstore.integrations.langgraph.thread import DEEPEST, ChangedList, Saved, Thread
 from agent_eventstore.transcripts.langchain_messages import calls_of, message_payload
 from eventstore import NewEvent, RecordedEvent
 from eventstore.events import (
@@ -110,13 +110,13 @@ class Speech:
             The place of each message in ``rest``, or the message if it is no event.
         """
         marks = [self._codec.mark(message, typed) for message, typed in rest]
-        places = self._standing(earlier, same, marks)
+        places = self._present(earlier, same, marks)
         messages = [message for message, _ in rest]
         new = _new_of(messages, places, self._first_moved(earlier[:same], messages, places))
-        kept = {*earlier[:same], *(p for i, p in enumerate(places) if i not in new)}
-        lost = self._lost(channel, kept)
+        remaining = {*earlier[:same], *(p for i, p in enumerate(places) if i not in new)}
+        lost = self._lost(channel, remaining)
         before = self._replaced(
-            lost | {p for p in earlier if p not in kept}, new, rest, marks, places
+            lost | {p for p in earlier if p not in remaining}, new, rest, marks, places
         )
         gone = {*before.values()}
         others = self._elsewhere(channel, lost - gone)
@@ -144,7 +144,7 @@ class Speech:
             for each in messages
         )
 
-    def _standing(
+    def _present(
         self, earlier: Sequence[int], same: int, marks: Sequence[Typed | None]
     ) -> list[int | None]:
         """Return the place at which each message is recorded already; None if it is at none."""
@@ -153,9 +153,9 @@ class Speech:
         for index, mark in enumerate(marks, start=same):
             place = earlier[index] if index < len(earlier) else None
             if place is None or mark is None or thread.marks.of.get(place) != mark:
-                place = None if mark is None else thread.marks.said.get(mark)
+                place = None if mark is None else thread.marks.spoken_by.get(mark)
             elif place in thread.retracted:
-                place = thread.marks.said.get(mark)
+                place = thread.marks.spoken_by.get(mark)
             if place in taken or place in thread.retracted or place not in thread.spoken:
                 place = None
             if place is not None:
@@ -170,12 +170,12 @@ class Speech:
         spoken, settled = self._thread.spoken, self._thread.settled
         begin, last = len(messages), 0
         ordered = [index for index, each in enumerate(messages) if each.type in _ORDERED]
-        standing = [index for index in ordered if places[index] is not None]
-        if standing:
+        present = [index for index in ordered if places[index] is not None]
+        if present:
             last = max((p for p in prefix if spoken.get(p) in _ORDERED_EVENTS), default=0)
-        for index in ordered if standing else ():
+        for index in ordered if present else ():
             place = places[index]
-            if index > standing[-1]:
+            if index > present[-1]:
                 break
             if place is None or place < last:
                 begin = index
@@ -196,11 +196,11 @@ class Speech:
                     begin = min(begin, at)
         return begin
 
-    def _lost(self, channel: tuple[str, str], kept: set[Any]) -> set[int]:
+    def _lost(self, channel: tuple[str, str], remaining: set[Any]) -> set[int]:
         """Return the places of recorded messages that the channel no longer has."""
         thread = self._thread
         now = thread.latest.get(channel)
-        lost = set[int]() if now is None else set(thread.values.elements(now)) - kept
+        lost = set[int]() if now is None else set(thread.values.elements(now)) - remaining
         return {place for place in lost if place in thread.spoken} - thread.retracted
 
     def _replaced(
@@ -215,13 +215,13 @@ class Speech:
         thread, found, taken = self._thread, dict[int, int](), set[int]()
         ids: dict[Any, int] = {}
         if new and lost:
-            held = {place: thread.values.get(place) for place in lost if place in thread.spoken}
+            values = {place: thread.values.get(place) for place in lost if place in thread.spoken}
             loads = self._codec.loads
-            ids = {loads(typed).id: p for p, typed in held.items() if isinstance(typed, tuple)}
+            ids = {loads(typed).id: p for p, typed in values.items() if isinstance(typed, tuple)}
         for index in sorted(new):
             mark, place = marks[index], places[index]
             if place is None and mark is not None:
-                place = thread.marks.said.get(mark)
+                place = thread.marks.spoken_by.get(mark)
                 place = place if place in thread.retracted else None
             if place is None and (own_id := rest[index][0].id) is not None:
                 place = ids.get(own_id)
@@ -317,9 +317,9 @@ def _new_of(messages: Sequence[Any], places: Sequence[int | None], begin: int) -
     """Return the indexes of the messages to record: new ones, and those that follow ``begin``."""
     new, calls, system = set[int](), dict[str, int](), False
     systems = [i for i, each in enumerate(messages) if each.type in _SYSTEM]
-    standing = [i for i in systems if places[i] is not None]
+    present = [i for i in systems if places[i] is not None]
     for index in systems:
-        system = system or (places[index] is None and any(i > index for i in standing))
+        system = system or (places[index] is None and any(i > index for i in present))
         if system or places[index] is None:
             new.add(index)
     for index, message in enumerate(messages):
@@ -454,7 +454,7 @@ class MessageDraft(Speech):
         place = None if parent is None else parent.channels.get(name)
         if place is None:
             place = self._thread.latest.get((namespace, name))
-        return place if isinstance(self._thread.values.get(place or 0), KeptList) else None
+        return place if isinstance(self._thread.values.get(place or 0), ChangedList) else None
 
     def _grown(
         self, namespace: str, name: str, parent: Saved | None, messages: list[Any]
@@ -482,17 +482,17 @@ class MessageDraft(Speech):
 
     def _list(self, grown: _GrownMessage) -> int:
         """Return the place of a list of messages, which may extend an earlier list."""
-        before, kept = grown.before, grown.same
+        before, same_count = grown.before, grown.same
         added = [each if isinstance(each, int) else self._place(*each) for each in grown.added]
         earlier = grown.earlier
-        while kept < len(earlier) and added and earlier[kept] == added[0]:
-            kept += 1
+        while same_count < len(earlier) and added and earlier[same_count] == added[0]:
+            same_count += 1
             del added[0]
-        if before is not None and not added and kept == len(earlier):
+        if before is not None and not added and same_count == len(earlier):
             return before
-        if not kept or before is None or self._thread.values.depth(before) >= DEEPEST:
-            return self._keep(GrownList(added=(*earlier[:kept], *added)))
-        return self._keep(GrownList(base=before, kept=kept, added=tuple(added)))
+        if not same_count or before is None or self._thread.values.depth(before) >= DEEPEST:
+            return self._keep(GrownList(added=(*earlier[:same_count], *added)))
+        return self._keep(GrownList(base=before, same_count=same_count, added=tuple(added)))
 
     def _place(self, value: Any, typed: Typed) -> int:
         """Return the place of a value: that of an equal value, or a new one."""

@@ -26,10 +26,10 @@ __all__ = [
     "PackedValue",
     "TaskWrite",
     "Typed",
-    "kept_at_end",
-    "kept_in",
     "place_of",
     "raw_of",
+    "typed_at_end",
+    "typed_in",
     "typed_of",
 ]
 
@@ -53,21 +53,21 @@ def raw_of(typed: Typed) -> dict[str, Any]:
     return {_RAW: {"form": typed[0], "data": b64encode(typed[1]).decode()}}
 
 
-def typed_of(told: dict[str, Any]) -> Typed:
+def typed_of(fields: dict[str, Any]) -> Typed:
     """Return the serialised value that a packed value's JSON holds."""
-    return told["form"], a2b_base64(told["data"])
+    return fields["form"], a2b_base64(fields["data"])
 
 
-def kept_in(raw: Any) -> Typed | None:
+def typed_in(raw: Any) -> Typed | None:
     """Return the serialised message in the ``raw`` of an event; None if there is none."""
-    kept = raw.get(_RAW) if isinstance(raw, dict) else None
-    return None if kept is None else typed_of(kept)
+    typed = raw.get(_RAW) if isinstance(raw, dict) else None
+    return None if typed is None else typed_of(typed)
 
 
 _BEFORE, _BETWEEN, _BEHIND = f'"raw":{{"{_RAW}":{{"form":"', '","data":"', '"}}}'
 
 
-def kept_at_end(text: str) -> Typed | None:
+def typed_at_end(text: str) -> Typed | None:
     """Return the serialised message at the end of an event's JSON; None if it is not there.
 
     Does not parse the rest of the JSON, which is as long: the parsed form of the message.
@@ -107,7 +107,7 @@ class GrownList(Value):
 
     kind: Literal["list"] = "list"
     base: int | None = None
-    kept: int = 0
+    same_count: int = 0
     added: tuple[int, ...] = ()
 
 

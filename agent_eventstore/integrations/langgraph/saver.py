@@ -53,10 +53,10 @@ from agent_eventstore.integrations.langgraph.events import (
     LanggraphValues,
     LanggraphWrites,
     Typed,
-    kept_in,
+    typed_in,
 )
 from agent_eventstore.integrations.langgraph.store import at_path
-from agent_eventstore.integrations.langgraph.thread import KeptList, Saved, Thread, WrittenValues
+from agent_eventstore.integrations.langgraph.thread import ChangedList, Saved, Thread, WrittenValues
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent, RecordedEvent
 from eventstore.arguments import require_several
 from eventstore.database import SPECIAL, driver_transaction, fork_point
@@ -149,7 +149,7 @@ def tuple_of(
 
 def listed(
     threads: Iterable[tuple[str, dict[str, dict[str, Saved]]]],
-    asked: Mapping[str, Any],
+    configurable: Mapping[str, Any],
     until: str | None,
     wanted: dict[str, Any],
     codec: Codec,
@@ -158,17 +158,18 @@ def listed(
 
     Args:
         threads: The id of each thread, and its checkpoints by namespace and id.
-        asked: The fields of a config; ``checkpoint_id`` and ``checkpoint_ns`` restrict the result.
+        configurable: The fields of a config; ``checkpoint_id`` and ``checkpoint_ns`` restrict the
+            result.
         until: Return only checkpoints with an id before this one.
         wanted: Values that the metadata must have; ``a.b`` is ``b`` in ``a``.
         codec: The codec of the stored values.
     """
-    only, namespace = asked.get("checkpoint_id"), asked.get("checkpoint_ns")
+    only, namespace = configurable.get("checkpoint_id"), configurable.get("checkpoint_ns")
     found = [
         (checkpoint_id, thread_id, ns)
         for thread_id, checkpoints in threads
-        for ns, held in checkpoints.items()
-        for checkpoint_id, saved in held.items()
+        for ns, stored in checkpoints.items()
+        for checkpoint_id, saved in stored.items()
         if namespace in (None, ns)
         and only in (None, "", checkpoint_id)
         and (until is None or checkpoint_id < until)
@@ -190,28 +191,28 @@ def history_of(
     ``seed`` is its value at the nearest earlier checkpoint that has one; ``writes`` are the writes
     to it since then, in order.
     """
-    held, passed = thread.checkpoints.get(namespace, {}), {checkpoint_id}
+    stored, passed = thread.checkpoints.get(namespace, {}), {checkpoint_id}
     found: dict[str, dict[str, Any]] = {name: {"writes": []} for name in channels}
     left = set(channels)
-    at = held[checkpoint_id].parent_id if checkpoint_id in held else None
-    while left and at in held and at not in passed:  # parents may form a cycle
+    at = stored[checkpoint_id].parent_id if checkpoint_id in stored else None
+    while left and at in stored and at not in passed:  # parents may form a cycle
         passed.add(at)
         for task_id, write in reversed(_pending(thread, namespace, at)):
             if write.channel in left:
-                told = task_id, write.channel, codec.loads(write.typed)
-                found[write.channel]["writes"].insert(0, told)
+                write_values = task_id, write.channel, codec.loads(write.typed)
+                found[write.channel]["writes"].insert(0, write_values)
         for name in [*left]:
-            if (place := held[at].channels.get(name, 0)) in thread.values:
+            if (place := stored[at].channels.get(name, 0)) in thread.values:
                 found[name]["seed"] = thread.values.value(place, codec)
                 left.discard(name)
-        at = held[at].parent_id
+        at = stored[at].parent_id
     return found
 
 
 def _pending(thread: Thread, namespace: str, checkpoint_id: str) -> list[tuple[str, WrittenValues]]:
     """Return the writes of tasks since a checkpoint, in the order in which they are applied."""
-    held = thread.writes.get((namespace, checkpoint_id), {})
-    ordered = sorted(held.items(), key=lambda item: (item[1].task_path, *item[0]))
+    writes = thread.writes.get((namespace, checkpoint_id), {})
+    ordered = sorted(writes.items(), key=lambda item: (item[1].task_path, *item[0]))
     return [(task_id, write) for (task_id, _), write in ordered]
 
 
@@ -226,23 +227,23 @@ Named = tuple[str, str]
 
 def latest_of(thread: Thread, loads: Callable[[Typed], Any]) -> set[Named]:
     """Return the newest checkpoint of each namespace, and those it is rebuilt from."""
-    kept = set[Named]()
-    for namespace, held in thread.checkpoints.items():
-        at: str | None = max(held)
-        wanted = set(loads(held[max(held)].metadata).get("counters_since_delta_snapshot") or ())
-        while at is not None and at in held:
-            kept.add((namespace, at))
-            wanted -= held[at].channels.keys()
-            at = held[at].parent_id if wanted else None
-    return kept
+    newest = set[Named]()
+    for namespace, stored in thread.checkpoints.items():
+        at: str | None = max(stored)
+        wanted = set(loads(stored[max(stored)].metadata).get("counters_since_delta_snapshot") or ())
+        while at is not None and at in stored:
+            newest.add((namespace, at))
+            wanted -= stored[at].channels.keys()
+            at = stored[at].parent_id if wanted else None
+    return newest
 
 
 def of_runs(thread: Thread, run_ids: Collection[str], loads: Callable[[Typed], Any]) -> set[Named]:
     """Return the checkpoints of runs."""
     return {
         (namespace, checkpoint_id)
-        for namespace, held in thread.checkpoints.items()
-        for checkpoint_id, saved in held.items()
+        for namespace, stored in thread.checkpoints.items()
+        for checkpoint_id, saved in stored.items()
         if loads(saved.metadata).get("run_id") in run_ids
     }
 
@@ -253,8 +254,8 @@ def needless(thread: Thread, gone: set[Named]) -> set[int]:
         return set()
     named = {
         (namespace, checkpoint_id): saved
-        for namespace, held in thread.checkpoints.items()
-        for checkpoint_id, saved in held.items()
+        for namespace, stored in thread.checkpoints.items()
+        for checkpoint_id, saved in stored.items()
     }
     needed, of_gone = set[int](), set[int]()
     for name, saved in named.items():
@@ -273,7 +274,7 @@ def _reached(thread: Thread, places: Iterable[int]) -> set[int]:
         if place in found:
             continue
         found.add(place)
-        if isinstance(node := thread.values.get(place), KeptList):
+        if isinstance(node := thread.values.get(place), ChangedList):
             left += node.added if node.base is None else (node.base, *node.added)
     return found
 
@@ -285,7 +286,7 @@ def copied(source: Iterable[RecordedEvent], version: int) -> Iterator[list[NewEv
         data = event.data
         if isinstance(data, ConversationStart) and version:
             continue
-        if data is None or not (isinstance(data, _COPIED) or kept_in(getattr(data, "raw", None))):
+        if data is None or not (isinstance(data, _COPIED) or typed_in(getattr(data, "raw", None))):
             continue
         version += 1
         moved[event.version] = version
@@ -325,8 +326,8 @@ def _moved(data: Any, version: int, moved: dict[int, int]) -> Payload:
             )
         case Retraction():
             named = (each for part in data.versions for each in range(part.first, part.last + 1))
-            kept = [moved[each] for each in named if each in moved]
-            changed["versions"] = VersionRange.of((each, each) for each in kept)
+            remaining = [moved[each] for each in named if each in moved]
+            changed["versions"] = VersionRange.of((each, each) for each in remaining)
             # The messages that replace these follow at once, and each of them is copied.
             ahead = moved[version] - version
             changed["replaced_by"] = VersionRange.of(
@@ -366,14 +367,14 @@ class Threads:
         return self._known.get(thread_id) or self.now(thread_id)
 
     @contextmanager
-    def asked(self, config: RunnableConfig) -> Iterator[tuple[Thread, str, str, str]]:
+    def requested(self, config: RunnableConfig) -> Iterator[tuple[Thread, str, str, str]]:
         """Lock a config's thread; yield its state, its id, the namespace and the checkpoint id."""
-        asked = config["configurable"]
-        thread_id, namespace = str(asked["thread_id"]), asked.get("checkpoint_ns", "")
+        configurable = config["configurable"]
+        thread_id, namespace = str(configurable["thread_id"]), configurable.get("checkpoint_ns", "")
         with self.holding(thread_id):
             thread = self.now(thread_id)
-            held = thread.checkpoints.get(namespace, {})
-            yield thread, thread_id, namespace, get_checkpoint_id(config) or max(held, default="")
+            stored = thread.checkpoints.get(namespace, {})
+            yield thread, thread_id, namespace, get_checkpoint_id(config) or max(stored, default="")
 
     def every(self) -> Iterator[tuple[str, Thread]]:
         """Yield the id and state of each thread with checkpoints; read-only.
@@ -416,8 +417,8 @@ class Threads:
                         thread_id, events, expected_version=expected, allow_empty=True
                     )
                     for version, event in enumerate(events, start=thread.version + 1):
-                        told: Any = cast(Payload, event.data).model_dump()
-                        thread.fold(version, event.data.type, told, event.meta)
+                        payload: Any = cast(Payload, event.data).model_dump()
+                        thread.fold(version, event.data.type, payload, event.meta)
                     thread.chain = appended.anchor.chain
                     thread.read += appended.size
                     thread.remember(draft.packed)
@@ -433,8 +434,8 @@ class Threads:
             yield from ((each, thread.checkpoints) for each, thread in self.every())
             return
         with self.holding(thread_id):
-            held = self.now(thread_id).checkpoints
-            yield thread_id, {namespace: {**each} for namespace, each in held.items()}
+            stored = self.now(thread_id).checkpoints
+            yield thread_id, {namespace: {**each} for namespace, each in stored.items()}
 
     def copy(self, source: str, target: str) -> None:
         """Append a copy of a thread's events to another thread, in one transaction.
@@ -484,7 +485,7 @@ class Threads:
         """Erase what a thread's newest checkpoints do not need, except its messages."""
         with self.holding(thread_id):
             thread = self.now(thread_id)
-            every = {(ns, each) for ns, held in thread.checkpoints.items() for each in held}
+            every = {(ns, each) for ns, stored in thread.checkpoints.items() for each in stored}
             gone = needless(thread, every - latest_of(thread, loads))
             self._erase(thread_id, gone - thread.messages, "it was pruned")
 
@@ -544,7 +545,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that a config names, or the newest of its thread and namespace."""
-        with self._threads.asked(config) as (thread, thread_id, namespace, wanted):
+        with self._threads.requested(config) as (thread, thread_id, namespace, wanted):
             return tuple_of(thread, thread_id, namespace, wanted, self._codec_now())
 
     def get_delta_channel_history(
@@ -552,7 +553,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
     ) -> dict[str, Any]:
         """Return, for each channel, an earlier value and the writes to rebuild its value from."""
         require_several(channels=channels)
-        with self._threads.asked(config) as (thread, _, namespace, wanted):
+        with self._threads.requested(config) as (thread, _, namespace, wanted):
             return history_of(thread, namespace, wanted, channels, self._codec_now())
 
     def list(
@@ -567,10 +568,10 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
 
         Without a config, it reads all threads in one query, so the time grows with their number.
         """
-        asked, codec = {} if config is None else config["configurable"], self._codec_now()
-        only = str(asked["thread_id"]) if asked else None
+        configurable, codec = {} if config is None else config["configurable"], self._codec_now()
+        only = str(configurable["thread_id"]) if configurable else None
         until = None if before is None else get_checkpoint_id(before)
-        found = listed(self._threads.checkpoints(only), asked, until, filter or {}, codec)
+        found = listed(self._threads.checkpoints(only), configurable, until, filter or {}, codec)
         fresh = set[str]() if only is None else {only}
         for checkpoint_id, thread_id, ns in found if limit is None else found[: max(limit, 0)]:
             with self._threads.holding(thread_id):
@@ -588,14 +589,16 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint and return the config that names it."""
-        asked = config["configurable"]
-        namespace, parent = asked.get("checkpoint_ns", ""), asked.get("checkpoint_id")
-        told = get_checkpoint_metadata(config, metadata)
+        configurable = config["configurable"]
+        namespace, parent = configurable.get("checkpoint_ns", ""), configurable.get("checkpoint_id")
+        stored_metadata = get_checkpoint_metadata(config, metadata)
         self._append(
-            str(asked["thread_id"]),
-            lambda draft: draft.checkpoint(namespace, parent, checkpoint, told, new_versions),
+            str(configurable["thread_id"]),
+            lambda draft: draft.checkpoint(
+                namespace, parent, checkpoint, stored_metadata, new_versions
+            ),
         )
-        named = {"thread_id": asked["thread_id"], "checkpoint_ns": namespace}
+        named = {"thread_id": configurable["thread_id"], "checkpoint_ns": namespace}
         return {"configurable": {**named, "checkpoint_id": checkpoint["id"]}}
 
     def put_writes(
@@ -606,11 +609,11 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         """Store the writes of a task, until the next checkpoint contains them."""
-        asked = config["configurable"]
+        configurable = config["configurable"]
         if writes:
-            named = asked.get("checkpoint_ns", ""), asked["checkpoint_id"]
+            named = configurable.get("checkpoint_ns", ""), configurable["checkpoint_id"]
             self._append(
-                str(asked["thread_id"]),
+                str(configurable["thread_id"]),
                 lambda draft: draft.writes(*named, writes, task_id, task_path),
             )
 

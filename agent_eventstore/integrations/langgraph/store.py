@@ -41,7 +41,7 @@ from eventstore.threads import in_thread
 
 __all__ = [
     "EventStoreStore",
-    "Held",
+    "StoredItem",
     "Namespace",
     "StoreItems",
     "at_path",
@@ -54,7 +54,7 @@ __all__ = [
 Namespace = tuple[str, ...]
 
 
-class Held(NamedTuple):
+class StoredItem(NamedTuple):
     """An item: the version of its event, its JSON, and when it was first and last put."""
 
     version: int
@@ -68,30 +68,30 @@ class StoreItems:
 
     def __init__(self) -> None:
         self.version, self.chain = 0, b""
-        self.held: dict[str, Held] = {}
+        self.current: dict[str, StoredItem] = {}
         self.size = 0  # of the items' JSON, in characters
 
     def fold(self, event: RecordedEvent) -> None:
         """Fold the next event."""
         self.version, self.chain, data = event.version, event.chain, event.data
         if isinstance(data, LanggraphItem):
-            before, at = self.held.pop(data.key, None), event.recorded_at
+            before, at = self.current.pop(data.key, None), event.recorded_at
             self.size -= 0 if before is None else len(before.text)
             if data.value is not None:
                 created = at if before is None else before.created_at
                 text = dumps_json(data.value)
                 self.size += len(text)
-                self.held[data.key] = Held(event.version, text, created, at)
+                self.current[data.key] = StoredItem(event.version, text, created, at)
 
 
-def fields_of(namespace: Namespace, key: str, held: Held) -> dict[str, Any]:
+def fields_of(namespace: Namespace, key: str, item: StoredItem) -> dict[str, Any]:
     """Return the fields of an `Item`; its value is a new copy."""
     return {
         "namespace": namespace,
         "key": key,
-        "value": loads_json(held.text),
-        "created_at": held.created_at,
-        "updated_at": held.updated_at,
+        "value": loads_json(item.text),
+        "created_at": item.created_at,
+        "updated_at": item.updated_at,
     }
 
 
@@ -188,9 +188,9 @@ class EventStoreStore(BaseStore):
             InvalidEvent: A value is not JSON, or is larger than an event may be.
         """
         with self._lock:
-            asked = [*ops]
-            found = [self._read(op) for op in asked]
-            puts = [op for op in asked if isinstance(op, PutOp)]
+            operations = [*ops]
+            found = [self._read(op) for op in operations]
+            puts = [op for op in operations if isinstance(op, PutOp)]
             for namespace in dict.fromkeys(op.namespace for op in puts):
                 self._put(namespace, {op.key: op for op in puts if op.namespace == namespace})
             return found
@@ -202,8 +202,8 @@ class EventStoreStore(BaseStore):
     def _read(self, op: Op) -> Any:
         match op:
             case GetOp():
-                held = self._items(_valid(op.namespace)).held.get(op.key)
-                return None if held is None else Item(**fields_of(op.namespace, op.key, held))
+                item = self._items(_valid(op.namespace)).current.get(op.key)
+                return None if item is None else Item(**fields_of(op.namespace, op.key, item))
             case SearchOp():
                 return self._search(op)
             case ListNamespacesOp():
@@ -211,7 +211,7 @@ class EventStoreStore(BaseStore):
                 for each in conditions:
                     _valid(each.path, or_none=True)
                 names = [ns for ns in self._namespaces() if all(fits(c, ns) for c in conditions)]
-                depths = sorted({ns[: op.max_depth] for ns in names if self._items(ns).held})
+                depths = sorted({ns[: op.max_depth] for ns in names if self._items(ns).current})
                 return depths[op.offset : op.offset + op.limit]
             case PutOp():
                 _valid(op.namespace)
@@ -229,8 +229,8 @@ class EventStoreStore(BaseStore):
         found = [
             SearchItem(**fields)
             for namespace in self._namespaces(prefix)
-            for key, held in self._items(namespace).held.items()
-            if (fields := fields_of(namespace, key, held))
+            for key, current in self._items(namespace).current.items()
+            if (fields := fields_of(namespace, key, current))
             and all(fulfils(at_path(fields["value"], name), each) for name, each in wanted.items())
         ]
         found.sort(key=lambda item: item.updated_at, reverse=True)
@@ -239,15 +239,15 @@ class EventStoreStore(BaseStore):
     def _put(self, namespace: Namespace, puts: dict[str, PutOp]) -> None:
         for attempt in attempts():
             items = self._items(namespace)
-            held = items.held
-            changed = [op for key, op in puts.items() if op.value is not None or key in held]
+            current = items.current
+            changed = [op for key, op in puts.items() if op.value is not None or key in current]
             if not changed:
                 return
-            begun = [] if items.version else [ConversationStart(title="/".join(namespace))]
+            start_events = [] if items.version else [ConversationStart(title="/".join(namespace))]
             events = [LanggraphItem(key=each.key, value=each.value) for each in changed]
-            gone = {held[op.key].version for op in changed if op.key in held}
+            gone = {current[op.key].version for op in changed if op.key in current}
             with attempt:
-                self._write(_key(namespace), [*begun, *events], gone, items.version)
+                self._write(_key(namespace), [*start_events, *events], gone, items.version)
                 return
 
     def _write(self, key: str, events: list[Payload], gone: set[int], version: int) -> None:

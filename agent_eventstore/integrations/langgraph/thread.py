@@ -17,9 +17,9 @@ from agent_eventstore.integrations.langgraph.events import (
     LanggraphValues,
     LanggraphWrites,
     Typed,
-    kept_at_end,
-    kept_in,
     place_of,
+    typed_at_end,
+    typed_in,
     typed_of,
 )
 from eventstore.database import EventText, decode_meta
@@ -27,7 +27,7 @@ from eventstore.events import AssistantMessage, Meta, Retraction, ToolResult
 from eventstore.events.codec import loads_json
 from eventstore.ids import call_id
 
-__all__ = ["DEEPEST", "KeptList", "Marks", "Saved", "Thread", "Values", "WrittenValues"]
+__all__ = ["DEEPEST", "ChangedList", "Marks", "Saved", "Thread", "Values", "WrittenValues"]
 
 
 DEEPEST = 100
@@ -40,15 +40,15 @@ _UNROLLED = 8
 
 
 @dataclass(slots=True)
-class KeptList:
+class ChangedList:
     """A stored `GrownList`: an earlier list, the elements kept of it, and the elements added."""
 
     base: int | None
-    kept: int
+    same_count: int
     added: tuple[int, ...]
 
 
-class Values(dict[int, Typed | KeptList]):
+class Values(dict[int, Typed | ChangedList]):
     """Values and lists of values by place."""
 
     def __init__(self) -> None:
@@ -56,14 +56,16 @@ class Values(dict[int, Typed | KeptList]):
         self._depths: dict[int, int] = {}
         self._unrolled: dict[int, list[int]] = {}
 
-    def keep(self, place: int, told: dict[str, Any]) -> None:
+    def keep(self, place: int, payload: dict[str, Any]) -> None:
         """Add a value of an event, given as JSON."""
-        if told["kind"] == "list":
-            node = KeptList(told.get("base"), told.get("kept", 0), tuple(told.get("added", ())))
+        if payload["kind"] == "list":
+            node = ChangedList(
+                payload.get("base"), payload.get("same_count", 0), tuple(payload.get("added", ()))
+            )
             self[place] = node
             self._depths[place] = 0 if node.base is None else self.depth(node.base) + 1
         else:
-            self[place] = typed_of(told)
+            self[place] = typed_of(payload)
 
     def depth(self, place: int) -> int:
         """Return how many earlier lists a list is built on."""
@@ -73,15 +75,15 @@ class Values(dict[int, Typed | KeptList]):
         """Return the places of a list's elements; the caller must not modify the result."""
         if (known := self._unrolled.get(place)) is not None:
             return known
-        nodes, at, found = list[KeptList](), place, list[int]()
-        while isinstance(node := self.get(at), KeptList):
+        nodes, at, found = list[ChangedList](), place, list[int]()
+        while isinstance(node := self.get(at), ChangedList):
             nodes.append(node)
             at = -1 if node.base is None else node.base
             if at in self._unrolled:
                 found = list(self._unrolled[at])
                 break
         for node in reversed(nodes):
-            del found[node.kept :]
+            del found[node.same_count :]
             found.extend(node.added)
         if len(self._unrolled) >= _UNROLLED:
             self._unrolled.pop(next(iter(self._unrolled)))
@@ -90,9 +92,9 @@ class Values(dict[int, Typed | KeptList]):
 
     def value(self, place: int, codec: Codec) -> Any:
         """Return the value at a place; erased elements of a list are omitted."""
-        held = self[place]
-        if isinstance(held, tuple):
-            return codec.loads(held)
+        node = self[place]
+        if isinstance(node, tuple):
+            return codec.loads(node)
         found = (self.get(each) for each in self.elements(place))
         return codec.loads_all([each for each in found if isinstance(each, tuple)])
 
@@ -109,7 +111,7 @@ class Marks:
     def __init__(self) -> None:
         self.of: dict[int, Typed] = {}
         self.known: dict[Typed, int] = {}
-        self.said: dict[Typed, int] = {}
+        self.spoken_by: dict[Typed, int] = {}
         self._new: list[int] = []
 
     def add(self, place: int) -> None:
@@ -125,7 +127,7 @@ class Marks:
             self.of[place] = mark
             self.known[mark] = place
             if place in spoken:
-                self.said[mark] = place
+                self.spoken_by[mark] = place
         self._new.clear()
 
 
@@ -206,10 +208,10 @@ class Thread:
             if text is None:
                 continue
             self.read += len(text)
-            if (kept := kept_at_end(text)) is None:
+            if (typed := typed_at_end(text)) is None:
                 self._fold(version, kind, loads_json(text))
                 continue
-            self._speak(version, kind, kept)
+            self._speak(version, kind, typed)
             if kind == ToolResult.type and (found := _CALL_ID.match(text)):
                 self.settled.add(found[1])
             if kind == AssistantMessage.type and '"provider_id":' in text:
@@ -217,47 +219,47 @@ class Thread:
         if placed:
             self._go_to(decode_meta(placed))
 
-    def fold(self, version: int, kind: str, told: Any, meta: Meta) -> None:
+    def fold(self, version: int, kind: str, payload: Any, meta: Meta) -> None:
         """Fold one event, given its JSON."""
         self.version = version
         self._go_to(meta)
-        self._fold(version, kind, told)
+        self._fold(version, kind, payload)
 
     def _go_to(self, meta: Meta) -> None:
         if meta.turn is not None:
             self.turn, self.step = meta.turn, -1 if meta.step is None else meta.step
 
-    def _fold(self, version: int, kind: str, told: Any) -> None:
-        if not isinstance(told, dict):
+    def _fold(self, version: int, kind: str, payload: Any) -> None:
+        if not isinstance(payload, dict):
             return
         if kind == _VALUES:
-            for index, value in enumerate(told["values"]):
+            for index, value in enumerate(payload["values"]):
                 place = place_of(version, index)
                 self.values.keep(place, value)
                 if value["kind"] != "list":
                     self.marks.add(place)
         elif kind == _CHECKPOINT:
-            self._save(version, told)
+            self._save(version, payload)
         elif kind == LanggraphWrites.type:
-            self._write(version, told)
+            self._write(version, payload)
         elif kind == Retraction.type:
-            for part in told["versions"]:
+            for part in payload["versions"]:
                 self.retracted.update(map(place_of, range(part["first"], part["last"] + 1)))
-        elif (kept := kept_in(told.get("raw"))) is not None:
-            self._speak(version, kind, kept)
+        elif (typed := typed_in(payload.get("raw"))) is not None:
+            self._speak(version, kind, typed)
             if kind == ToolResult.type:
-                self.settled.add(told["call_id"])
+                self.settled.add(payload["call_id"])
         if kind == AssistantMessage.type:
-            self._note_calls(version, told)
+            self._note_calls(version, payload)
 
-    def _speak(self, version: int, kind: str, kept: Typed) -> None:
+    def _speak(self, version: int, kind: str, typed: Typed) -> None:
         place = place_of(version)
-        self.values[place] = kept
+        self.values[place] = typed
         self.spoken[place] = kind
         self.marks.add(place)
 
-    def _note_calls(self, version: int, told: dict[str, Any]) -> None:
-        for index, request in enumerate(told.get("tool_calls") or ()):
+    def _note_calls(self, version: int, payload: dict[str, Any]) -> None:
+        for index, request in enumerate(payload.get("tool_calls") or ()):
             if request.get("provider_id") is not None:
                 self._calls[request["provider_id"]] = call_id(version, index)
 
@@ -269,23 +271,23 @@ class Thread:
         self._answers.clear()
         return self._calls
 
-    def _save(self, version: int, told: dict[str, Any]) -> None:
-        namespace, channels = told["namespace"], dict(told.get("channels") or ())
-        self.checkpoints.setdefault(namespace, {})[told["checkpoint_id"]] = Saved(
-            version, told.get("parent_id"), told, channels
+    def _save(self, version: int, payload: dict[str, Any]) -> None:
+        namespace, channels = payload["namespace"], dict(payload.get("channels") or ())
+        self.checkpoints.setdefault(namespace, {})[payload["checkpoint_id"]] = Saved(
+            version, payload.get("parent_id"), payload, channels
         )
         for channel, place in channels.items():
-            if isinstance(self.values.get(place), KeptList):
+            if isinstance(self.values.get(place), ChangedList):
                 self.latest[namespace, channel] = place
 
-    def _write(self, version: int, told: dict[str, Any]) -> None:
-        held = self.writes.setdefault((told["namespace"], told["checkpoint_id"]), {})
-        path = told.get("task_path", "")
-        for write in told["writes"]:
-            key = (told["task_id"], write["index"])
-            if told.get("replaces") or key not in held:
+    def _write(self, version: int, payload: dict[str, Any]) -> None:
+        writes = self.writes.setdefault((payload["namespace"], payload["checkpoint_id"]), {})
+        path = payload.get("task_path", "")
+        for write in payload["writes"]:
+            key = (payload["task_id"], write["index"])
+            if payload.get("replaces") or key not in writes:
                 typed = typed_of(write["value"])
-                held[key] = WrittenValues(version, path, write["channel"], typed)
+                writes[key] = WrittenValues(version, path, write["channel"], typed)
 
     @property
     def size(self) -> int:

@@ -99,7 +99,7 @@ class SessionTurns(EventStoreSession):
         wanted = search_term.translate(_SMALL)
         turns = await self._run(self._of, turns_of, branch_id)
         return [
-            each for each in turns if wanted in _said_in(each["full_content"]).translate(_SMALL)
+            each for each in turns if wanted in _text_in(each["full_content"]).translate(_SMALL)
         ]
 
     async def get_conversation_by_turns(
@@ -213,11 +213,13 @@ def turns_of(store: EventStore, stream: UUID) -> list[dict[str, Any]]:
         for item in items_in(event):
             if isinstance(item, dict) and item.get("role") == "user":
                 content = item.get("content")
-                said = _said_in(content)
+                user_text = _text_in(content)
                 found.append(
                     {
                         "turn": len(found) + 1,
-                        "content": said if len(said) <= _SHOWN else f"{said[:_SHOWN]}...",
+                        "content": user_text
+                        if len(user_text) <= _SHOWN
+                        else f"{user_text[:_SHOWN]}...",
                         "full_content": content,
                         "timestamp": times[event.version].isoformat(),
                         "can_branch": True,
@@ -227,7 +229,7 @@ def turns_of(store: EventStore, stream: UUID) -> list[dict[str, Any]]:
     return found
 
 
-def _said_in(content: Any) -> str:
+def _text_in(content: Any) -> str:
     """Return the text of a message's content."""
     if isinstance(content, str):
         return content

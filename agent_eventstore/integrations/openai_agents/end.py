@@ -98,14 +98,14 @@ class SessionTail:
                 if self.seen > base or has_changes(self._store, self.id, self.seen, self.run):
                     raise WrongExpectedVersion(self.id, self.seen, base)
                 self.seen = base
-            begun = writer.begin()
+            start_events = writer.begin()
             events = make(writer)
             if not events:
                 return []
             with attempt:
                 done = self._store.append(
                     self.key,
-                    [*begun, *events],
+                    [*start_events, *events],
                     expected_version=base or NO_STREAM,
                     allow_empty=True,
                     **self._owner,
@@ -161,8 +161,8 @@ class SessionTail:
             BranchDeleted: They record that the branch was deleted, or was erased with the session.
         """
         found = newest_events(self._store, self.id, limit)
-        told = (loads_json(e.text) for e in found if e.type == OpenAIBranch.type and e.text)
-        for each in told:
+        payloads = (loads_json(e.text) for e in found if e.type == OpenAIBranch.type and e.text)
+        for each in payloads:
             if each["name"] == self._branch and each["deleted"]:
                 raise BranchDeleted(self._branch, cleared=each.get("cleared", False))
         if any(each.type == Erasure.type for each in found) and not self._is_listed():

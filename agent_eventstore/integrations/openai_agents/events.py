@@ -45,7 +45,7 @@ class OpenAIItems(Payload):
     type: ClassVar[str] = "openai_agents.items"
 
     items: tuple[Any, ...]
-    told: tuple[VersionRange, ...] = ()
+    replaces: tuple[VersionRange, ...] = ()
 
 
 @register_event

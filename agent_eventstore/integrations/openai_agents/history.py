@@ -31,7 +31,7 @@ from agent_eventstore.integrations.openai_agents.items import (
     is_placeholder,
     items_in,
     json_of,
-    told_by,
+    replaced_versions,
 )
 from eventstore import EventStore
 from eventstore.database import END, EventText, driver_transaction, read_texts
@@ -74,7 +74,9 @@ class Withdrawn:
         self._large: list[tuple[int, int, bool]] = []
         self._passed: list[tuple[int, int]] = []
 
-    def add(self, ranges: Iterable[dict[str, int]], said: bool, *, all_below: bool = False) -> None:
+    def add(
+        self, ranges: Iterable[dict[str, int]], is_withdrawn: bool, *, all_below: bool = False
+    ) -> None:
         """Add a statement about ranges; with ``all_below``, a reader may skip these ranges."""
         for each in ranges:
             first, last = each["first"], each["last"]
@@ -83,17 +85,17 @@ class Withdrawn:
             if last - first < _SMALL:
                 for version in range(first, last + 1):
                     if self.says(version) is None:
-                        self._single[version] = said
+                        self._single[version] = is_withdrawn
             else:
-                self._large.append((first, last, said))
+                self._large.append((first, last, is_withdrawn))
 
     def says(self, version: int) -> bool | None:
         """Return the first statement about a version; None if there is none."""
-        if (said := self._single.get(version)) is not None:
-            return said
-        for first, last, said in self._large:
+        if (is_withdrawn := self._single.get(version)) is not None:
+            return is_withdrawn
+        for first, last, is_withdrawn in self._large:
             if first <= version <= last:
-                return said
+                return is_withdrawn
         return None
 
     def below(self, version: int) -> int:
@@ -175,19 +177,19 @@ _PLAIN = TELLING - {_RESULT, _ITEMS}
 class LiveItem(NamedTuple):
     """An item, the version of its event, and its position among that event's items.
 
-    ``told`` are the versions of the recorded events that the item replaces.
+    ``replaces`` are the versions of the recorded events that the item replaces.
     """
 
     version: int
     place: int
     item: Any
-    told: tuple[VersionRange, ...] = ()
+    replaces: tuple[VersionRange, ...] = ()
 
 
 def live_items(store: EventStore, stream: UUID, limit: int | None = None) -> list[LiveItem]:
     """Return the newest live items of a conversation, in order; all of them without a limit."""
     found = (
-        LiveItem(event.version, place, item, told_by(event))
+        LiveItem(event.version, place, item, replaced_versions(event))
         for event in live_events(store, stream, limit)
         for place, item in reversed(list(enumerate(items_in(event))))
     )
@@ -228,13 +230,13 @@ def live_events(
                     yield event
                 if kind == _ITEMS:
                     changed = True
-                    withdrawn.add([each.model_dump() for each in told_by(event)], True)
+                    withdrawn.add([each.model_dump() for each in replaced_versions(event)], True)
             elif kind in WITHDRAWING:
-                told, changed = loads_json(text), True
-                all_below = told.get("reason") == CLEARED
-                withdrawn.add(told.get("versions", ()), True, all_below=all_below)
-                switched.add(told.get("restored", ()), False)
-                switched.add(told.get("withdrawn", ()), True)
+                payload, changed = loads_json(text), True
+                all_below = payload.get("reason") == CLEARED
+                withdrawn.add(payload.get("versions", ()), True, all_below=all_below)
+                switched.add(payload.get("restored", ()), False)
+                switched.add(payload.get("withdrawn", ()), True)
         if len(page) < size:
             return
         last, size = page[-1].version, min(size * 8, _PAGE)
@@ -331,7 +333,7 @@ class _CachedItems:
             if event.type == Retraction.type:
                 gone = loads_json(event.text)["versions"]
             elif event.type == OpenAIItems.type:
-                gone = loads_json(event.text).get("told", [])
+                gone = loads_json(event.text).get("replaces", [])
             elif event.type == _TOOL_RESULT and placeholders:
                 texts.pop(placeholders.pop(answered_by(event), 0), None)
             for version in chain(*(range(each["first"], each["last"] + 1) for each in gone)):

@@ -47,7 +47,7 @@ __all__ = [
     "is_placeholder",
     "items_in",
     "json_of",
-    "told_by",
+    "replaced_versions",
 ]
 
 
@@ -110,11 +110,11 @@ def json_of(event: EventText) -> str:
     return cut
 
 
-def told_by(event: EventText) -> tuple[VersionRange, ...]:
+def replaced_versions(event: EventText) -> tuple[VersionRange, ...]:
     """Return the events that an `OpenAIItems` replaces; for any other event, nothing."""
     if event.type != OpenAIItems.type or event.text is None:
         return ()
-    return tuple(map(VersionRange.model_validate, loads_json(event.text).get("told", ())))
+    return tuple(map(VersionRange.model_validate, loads_json(event.text).get("replaces", ())))
 
 
 _CALL_ID = re.compile(r'{"call_id":"([^"\\]*)"')
@@ -152,7 +152,7 @@ def _made(data: Any) -> list[JsonObject]:
         case UserMessage():
             return [{"role": "user", "content": text_of(data.parts)}]
         case AssistantMessage():
-            said = text_of(data.parts)
+            message_text = text_of(data.parts)
             calls = [
                 {
                     "type": "function_call",
@@ -162,9 +162,12 @@ def _made(data: Any) -> list[JsonObject]:
                 }
                 for call in data.tool_calls
             ]
-            return [*([{"role": "assistant", "content": said}] if said else []), *calls]
-        case LlmError(partial_text=str(said)) if said:
-            return [{"role": "assistant", "content": said}]
+            return [
+                *([{"role": "assistant", "content": message_text}] if message_text else []),
+                *calls,
+            ]
+        case LlmError(partial_text=str(message_text)) if message_text:
+            return [{"role": "assistant", "content": message_text}]
         case ToolResult(provider_id=str(given)):
             call = {"type": "function_call", "call_id": given}
             made = output_of(call, result_text(data) or data.status, data.status, None)
@@ -247,8 +250,10 @@ class ItemWriter(Places):
                 return UserMessage(parts=parts_in(item.get("content")), raw=raw)
             if item.get("role") in _SYSTEM:
                 continues, self._instructed = self._instructed, True
-                said = text_of(parts_in(item.get("content")))
-                return SystemInstruction(text=said, role=item["role"], continues=continues, raw=raw)
+                message_text = text_of(parts_in(item.get("content")))
+                return SystemInstruction(
+                    text=message_text, role=item["role"], continues=continues, raw=raw
+                )
             if (result := result_of(item, self.calls)) is not None:
                 return result
         return OpenAIItem(item=item)

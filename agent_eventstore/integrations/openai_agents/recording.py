@@ -49,7 +49,7 @@ __all__ = [
     "RecordedRun",
     "RecordedSpans",
     "RecordingState",
-    "asked_for",
+    "call_fields",
     "call_of",
     "current_run",
 ]
@@ -189,10 +189,10 @@ def _named(args: Any, rest: dict[str, Any]) -> dict[str, Any]:
     return {**dict(zip(_ARGUMENTS, args, strict=False)), **rest}
 
 
-def asked_for(arguments: dict[str, Any]) -> dict[str, Any]:
+def call_fields(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the fields to record of a request, in addition to its model and prompt."""
     settings: dict[str, Any] = getattr(arguments.get("model_settings"), "to_json_dict", dict)()
-    kept = {
+    recorded = {
         name: plain(value)
         for name, value in settings.items()
         if value is not None and not name.startswith("extra_")  # these may contain credentials
@@ -205,7 +205,7 @@ def asked_for(arguments: dict[str, Any]) -> dict[str, Any]:
         }
         for tool in arguments.get("tools") or ()
     )
-    return {"specification": "openai_responses", "parameters": kept, "tools": tools}
+    return {"specification": "openai_responses", "parameters": recorded, "tools": tools}
 
 
 def call_of(context: Any, tool: Any) -> str:
@@ -236,9 +236,9 @@ class RecordedRun(RunHooks[Any]):
         self.session = session
         self._if_busy: IfBusy = if_busy
         self._stack = AsyncExitStack()
-        self._asked: dict[str, RequestedCall] = {}
+        self._requested: dict[str, RequestedCall] = {}
         self._running: dict[str, AsyncToolBlock] = {}
-        self._told: list[Future[Any]] = []
+        self._pending_reports: list[Future[Any]] = []
         self._given: Any = None
         self._bills: list[Payload] = []
         self.over, self.pending = False, 0
@@ -322,25 +322,25 @@ class RecordedRun(RunHooks[Any]):
     def call(self, model: Any, prompt: Any, arguments: dict[str, Any]) -> AsyncLlmCall:
         """Return a model call to enter around the SDK's request."""
         named = None if model is None else str(model)
-        return self.turn.llm_call(model=named, prompt=plain(prompt), **asked_for(arguments))
+        return self.turn.llm_call(model=named, prompt=plain(prompt), **call_fields(arguments))
 
     def answered(self, call: AsyncLlmCall) -> None:
         """Note the tool calls of an answer."""
-        for asked in call.tool_calls:
-            self._asked[asked.provider_id or asked.name] = asked
+        for requested in call.tool_calls:
+            self._requested[requested.provider_id or requested.name] = requested
 
     def tell(self, event: Payload) -> None:
         """Record an event, from any thread; the run waits for it before it ends."""
-        told = self.conversation.append(event)
-        self._told.append(asyncio.run_coroutine_threadsafe(told, self._loop))
+        appended = self.conversation.append(event)
+        self._pending_reports.append(asyncio.run_coroutine_threadsafe(appended, self._loop))
 
     async def _settle(self) -> None:
         await self._pay()
         if self._bills:
             advice = "give the runner hooks=run; the log has their answers only as items"
             _log.warning("model calls of this run are not recorded", advice=advice)
-        while self._told:
-            await asyncio.wrap_future(self._told.pop(0))
+        while self._pending_reports:
+            await asyncio.wrap_future(self._pending_reports.pop(0))
 
     def asks(self, given: Any) -> bool:
         """Whether a model's input is the one that the runner has announced to this run's hooks."""
@@ -366,9 +366,9 @@ class RecordedRun(RunHooks[Any]):
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
         """Record that a tool is about to run, before it does."""
         given = call_of(context, tool)
-        asked = self._asked.pop(given, None)
-        if asked is not None and not self.over:
-            self._running[given] = await self.turn.tool(asked).__aenter__()
+        requested = self._requested.pop(given, None)
+        if requested is not None and not self.over:
+            self._running[given] = await self.turn.tool(requested).__aenter__()
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
         """Record a tool's result."""
@@ -381,8 +381,8 @@ class RecordedRun(RunHooks[Any]):
     async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
         """Record which agent hands over to which."""
         if not self.over:
-            told = OpenAIHandoff(from_agent=from_agent.name, to_agent=to_agent.name)
-            await self.conversation.append(told)
+            handoff = OpenAIHandoff(from_agent=from_agent.name, to_agent=to_agent.name)
+            await self.conversation.append(handoff)
 
 
 class RecordedSpans(TracingProcessor):

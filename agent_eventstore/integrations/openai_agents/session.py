@@ -71,9 +71,12 @@ class Earlier(NamedTuple):
             each.version: each for each in store.read(stream, after=first - 1, before=last + 1)
         }
         found: dict[int, Earlier] = {}
-        for version, told in {item.version: item.told for item in items}.items():
+        for version, own_ranges in {item.version: item.replaces for item in items}.items():
             event = known[version]
-            own = [event, *(known[v] for each in told for v in range(each.first, each.last + 1))]
+            own = [
+                event,
+                *(known[v] for each in own_ranges for v in range(each.first, each.last + 1)),
+            ]
             calls = (
                 each.data.llm_call_id or f"v{each.version}"
                 for each in own
@@ -121,9 +124,11 @@ def _replacing(
         (version, [item for _, item in run])
         for version, run in groupby(pairs, lambda pair: pair[0])
     ]
-    kept = _ranges_of([each for each in before if each.version in again])
+    remaining = _ranges_of([each for each in before if each.version in again])
     replaced_by = VersionRange.of(_places_of(runs, writer.version + 2))
-    events.append(writer.place(Retraction(versions=kept, reason=reason, replaced_by=replaced_by)))
+    events.append(
+        writer.place(Retraction(versions=remaining, reason=reason, replaced_by=replaced_by))
+    )
     turn: int | None = None
     turns: list[int | None] = []
     for version, _ in reversed(runs):  # what is inserted before them is in the turn that follows
@@ -168,8 +173,8 @@ def _versions_of(items: Sequence[LiveItem]) -> set[int]:
 def _ranges_of(items: Sequence[LiveItem]) -> tuple[VersionRange, ...]:
     """Return the versions of items and of the events that they replace, for a retraction."""
     own = [(item.version, item.version) for item in items]
-    told = [(each.first, each.last) for item in items for each in item.told]
-    return VersionRange.of(joined(own + told))
+    ranges = [(each.first, each.last) for item in items for each in item.replaces]
+    return VersionRange.of(joined(own + ranges))
 
 
 def pop_newest(store: EventStore, end: SessionTail, *, erase: bool) -> Any:
@@ -259,7 +264,7 @@ class Settling:
     def __init__(self, run: Meta, after: int) -> None:
         self.after = after
         self._run = run
-        self._told: set[int] = set()
+        self._recorded: set[int] = set()
 
     def events(
         self,
@@ -275,23 +280,23 @@ class Settling:
         known = [
             (event.version, _kind(item))
             for event in recorded
-            if event.version not in self._told and is_of(self._run, event)
+            if event.version not in self._recorded and is_of(self._run, event)
             for item in items_in(event)
         ]
         events: list[NewEvent] = []
         new: list[Any] = []
-        told: list[tuple[Any, int]] = []
+        new_items: list[tuple[Any, int]] = []
         for item in items:
             found = next((each for each in known if each[1] == _kind(item)), None)
             if found is None:
-                events += _telling(told, writer)
+                events += _telling(new_items, writer)
                 new.append(item)
             else:
                 events += writer.events(new)
                 known.remove(found)
-                told.append((item, found[0]))
-            (told if found is None else new).clear()
-        return [*events, *_telling(told, writer), *writer.events(new, usage)]
+                new_items.append((item, found[0]))
+            (new_items if found is None else new).clear()
+        return [*events, *_telling(new_items, writer), *writer.events(new, usage)]
 
     def left(
         self, recorded: Sequence[EventText], writer: ItemWriter, *, blocked: bool
@@ -303,38 +308,38 @@ class Settling:
         withdrawn.
         """
         own = [event for event in recorded if is_of(self._run, event)]
-        untold = [each for each in own if each.version not in self._told and items_in(each)]
+        untold = [each for each in own if each.version not in self._recorded and items_in(each)]
         if blocked and untold:
             gone = VersionRange.of((each.version, each.version) for each in untold)
             return [writer.place(Retraction(versions=gone, reason="guardrail"))]
         calls = {
             item["call_id"]: item
             for event in own
-            if event.version in self._told
+            if event.version in self._recorded
             for item in items_in(event)
             if isinstance(item, dict) and item.get("type") == "function_call"
         }
-        told = [
+        remaining = [
             (item, event.version)
             for event in untold
             for result in items_in(event)
             if (call := calls.get(result.get("call_id"))) is not None
             for item in (call, result)
         ]
-        return _telling(told, writer)
+        return _telling(remaining, writer)
 
     def note(self, appended: Iterable[NewEvent]) -> None:
         """Note which recorded events the appended items replace."""
         for event in appended:
             if isinstance(event.data, OpenAIItems):
-                self._told.update(each.first for each in event.data.told)
+                self._recorded.update(each.first for each in event.data.replaces)
 
 
-def _telling(told: Sequence[tuple[Any, int]], writer: ItemWriter) -> list[NewEvent]:
-    if not told:
+def _telling(items: Sequence[tuple[Any, int]], writer: ItemWriter) -> list[NewEvent]:
+    if not items:
         return []
-    versions = VersionRange.of((v, v) for v in sorted({v for _, v in told}))
-    return [writer.place(OpenAIItems(items=tuple(item for item, _ in told), told=versions))]
+    versions = VersionRange.of((v, v) for v in sorted({v for _, v in items}))
+    return [writer.place(OpenAIItems(items=tuple(item for item, _ in items), replaces=versions))]
 
 
 def _kind(item: Any) -> tuple[str, Any]:

@@ -19,7 +19,7 @@ from projections import Views
 from projections.providers.stream_base import plain
 from projections.providers.usage import responses_usage
 
-__all__ = ["RunUsage", "bill_of", "calls_to_tell", "counts_of", "told_later", "turn_usage"]
+__all__ = ["RunUsage", "bill_of", "calls_to_tell", "counts_of", "turn_usage", "unrecorded_calls"]
 
 _log = get_logger("agent_eventstore")
 
@@ -33,7 +33,7 @@ class RunUsage:
 
     def __init__(self) -> None:
         self._of: Any = None
-        self._told = 0
+        self._counted = 0
 
     def since(self, wrapper: Any) -> TokenUsage | None:
         """Return the tokens of the calls since the last time; None if none are known.
@@ -45,8 +45,8 @@ class RunUsage:
         entries = getattr(usage, "request_usage_entries", None) or []
         if usage is not self._of:
             # A restored run's usage includes calls that earlier processes have recorded.
-            self._of, self._told = usage, max(0, len(entries) - 1)
-        new, self._told = entries[self._told :], len(entries)
+            self._of, self._counted = usage, max(0, len(entries) - 1)
+        new, self._counted = entries[self._counted :], len(entries)
         if not new:
             return None
         added: dict[str, Any] = {}
@@ -61,7 +61,7 @@ class RunUsage:
         return responses_usage(added)
 
 
-def told_later(usage: Any, answers: Sequence[BilledCall]) -> list[BilledCall]:
+def unrecorded_calls(usage: Any, answers: Sequence[BilledCall]) -> list[BilledCall]:
     """Return the calls of a run whose items were added without usage, each with its tokens.
 
     Args:
@@ -85,23 +85,23 @@ def told_later(usage: Any, answers: Sequence[BilledCall]) -> list[BilledCall]:
 
 
 def calls_to_tell(store: EventStore, stream: UUID, usage: Any) -> list[BilledCall]:
-    """Return the `told_later` calls of the answers to a conversation's newest user message.
+    """Return the `unrecorded_calls` calls of the answers to a conversation's newest user message.
 
     If it has no answer yet, they are calls of that message's turn.
     """
-    answers, asked = set[int](), 0
+    answers, last_request = set[int](), 0
     for event in live_events(store, stream, _FEW):
         if event.type == UserMessage.type:
-            asked = event.version
+            last_request = event.version
             break
         if event.type == AssistantMessage.type:
             answers.add(event.version)
-    if asked and _is_told(store, stream, asked):
+    if last_request and _is_recorded(store, stream, last_request):
         return []
     if answers:
-        return told_later(usage, bills(store.read(stream), answers))
-    if asked:
-        return told_later(usage, [_call_of(store, stream, asked)])
+        return unrecorded_calls(usage, bills(store.read(stream), answers))
+    if last_request:
+        return unrecorded_calls(usage, [_call_of(store, stream, last_request)])
     _log.warning("the usage of a run is not recorded: its session has no turn yet")
     return []
 
@@ -130,30 +130,30 @@ def bill_of(model: Any, began: datetime, usage: Any, place: tuple[int, int, str]
     return RetainedUsage(calls=(call,))
 
 
-def _is_told(store: EventStore, stream: UUID, asked: int) -> bool:
+def _is_recorded(store: EventStore, stream: UUID, request_version: int) -> bool:
     """Whether usage without an answer was recorded for the turn that a user message begins."""
-    name = _name_of(asked)
-    later = (event.data for event in store.read(stream, after=asked))
-    kept = (data.calls for data in later if isinstance(data, RetainedUsage))
-    return any(call.llm_call_id == name for calls in kept for call in calls)
+    name = _name_of(request_version)
+    later = (event.data for event in store.read(stream, after=request_version))
+    recorded = (data.calls for data in later if isinstance(data, RetainedUsage))
+    return any(call.llm_call_id == name for calls in recorded for call in calls)
 
 
-def _call_of(store: EventStore, stream: UUID, asked: int) -> BilledCall:
+def _call_of(store: EventStore, stream: UUID, request_version: int) -> BilledCall:
     """Return a model call for the turn that a user message begins."""
-    [message] = store.read(stream, after=asked - 1, before=asked + 1)
+    [message] = store.read(stream, after=request_version - 1, before=request_version + 1)
     return BilledCall(
-        llm_call_id=_name_of(asked),
+        llm_call_id=_name_of(request_version),
         status="ok",
-        version=asked,
-        end_version=asked,
+        version=request_version,
+        end_version=request_version,
         turn=message.meta.turn,
         started_at=message.occurred_at,
         ended_at=message.occurred_at,
     )
 
 
-def _name_of(asked: int) -> str:
-    return f"unanswered {asked}"
+def _name_of(request_version: int) -> str:
+    return f"unanswered {request_version}"
 
 
 def turn_usage(store: EventStore, stream: UUID) -> dict[int, dict[str, Any]]:
@@ -182,9 +182,9 @@ def turn_usage(store: EventStore, stream: UUID) -> dict[int, dict[str, Any]]:
     return found
 
 
-def _details(**told: int | None) -> dict[str, int] | None:
+def _details(**counts: int | None) -> dict[str, int] | None:
     """Return the known token counts; None if none are known."""
-    return {name: count for name, count in told.items() if count is not None} or None
+    return {name: count for name, count in counts.items() if count is not None} or None
 
 
 def counts_of(usage: Any) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def counts_of(usage: Any) -> dict[str, Any]:
         for name in ("input_tokens", "output_tokens", "total_tokens")
     }
     for name in _DETAILS:
-        told = plain(getattr(usage, name, None))
-        if isinstance(told, dict):
-            found[name] = {key: count for key, count in told.items() if isinstance(count, int)}
+        details = plain(getattr(usage, name, None))
+        if isinstance(details, dict):
+            found[name] = {key: count for key, count in details.items() if isinstance(count, int)}
     return found

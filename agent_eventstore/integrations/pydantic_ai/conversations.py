@@ -132,7 +132,7 @@ class Histories:
             before = head.version + 1
             found = [entry for entry, _ in self.chain(head_id, limit, (stream, before))]
             entries, read = found[::-1], None
-            if not head.is_fork and self._memory.asked_again(stream):
+            if not head.is_fork and self._memory.has_changed(stream):
                 ids, complete = [each.id for each in entries], entries[0].parent_id is None
                 read = _Read(head, ids, Objects().followed_by(entries), complete)
         if read is not None:
@@ -201,11 +201,11 @@ def _back(
             return
         if event.text is None or event.type == PydanticAIRecord.type or wanted not in event.text:
             continue
-        kept = message_in(event.text)
-        if kept is not None and kept["id"] == wanted:
-            wanted = kept["parent"]
-            entry = ConversationEntry(id=kept["id"], parent_id=wanted, message=kept["message"])
-            yield entry, (event.version - kept["span"] + 1, event.version)
+        stored = message_in(event.text)
+        if stored is not None and stored["id"] == wanted:
+            wanted = stored["parent"]
+            entry = ConversationEntry(id=stored["id"], parent_id=wanted, message=stored["message"])
+            yield entry, (event.version - stored["span"] + 1, event.version)
 
 
 TAIL = 100  # newest events to read to find where a conversation ends
@@ -311,10 +311,10 @@ class Records:
         with driver_transaction(self._store) as connection:
             head = head_of(connection, stream)
         if known is not None and (known.places.version, known.chain) == head[:2]:
-            told = known.record
+            found_record = known.record
         else:
-            told = record_in(events_before(self._store, stream, first=4), conversation_id)
-        record = None if told is None else RECORD.validate_python(told)
+            found_record = record_in(events_before(self._store, stream, first=4), conversation_id)
+        record = None if found_record is None else RECORD.validate_python(found_record)
         if record is not None and record.head_id is not None:
             self._histories.streams.keep(record.head_id, stream, 0)
         return record, head
@@ -332,8 +332,8 @@ class Records:
     def newest(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
         """Return the records of a scope, or all, the most recently saved first."""
         ends = ends_with(self._store, PydanticAIRecord.type)
-        told = [record_in(events, key) for key, events in ends]
-        found = [RECORD.validate_python(each) for each in told if each]
+        records = [record_in(events, key) for key, events in ends]
+        found = [RECORD.validate_python(each) for each in records if each]
         found = [each for each in found if scope in (None, each.scope)]
         found.sort(key=lambda each: each.updated_at, reverse=True)
         return found[:limit]
@@ -396,13 +396,13 @@ class Records:
         for entry in entries:
             streamed = call_id if answers and entry is answers[-1] else None
             events += events_of(entry.message, entry.id, entry.parent_id, places, streamed)
-        told = record_event(record)
-        events.append(places.put(told))
+        new_event = record_event(record)
+        events.append(places.put(new_event))
         done = self._store.append(
             key, events, expected_version=expected or NO_STREAM, allow_empty=True
         )
-        written = _KnownRecords(done.anchor.chain, told.record, places)
-        self._written.keep(key, written, len(dumps_json(told.record)))
+        written = _KnownRecords(done.anchor.chain, new_event.record, places)
+        self._written.keep(key, written, len(dumps_json(new_event.record)))
         if call_id:
             self.answering.pop(key, None)
 
@@ -452,8 +452,8 @@ class EventStoreConversations(ConversationStore):
         record again: the append itself detects a newer one.
         """
         is_result = isinstance(conversation, AgentRunResult)
-        held = conversation.conversation if is_result else conversation
-        token = _saving.set(held.revision)
+        given = conversation.conversation if is_result else conversation
+        token = _saving.set(given.revision)
         try:
             saved: list[ConversationEntry] = await super().save(conversation, scope=scope)
             return saved

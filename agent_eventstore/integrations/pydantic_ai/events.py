@@ -49,7 +49,7 @@ from projections.providers.usage import any_usage
 
 __all__ = [
     "RECORD",
-    "KeptMessage",
+    "StoredMessage",
     "events_of",
     "message_in",
     "raw_of",
@@ -64,7 +64,7 @@ RECORD: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
 _CONFIG = ConfigDict(val_json_bytes="base64")  # as in `ModelMessagesTypeAdapter`
 
 
-class KeptMessage(TypedDict):
+class StoredMessage(TypedDict):
     """A stored message; ``span`` is the number of its events, of which this is the last."""
 
     __pydantic_config__ = _CONFIG  # type: ignore[misc]
@@ -78,7 +78,7 @@ class KeptMessage(TypedDict):
 class _Raw(TypedDict):
     __pydantic_config__ = _CONFIG  # type: ignore[misc]
 
-    pydantic_ai: KeptMessage
+    pydantic_ai: StoredMessage
 
 
 class _Ending(TypedDict):
@@ -96,7 +96,7 @@ def raw_of(message: ModelMessage, entry_id: str, parent_id: str | None, span: in
     return {KEY: {"id": entry_id, "parent": parent_id, "span": span, "message": made}}
 
 
-def message_in(text: str) -> KeptMessage | None:
+def message_in(text: str) -> StoredMessage | None:
     """Return the message that a payload's JSON holds in ``raw``; None if it holds none."""
     try:
         return _ENDING.validate_json(text)["raw"]["pydantic_ai"]
@@ -117,8 +117,8 @@ def record_in(events: Iterable[EventText], conversation_id: str) -> Any:
     """Return the newest record, from events newest first; None if deleted or another's."""
     for event in events:
         if event.type == PydanticAIRecord.type and event.text is not None:
-            told = loads_json(event.text).get("record")
-            return told if told and told["conversation_id"] == conversation_id else None
+            record = loads_json(event.text).get("record")
+            return record if record and record["conversation_id"] == conversation_id else None
     return None
 
 

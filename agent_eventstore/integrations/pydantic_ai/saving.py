@@ -74,10 +74,10 @@ class SavedRun(AbstractCapability[Any]):
         await in_thread(seal_streams, self.conversations.store, key)
         self.conversations._records.answering.pop(key, None)
         result: AgentRunResult[Any] = await handler()
-        told = result.conversation
+        saved = result.conversation
         async with self._saving:
-            self._conversation.deferred_tool_requests = told.deferred_tool_requests
-            await self._save(told.messages, told.usage)
+            self._conversation.deferred_tool_requests = saved.deferred_tool_requests
+            await self._save(saved.messages, saved.usage)
         result._conversation_saved(str(self._conversation.revision))
         return result
 
@@ -151,7 +151,9 @@ def _piece(event: PartStartEvent | PartDeltaEvent) -> Delta:
             ToolCallPart(tool_name=name, args=args, tool_call_id=own)
             | ToolCallPartDelta(tool_name_delta=name, args_delta=args, tool_call_id=own)
         ):
-            told = args if isinstance(args, str) else json.dumps(args) if args else ""
-            call = ToolCallDelta(index=event.index, name=name, provider_id=own, arguments=told)
+            arguments_text = args if isinstance(args, str) else json.dumps(args) if args else ""
+            call = ToolCallDelta(
+                index=event.index, name=name, provider_id=own, arguments=arguments_text
+            )
             return Delta(tool_calls=(call,))
     return Delta()

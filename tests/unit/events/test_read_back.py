@@ -22,7 +22,7 @@ from eventstore.events.registry import REGISTRY
 
 PACKED = PackedValue.of(("msgpack", b"\x00\xff"))
 ODD = "\x00 \ud800 \U0001f600"
-LISTS = (PACKED, GrownList(), GrownList(base=2**60, kept=9, added=(0, 2**60)))
+LISTS = (PACKED, GrownList(), GrownList(base=2**60, same_count=9, added=(0, 2**60)))
 NAMED: dict[str, Any] = {"namespace": ODD, "checkpoint_id": ODD}
 CHECKPOINT = LanggraphCheckpoint(state=PACKED, metadata=PACKED, channels=((ODD, 2**60),), **NAMED)
 WRITE = TaskWrite(index=-4, channel=ODD, value=PACKED)
