@@ -66,5 +66,5 @@ def problems() -> Iterator[str]:
 
 if __name__ == "__main__":
     found = list(problems())
-    print("\n".join(found))
+    sys.stdout.writelines(f"{line}\n" for line in found)
     sys.exit(bool(found))

@@ -17,7 +17,7 @@ def test_names_are_plain_and_unique() -> None:
     done = subprocess.run(
         [sys.executable, "scripts/check_names.py"], cwd=ROOT, capture_output=True, text=True
     )
-    assert (0, "\n") == (done.returncode, done.stdout)
+    assert (0, "") == (done.returncode, done.stdout)
 
 
 @pytest.mark.parametrize(

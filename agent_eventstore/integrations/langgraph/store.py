@@ -41,9 +41,9 @@ from eventstore.threads import in_thread
 
 __all__ = [
     "EventStoreStore",
-    "StoredItem",
     "Namespace",
     "StoreItems",
+    "StoredItem",
     "at_path",
     "fields_of",
     "fits",
