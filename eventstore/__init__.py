@@ -8,21 +8,28 @@
     store.append(conversation_id, [events.UserMessage.text("hello")], expected_version=NO_STREAM)
 """
 
-from eventstore import errors, events
-from eventstore.aio import AsyncEventStore
-from eventstore.erasure.erase import ErasureReceipt
-from eventstore.erasure.purge import PurgeReceipt
-from eventstore.events import Meta, NewEvent, RecordedEvent
-from eventstore.ids import new_id
-from eventstore.security.checkpoints import Checkpoint
-from eventstore.security.hash_chain import Problem, Verification
-from eventstore.security.key_directory import DirectoryKeys
-from eventstore.security.redaction import Redactor, redact_secrets
-from eventstore.security.sealing import KeyProvider
-from eventstore.sql.append_requests import ANY, NO_STREAM, Anchor, Appended
-from eventstore.sql.feed import FeedPage
-from eventstore.sql.streams import StreamInfo
-from eventstore.store import EventStore, StoreOptions, UserErasure
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eventstore.lazy import exports
+
+if TYPE_CHECKING:
+    from eventstore import errors, events
+    from eventstore.aio import AsyncEventStore
+    from eventstore.erasure.erase import ErasureReceipt
+    from eventstore.erasure.purge import PurgeReceipt
+    from eventstore.events import Meta, NewEvent, RecordedEvent
+    from eventstore.ids import new_id
+    from eventstore.security.checkpoints import Checkpoint
+    from eventstore.security.hash_chain import Problem, Verification
+    from eventstore.security.key_directory import DirectoryKeys
+    from eventstore.security.redaction import Redactor, redact_secrets
+    from eventstore.security.sealing import KeyProvider
+    from eventstore.sql.append_requests import ANY, NO_STREAM, Anchor, Appended
+    from eventstore.sql.feed import FeedPage
+    from eventstore.sql.streams import StreamInfo
+    from eventstore.store import EventStore, StoreOptions, UserErasure
 
 __all__ = [
     "ANY",
@@ -51,3 +58,34 @@ __all__ = [
     "new_id",
     "redact_secrets",
 ]
+
+__getattr__ = exports(
+    __name__,
+    {
+        "ANY": "eventstore.sql.append_requests",
+        "Anchor": "eventstore.sql.append_requests",
+        "Appended": "eventstore.sql.append_requests",
+        "AsyncEventStore": "eventstore.aio",
+        "Checkpoint": "eventstore.security.checkpoints",
+        "DirectoryKeys": "eventstore.security.key_directory",
+        "ErasureReceipt": "eventstore.erasure.erase",
+        "EventStore": "eventstore.store",
+        "FeedPage": "eventstore.sql.feed",
+        "KeyProvider": "eventstore.security.sealing",
+        "Meta": "eventstore.events.records",
+        "NO_STREAM": "eventstore.sql.append_requests",
+        "NewEvent": "eventstore.events.records",
+        "Problem": "eventstore.security.hash_chain",
+        "PurgeReceipt": "eventstore.erasure.purge",
+        "RecordedEvent": "eventstore.events.records",
+        "Redactor": "eventstore.security.redaction",
+        "StoreOptions": "eventstore.store",
+        "StreamInfo": "eventstore.sql.streams",
+        "UserErasure": "eventstore.store",
+        "Verification": "eventstore.security.hash_chain",
+        "errors": "eventstore.errors",
+        "events": "eventstore.events",
+        "new_id": "eventstore.ids",
+        "redact_secrets": "eventstore.security.redaction",
+    },
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent_eventstore.lazy import exports
+from eventstore.lazy import exports
 
 if TYPE_CHECKING:
     from agent_eventstore.integrations.openai_agents.branching_session import BranchingSession

@@ -14,13 +14,14 @@ def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
 
     Args:
         package: The package's ``__name__``.
-        homes: The full name of the module that defines each public name.
+        homes: The full name of the module that defines each public name, or that is it.
     """
 
     def find(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(homes[name]), name)
+        module = import_module(homes[name])
+        value = module if homes[name].endswith(f".{name}") else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 
