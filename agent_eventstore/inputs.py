@@ -13,13 +13,13 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from agent_eventstore.transcripts.content_blocks import content_part
 from eventstore.database import require_content
 from eventstore.errors import InvalidEvent
 from eventstore.events import ContentPart, Meta, OtherPart, TextPart, UserMessage
 from eventstore.events.base import Value
 from eventstore.events.bounds import Extra, excess_of
 from eventstore.events.codec import dumps
+from projections.providers.content_blocks import content_part
 
 __all__ = [
     "Content",

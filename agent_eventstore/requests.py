@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from agent_eventstore.transcripts.content_blocks import content_part
 from eventstore.erasure.plan import ranges
 from eventstore.events import (
     ContentPart,
@@ -36,6 +35,7 @@ from projections.context.compression import (
 )
 from projections.context.view import digest_of
 from projections.providers import Partial
+from projections.providers.content_blocks import content_part
 from projections.providers.parser import text
 from projections.providers.stream_base import plain
 from projections.tokens import Count

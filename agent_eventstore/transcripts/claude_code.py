@@ -19,7 +19,6 @@ from typing import Any
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts.agent_session_log import AgentSessionLog, SessionFile
-from agent_eventstore.transcripts.content_blocks import content_part
 from agent_eventstore.transcripts.json_fields import object_in, text_at, whole_at
 from agent_eventstore.transcripts.left_out import LeftOut
 from agent_eventstore.transcripts.record_source import Record, Source
@@ -43,6 +42,7 @@ from eventstore.events.codec import dumps
 from eventstore.events.values import LlmErrorKind, ToolStatus
 from projections.payload_text import spoken
 from projections.providers.answer import request_of
+from projections.providers.content_blocks import content_part
 from projections.providers.gemini.contents import message_in
 from projections.providers.usage import anthropic_usage, gemini_usage
 

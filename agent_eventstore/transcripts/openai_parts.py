@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agent_eventstore.transcripts.content_blocks import content_part
 from eventstore.events import (
     ContentPart,
     FilePart,
@@ -20,6 +19,7 @@ from eventstore.events import (
     TextPart,
 )
 from projections.payload_text import spoken
+from projections.providers.content_blocks import content_part
 
 __all__ = ["known", "parts_by", "parts_of", "text_of", "thought_in", "wire_content", "wire_parts"]
 

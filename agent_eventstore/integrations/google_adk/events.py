@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from agent_eventstore.inputs import content_of
 from agent_eventstore.integrations.conversation_events import Places
-from agent_eventstore.transcripts.content_blocks import content_part
 from eventstore.database import EventText
 from eventstore.events import (
     AssistantMessage,
@@ -30,6 +29,7 @@ from eventstore.events.bounds import fitted
 from eventstore.events.codec import loads_json
 from eventstore.events.values import LlmErrorKind, ToolStatus
 from projections.providers.answer import request_of
+from projections.providers.content_blocks import content_part
 from projections.providers.usage import gemini_usage
 
 __all__ = [

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.transcripts.content_blocks import content_part
 from eventstore.events import FilePart, ImagePart, OtherPart, RefusalPart, TextPart
 from projections.provider_actions import legible
+from projections.providers.content_blocks import content_part
 
 PNG = b64encode(b"\x89PNG\r\n\x1a\n123456").decode()
 PICTURE = ImagePart(url=f"data:image/png;base64,{PNG}", media_type="image/png")
