@@ -153,7 +153,7 @@ class LlmCall(_CallBase[Journal]):
         with self._stalls.lock:
             events = self._script.tell(
                 time.monotonic(),
-                said=text,
+                content=text,
                 reasoning=reasoning,
                 tool_calls=tool_calls,
                 usage=usage,
@@ -270,7 +270,7 @@ class AsyncLlmCall(_CallBase[AsyncJournal]):
         tell = partial(
             self._script.tell,
             time.monotonic(),
-            said=text,
+            content=text,
             reasoning=reasoning,
             tool_calls=tool_calls,
             usage=usage,

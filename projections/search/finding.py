@@ -42,14 +42,14 @@ _SQLITE = """
     """
 _POSTGRESQL = """
     WITH found AS MATERIALIZED (
-        SELECT conversation_id, version, piece, role, said_at, tokens FROM {table}
+        SELECT conversation_id, version, piece, role, occurred_at, tokens FROM {table}
         WHERE tokens @@ CAST(:owned AS tsquery)
-            AND inactive IS NULL ORDER BY said_at DESC, version DESC LIMIT :ranked)
+            AND inactive IS NULL ORDER BY occurred_at DESC, version DESC LIMIT :ranked)
     SELECT conversation_id, version, piece, role, score FROM (
         SELECT DISTINCT ON (conversation_id, version) conversation_id, version, piece, role,
-            said_at, ts_rank_cd(tokens, CAST(:words AS tsquery), 1) AS score
+            occurred_at, ts_rank_cd(tokens, CAST(:words AS tsquery), 1) AS score
         FROM found ORDER BY conversation_id, version, score DESC, piece) AS best
-    ORDER BY score DESC, said_at DESC, version DESC, conversation_id LIMIT :limit
+    ORDER BY score DESC, occurred_at DESC, version DESC, conversation_id LIMIT :limit
     """
 
 

@@ -50,7 +50,7 @@ class SearchRow(Row):
         version: The message's version.
         piece: 0-based index of the piece of a long message.
         role: ``user``, ``assistant`` or, for a conversation's title, ``title``.
-        said_at: Time of the message.
+        occurred_at: Time of the message.
         words: Its words as the index has them; NULL once the message is withdrawn or the title
             replaced.
         inactive: Whether it is on an inactive branch; if so, it is not found.

@@ -84,7 +84,7 @@ def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EventStor
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each test be told of calls that are not recorded, wherever they are made."""
-    monkeypatch.setattr(client_requests, "_told", set())
+    monkeypatch.setattr(client_requests, "_reported", set())
 
 
 @pytest.fixture

@@ -31,4 +31,4 @@ def server() -> Iterator[ReplayServer]:
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each test be told of calls that are not recorded, wherever they are made."""
-    monkeypatch.setattr(client_requests, "_told", set())
+    monkeypatch.setattr(client_requests, "_reported", set())

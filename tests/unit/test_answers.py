@@ -51,8 +51,8 @@ def test_each_call_gets_its_own_result(
     for version, ids in enumerate(steps, 1):
         calls = [Call(each) for each in ids]
         if version > seen:
-            requested = [requested(version, index, each) for index, each in enumerate(ids)]
-            answers.requested(requested, elsewhere=True)
+            calls_requested = [requested(version, index, each) for index, each in enumerate(ids)]
+            answers.requested(calls_requested, elsewhere=True)
         results = [messages.result(call, f"{version}.{at}") for at, call in enumerate(calls)]
         history.append([*messages.repeated(*calls), *results])
         prompt = [message for step in history[-kept:] for message in step]

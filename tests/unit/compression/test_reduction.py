@@ -93,7 +93,7 @@ def test_an_item_without_facts_of_its_own_has_no_gist() -> None:
 
 def test_a_products_own_gist_is_said() -> None:
     """It takes the place of the facts."""
-    items = [item(1, 500, told="asked for a refund", facts=identifiers("id_1"))]
+    items = [item(1, 500, digest_text="asked for a refund", facts=identifiers("id_1"))]
 
     reduced = carry_out(items, Reduction(0, "facts"), max_tokens=99)
 
