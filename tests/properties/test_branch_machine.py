@@ -213,7 +213,7 @@ class Branches(RuleBasedStateMachine):
             version = conversation.version
             with turn.llm_call(turn.context()) as call:
                 call.text(answer)
-        said = turn._said
+        said = turn._message
         return Message(text or said.parts[0].text, version, [Answer(answer)])
 
     def _told(self, conversation_id: Any) -> list[str]:
