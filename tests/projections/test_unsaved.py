@@ -314,7 +314,7 @@ def test_what_others_do_within_a_read_is_in_all_of_it_or_in_nothing(
         meanwhile(store, partly)
         return snapshot_later(*given)
 
-    monkeypatch.setattr("projections.reading.kept_and_since", and_then)
+    monkeypatch.setattr("projections.reading.current_head_and_events", and_then)
     monkeypatch.setattr("projections.reading.snapshot_later", begin)
     with statements(store) as seen:
         answer = told(views, partly, max_tokens=100_000)
