@@ -210,6 +210,8 @@ def detect(path: Path) -> str:
         for reader in _TELLING:
             if reader.recognises(value):
                 return str(reader.FORMAT)
+        if any(map(ui_messages.has_invocations, source.first_values())):
+            return ui_messages.FORMAT
         if isinstance(value, list) or openai_messages.holder_of(value) is not None:
             return openai_messages.FORMAT
         if by_line and chat_jsonl.recognises(value):

@@ -8,14 +8,16 @@ the events.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent_eventstore.transcripts.claude_code import block_of, call_of, parts_of, result_of, text_in
 from agent_eventstore.transcripts.json_fields import text_at
+from agent_eventstore.transcripts.model_messages import blocks_of_message
 from agent_eventstore.transcripts.openai_wire import payload_of
 from agent_eventstore.transcripts.transcript import Calls
 from eventstore.events import AssistantMessage, Invocation, ToolResult, UserMessage
+from eventstore.events.base import Payload
 from eventstore.events.records import EventData
 from projections.providers.bedrock.blocks import blocks_of
 from projections.providers.gemini.contents import message_in, text_of_parts
@@ -37,6 +39,13 @@ _WITH_SOURCE = frozenset({"image", "document"})
 def payloads_of(message: dict[str, Any], version: int, calls: Calls) -> list[EventData]:
     """Return the payloads of a message, the first of which is at ``version``."""
     contents = message_in(message)
+    if (sdk := blocks_of_message(message)) is not None:
+        by, blocks = sdk
+        is_answer = by == "assistant"
+        return _with_original(
+            message,
+            [_answer(message, blocks, None)] if is_answer else _user_payloads(blocks, calls),
+        )
     content, role = (contents or message).get("content"), (contents or message).get("role")
     converse = blocks_of(content) if contents is None else content
     content = content if converse is None else converse
@@ -52,6 +61,11 @@ def payloads_of(message: dict[str, Any], version: int, calls: Calls) -> list[Eve
         if role == "assistant"
         else _user_payloads(content, calls)
     )
+    return _with_original(message, found)
+
+
+def _with_original(message: dict[str, Any], found: Sequence[Payload]) -> list[EventData]:
+    """Return payloads of which the first has the message, so that an export restores it."""
     originals = [{ORIGINAL: message}, *({ORIGINAL: None} for _ in found[1:])]
     return [
         data.model_copy(update={"raw": raw}) for data, raw in zip(found, originals, strict=True)

@@ -189,8 +189,8 @@ def _read(
     start = ConversationStart(title=text_at(value, "title"), raw=rest or None)
     reader = _ChatGptReader(cuts_in(stored))
     reader.log.add(start, occurred_at=moment_of({"time": value.get("create_time")}))
-    for place in walk:
-        reader.visit(place)
+    for place, following in zip(walk, (*walk[1:], None), strict=True):
+        reader.visit(place, following)
     reader.log.close()
     return reader
 
@@ -263,6 +263,10 @@ class _Calls:
             self._waiting.setdefault(key, deque()).append(node)
             self._last[key] = node
 
+    def waiting(self, tool: str | None) -> int:
+        """Return the number of calls that wait for a result of a tool."""
+        return len(self._waiting.get(tool if tool in self._last else None, ()))
+
     def answered(self, tool: str | None, settled: set[str]) -> str | None:
         """Return the message whose call a result answers: the first that waits for its tool."""
         key = tool if tool in self._last else None
@@ -286,15 +290,19 @@ class _ChatGptReader:
         self._settled = set[str]()
         self._answer: str | None = None
         self._instructed = self._has_question = False
+        # Messages of a tool whose result continues in the next message.
+        self._unfinished: list[dict[str, Any]] = []
 
-    def visit(self, place: _NodePlace) -> None:
-        """Process a node."""
+    def visit(self, place: _NodePlace, following: _NodePlace | None) -> None:
+        """Process a node, given the one after it."""
         message = place.message if isinstance(place.message, dict) else None
         if place.again:
             self._leave(place.parent, message)
         calls = self._calls.get(place.parent) or _Calls()
         self._calls[place.id] = calls.copy() if place.parent in self._forks else calls
-        if message is not None:
+        if message is not None and self._continues(place, message, following):
+            self._unfinished.append(message)
+        elif message is not None:
             self._take(message, place.id)
         elif place.message is not None:
             self.left_out.note("message that is not an object", known=False)
@@ -315,11 +323,26 @@ class _ChatGptReader:
             self.log.withdraw(after, moment, None if has_question else answer)
         self._forks[fork] = (after, (self.log.last + 1, self.log.turn))
 
+    def _continues(
+        self, place: _NodePlace, message: dict[str, Any], following: _NodePlace | None
+    ) -> bool:
+        """Whether a tool's result continues: no other call of it waits for the next message."""
+        author = object_in(message, "author")
+        if author.get("role") != "tool" or following is None or following.parent != place.id:
+            return False
+        if place.fork or not isinstance(following.message, dict):
+            return False
+        after = object_in(following.message, "author")
+        same = after.get("role") == "tool" and after.get("name") == author.get("name")
+        shown = bool(parts_of(object_in(following.message, "content")))
+        waiting = self._calls[place.id].waiting(text_at(author, "name"))
+        return same and shown and waiting == 1
+
     def _take(self, message: dict[str, Any], node: str) -> None:
         content, role = object_in(message, "content"), object_in(message, "author").get("role")
         kind = content.get("content_type")
         meta = {"occurred_at": _moment(message)}
-        raw = {ORIGINAL: slim(message)}
+        raw: dict[str, Any] = {ORIGINAL: slim(message)}
         parts = parts_of(content)
         called = role == "assistant" and message.get("recipient") not in (None, "all")
         if kind in _SILENT or (not parts and not called and role != "tool"):
@@ -339,6 +362,11 @@ class _ChatGptReader:
             self._answered(message, node, called=called)
         elif role == "tool":
             self._answer = None
+            earlier, self._unfinished = self._unfinished, []
+            if earlier:
+                contents = [parts_of(object_in(each, "content")) for each in earlier]
+                parts = tuple(part for each in (*contents, parts) for part in each)
+                raw["earlier"] = [slim(each) for each in earlier]
             text, name = text_in(parts, alone=True), text_at(message.get("author"), "name")
             self.log.result(
                 ToolResult(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
@@ -366,6 +367,7 @@ class _ClaudeCodeSession:
         self._opening, self._moment = opening, moment_of(opening)
         self._source, self._left_out, self._own_agent = source, left_out, own_agent
         self._places: dict[str, int] = {}
+        self._digests: dict[str, bytes] = {}
         self._unwithdrawn: frozenset[int] = frozenset()
         self._title: str | None = None
         self._instructed = False
@@ -376,9 +378,15 @@ class _ClaudeCodeSession:
         if not isinstance(line, dict) or not isinstance(line.get("type"), str):
             return self._source.failed(record.line, "a line must be an object with a type")
         uuid = line.get("uuid")
-        if isinstance(uuid, str) and uuid in self._places and "session_id" not in line:
-            self._left_out.note(f"{line['type']} that occurs twice", known=True)
-            return None
+        if isinstance(uuid, str) and "session_id" not in line:
+            # Qwen Code writes the thought and the text of an answer as two lines with one id.
+            digest = blake2b(
+                dumps(line.get("message")).encode("utf-8", "surrogatepass"), digest_size=8
+            ).digest()
+            if uuid in self._places and self._digests.get(uuid) == digest:
+                self._left_out.note(f"{line['type']} that occurs twice", known=True)
+                return None
+            self._digests[uuid] = digest
         self._begin(line)
         before = self.log.last
         match line["type"]:

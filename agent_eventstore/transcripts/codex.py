@@ -551,20 +551,25 @@ class _CodexSession:
 
     def _compacted(self, payload: dict[str, Any], line: dict[str, Any]) -> None:
         self._close()
-        text = payload.get("message")
-        if not isinstance(text, str) or not text:
+        history, text = payload.get("replacement_history"), payload.get("message")
+        remaining = set(islice(reversed(self._prompts.values()), MOST_RANGES))
+        new_texts: list[str] = []
+        if isinstance(history, list):
+            remaining = set()
+            for item in history:
+                item_text = spoken(
+                    parts_of((item if isinstance(item, dict) else {}).get("content"))
+                )
+                if (place := self._prompts.get(_digest(item_text))) is not None:
+                    remaining.add(place)
+                elif item_text.strip():
+                    new_texts.append(item_text)
+        # Newer versions leave the message empty: the summary is what the history adds to prompts.
+        summary = text if isinstance(text, str) and text else "\n\n".join(new_texts)
+        if not summary:
             self._left_out.note("compacted without a text", known=False)
             return
-        history = payload.get("replacement_history")
-        remaining = set(islice(reversed(self._prompts.values()), MOST_RANGES))
-        if isinstance(history, list):
-            digests = (
-                _digest(spoken(parts_of(item.get("content"))))
-                for item in history
-                if isinstance(item, dict)
-            )
-            remaining = {self._prompts[each] for each in digests if each in self._prompts}
-        self.log.summary(text, FORMAT, remaining, **self._meta(line))
+        self.log.summary(summary, FORMAT, remaining, **self._meta(line))
 
 
 def _digest(text: str) -> bytes:

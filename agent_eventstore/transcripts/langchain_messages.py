@@ -56,11 +56,10 @@ def message_payload(
 
 
 def calls_of(version: int, answer: AssistantMessage) -> dict[str, str]:
-    """Return our own ids of an answer's tool calls, by the provider's."""
+    """Return our own ids of an answer's tool calls, by the provider's; by name without one."""
     return {
-        request.provider_id: call_id(version, index)
+        request.provider_id or request.name: call_id(version, index)
         for index, request in enumerate(answer.tool_calls)
-        if request.provider_id is not None
     }
 
 
@@ -82,6 +81,12 @@ def _interpreted(message: Any, version: int, calls: Mapping[str, str]) -> Payloa
                 content=_result(message.content),
                 provider_id=requested,
             )
+        case "function" | "FunctionMessageChunk":
+            return ToolResult(
+                call_id=calls.get(str(name), call_id(0, version)),
+                name=name,
+                content=_result(message.content),
+            )
     return None
 
 
@@ -90,6 +95,7 @@ def _answer(message: Any, name: str | None) -> AssistantMessage:
     signatures = more.get(_SIGNATURES)
     signatures = signatures if isinstance(signatures, dict) else {}
     requests = tuple(_request(each, signatures.get(each.get("id"))) for each in message.tool_calls)
+    requests = requests or (() if message.invalid_tool_calls else _requests_beside(more))
     broken = tuple(
         ToolCallRequest(
             name=each.get("name") or "",
@@ -122,6 +128,21 @@ def _request(call: Mapping[str, Any], signature: Any) -> ToolCallRequest:
     found = request_of(call["name"], arguments, call.get("id"))
     signed = {"thoughtSignature": signature} if _text(signature) else None
     return found.model_copy(update={"raw": signed})
+
+
+def _requests_beside(more: Mapping[str, Any]) -> tuple[ToolCallRequest, ...]:
+    """Return the calls that older messages have next to their content only, in OpenAI's form."""
+    calls, legacy = more.get("tool_calls"), more.get("function_call")
+    functions = [
+        (each.get("function"), _text(each.get("id")))
+        for each in (calls if isinstance(calls, list) else ())
+        if isinstance(each, dict)
+    ] or [(legacy, None)]
+    return tuple(
+        request_of(function["name"], _text(function.get("arguments")) or "", named)
+        for function, named in functions
+        if isinstance(function, dict) and _text(function.get("name"))
+    )
 
 
 def _thoughts_beside(more: Mapping[str, Any]) -> tuple[ContentPart, ...]:

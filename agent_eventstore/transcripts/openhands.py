@@ -262,9 +262,13 @@ class _OpenHandsReader:
     def __init__(self, cuts: Mapping[int, int]) -> None:
         self.log, self.left_out = AgentSessionLog(cuts), LeftOut()
         self._requested: dict[int, str] = {}
+        # For each event: the last version before it.
+        self._before: dict[int, int] = {}
 
     def take(self, event: dict[str, Any]) -> None:
         """Process an event."""
+        if (number := whole_at(event, "id")) is not None:
+            self._before[number] = self.log.last
         if (newer := text_at(event, "kind")) in SILENT_KINDS:
             self.left_out.note(newer, known=True)
             return
@@ -284,10 +288,36 @@ class _OpenHandsReader:
         elif _is_action(event) and event["action"] == "message" and event.get("source") == "user":
             data = UserMessage(parts=_content_of(event["args"]), raw={ORIGINAL: event})
             self.log.prompt(data, occurred_at=moment_of(event))
+        elif _is_action(event) and kind == "condensation" and self._condensed(event):
+            pass
         elif _is_action(event) and event.get("source") == "agent":
             self._answered(event)
         else:
             self._add(UnknownEvent(UNINTERPRETED, 1, {ORIGINAL: event}), event)
+
+    def _condensed(self, event: dict[str, Any]) -> bool:
+        """Add the summary of the events that the program forgot; return whether there is one."""
+        args = event["args"]
+        listed, summary = args.get("forgotten_event_ids"), text_at(args, "summary")
+        ends = (
+            listed
+            if isinstance(listed, list)
+            else [args.get("forgotten_events_start_id"), args.get("forgotten_events_end_id")]
+        )
+        forgotten = [each for each in ends if isinstance(each, int) and each in self._before]
+        if not summary or not forgotten:
+            return False
+        self.log.close()
+        after = min((each for each in self._before if each > max(forgotten)), default=None)
+        end = self.log.last if after is None else self._before[after]
+        self.log.summary(
+            summary,
+            FORMAT,
+            range(2, self._before[min(forgotten)] + 1),
+            before=end + 1,
+            occurred_at=moment_of(event),
+        )
+        return True
 
     def _add(self, data: SystemInstruction | UnknownEvent, event: dict[str, Any]) -> None:
         self.log.add(data, occurred_at=moment_of(event))

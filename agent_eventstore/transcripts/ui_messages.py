@@ -67,6 +67,7 @@ __all__ = [
     "assistant_parts",
     "ended",
     "export_ui_messages",
+    "has_invocations",
     "is_call",
     "message_id",
     "output_value",
@@ -360,12 +361,50 @@ _LONGEST_ID = 500
 
 def recognises(value: Any) -> bool:
     """Whether a value is a message, an array of them, or an object that holds them."""
-    if isinstance(value, list):
-        return bool(value) and _is_message(value[0])
-    messages = value.get("messages") if isinstance(value, dict) else None
-    return _is_message(value) or (
-        isinstance(messages, list) and bool(messages) and _is_message(messages[0])
+    messages = value.get("messages") if isinstance(value, dict) else value
+    if not isinstance(messages, list) or not messages:
+        return _is_message(value) or has_invocations(value)
+    return _is_message(messages[0]) or any(map(has_invocations, messages))
+
+
+def has_invocations(message: Any) -> bool:
+    """Whether a message of version 4 has its tool calls beside its text."""
+    return (
+        isinstance(message, dict)
+        and message.get("role") == "assistant"
+        and isinstance(message.get("toolInvocations"), list)
     )
+
+
+def _parts_in(message: Any) -> list[Any] | None:
+    """Return a message's parts; those of version 4 may stand beside its text, in fields of theirs.
+
+    What its tools returned came before the text.
+    """
+    if not isinstance(message, dict):
+        return None
+    if isinstance(parts := message.get("parts"), list):
+        return parts
+    text, found, step = message.get("content"), list[Any](), None
+    if not isinstance(text, str):
+        return None
+    if isinstance(message.get("reasoning"), str):
+        found.append({"type": "reasoning", "text": message["reasoning"]})
+    for call in message.get("toolInvocations") or ():
+        if isinstance(call, dict) and step not in (None, call.get("step")):
+            found.append({"type": "step-start"})
+        step = call.get("step") if isinstance(call, dict) else None
+        found.append({"type": "tool-invocation", "toolInvocation": call})
+    if text or not found:
+        found += [{"type": "step-start"}] if message.get("toolInvocations") else []
+        found.append({"type": "text", "text": text})
+    for file in message.get("experimental_attachments") or ():
+        if isinstance(file, dict) and isinstance(url := file.get("url"), str):
+            kind = file.get("contentType") or "application/octet-stream"
+            found.append(
+                {"type": "file", "mediaType": kind, "url": url, "filename": file.get("name")}
+            )
+    return found
 
 
 def _is_message(value: Any) -> bool:
@@ -391,7 +430,7 @@ def _conversation(
 ) -> Transcript | ImportFailed:
     """Return a conversation; one broken message excludes all of it."""
     for number, record in enumerate(messages, start=1):
-        if not isinstance(record.value, dict) or not isinstance(record.value.get("parts"), list):
+        if _parts_in(record.value) is None:
             reason = f"message {number} is not an object with a list of parts"
             return source.failed(record.line, reason)
     draft = TranscriptDraft(
@@ -433,7 +472,7 @@ def _with_raw(data: Any, raw: dict[str, Any]) -> EventData:
 
 def _payloads(message: dict[str, Any], draft: TranscriptDraft) -> Iterator[EventData]:
     """Yield a message's payloads, at least one; calls have the ids that they will get."""
-    parts, version = message["parts"], draft.next_version
+    parts, version = _parts_in(message) or [], draft.next_version
     match message.get("role"):
         case "system":
             yield SystemInstruction(text=text_in(parts))
