@@ -21,7 +21,7 @@ _QUESTION = re.compile(
     r"^```sql\n(?P<sql>.*?)^```\n(?:\n```text\n(?P<answer>.*?)^```)?",
     re.MULTILINE | re.DOTALL,
 )
-_ROWS = r"^\| column \| type \| meaning \|\n\|[-|]+\|\n(?P<rows>(?:\|[^\n]*\n?)+)"
+_ROWS = r"^\| column \| meaning \|\n\|[-|]+\|\n(?P<rows>(?:\|[^\n]*\n?)+)"
 _TABLE = re.compile(
     r"^### (?P<name>\w+)\n(?P<said>(?:(?!^#).)*?)" + _ROWS,
     re.MULTILINE | re.DOTALL,
@@ -98,6 +98,7 @@ def _shown(value: Any) -> str:
 
 
 def _column(row: str) -> tuple[str, str]:
-    name, kind, meaning = (cell.strip() for cell in row.strip("|").split("|", 2))
-    assert meaning.strip(" |"), f"the column {name} has no meaning"
-    return name.strip("*"), kind
+    column, meaning = (cell.strip() for cell in row.strip("|").split("|", 1))
+    assert meaning.strip(" |"), f"the column {column} has no meaning"
+    name, _, kind = column.partition(" ")
+    return name.strip("*"), kind or "text"
