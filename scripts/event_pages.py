@@ -61,17 +61,17 @@ def pages() -> dict[str, str]:
 
 
 def _index() -> Iterator[str]:
-    yield f"# Events\n\nLook up a type that a log may hold, and the fields of its payload. {_MADE}\n"
+    yield f"# Events\n\nLook up a type that a log may hold, and its payload's fields. {_MADE}\n"
     yield "| type | class in `agent_eventstore.events` | meaning |\n|---|---|---|"
     for cls in EVENT_TYPES:
         first = re.split(r"\.\s", f"{_about(cls)} ")[0].replace("\n", " ")
         yield f"| [`{cls.type}`]({cls.type}.md) | `{cls.__name__}` | {first} |"
     yield (
         "\nPayloads consist of [values](values.md) that types share. Numbers are whole, texts are "
-        f"measured in characters, and JSON nests at most {DEEPEST} levels. Without another default, a "
-        "field that may be null is null, and a list or object is empty. A payload over the store's "
-        "threshold is stored as a blob; `read` returns it whole. A type or version from a newer "
-        "release is kept, and read as `UnknownEvent`.\n"
+        f"measured in characters, and JSON nests at most {DEEPEST} levels. Without another default "
+        "a field that may be null is null, and a list or object is empty. A payload over the "
+        "store's threshold is stored as a blob; `read` returns it whole. A type or version from a "
+        "newer release is kept, and read as `UnknownEvent`.\n"
     )
     yield f"## Metadata\n\n{_about(Meta)}\n"
     yield from _table(Meta)
