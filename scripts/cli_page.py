@@ -74,10 +74,10 @@ def reference() -> str:
 
 
 def _sections(context: click.Context) -> Iterator[str]:
-    command, told = context.command, context.command.get_help(context)
+    command, text = context.command, context.command.get_help(context)
     if context.parent:
-        told = _EVERYWHERE.sub("", told).replace("Options:\n\n", "").removesuffix("Options:\n")
-    yield f"## `{context.command_path}`\n\n```text\n{told.strip()}\n```\n"
+        text = _EVERYWHERE.sub("", text).replace("Options:\n\n", "").removesuffix("Options:\n")
+    yield f"## `{context.command_path}`\n\n```text\n{text.strip()}\n```\n"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             found = command.get_command(context, name)
