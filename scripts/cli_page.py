@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,15 +19,19 @@ __all__ = ["main", "reference"]
 
 _PAGE = Path("docs", "cli.md")
 _WIDTH = 80
+_EVERYWHERE = re.compile(r"^  (?:--db|-v, --verbose|-h, --help) .*\n?", re.MULTILINE)
+"""The options of every command, which are shown once."""
 _INTRODUCTION = """\
 # Command line
 
-This page is generated from the commands' help, by `python scripts/cli_page.py`.
+Look up a command and its options here; `eventstore COMMAND --help` shows the same, from which
+`python scripts/cli_page.py` generates this page.
 
 Name the database with `--db URL`, before or after the command, or in the variable
 `EVENTSTORE_URL`. The default is the file `eventstore.db` in the current directory. Only `import`,
 `chat`, `demo` and `db upgrade` create a database or change its schema. `--read-only` may also
-come before or after the command.
+come before or after the command. Every command takes `--verbose` and `--help`, too; these options
+are shown once, at the top.
 
 To open a store that encrypts its payloads, pass `--keys DIR` before the command, or set
 `EVENTSTORE_KEYS`; see [security](security.md#crypto-shredding).
@@ -69,8 +74,10 @@ def reference() -> str:
 
 
 def _sections(context: click.Context) -> Iterator[str]:
-    command = context.command
-    yield f"## `{context.command_path}`\n\n```text\n{command.get_help(context)}\n```\n"
+    command, text = context.command, context.command.get_help(context)
+    if context.parent:
+        text = _EVERYWHERE.sub("", text).replace("Options:\n\n", "").removesuffix("Options:\n")
+    yield f"## `{context.command_path}`\n\n```text\n{text.strip()}\n```\n"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             found = command.get_command(context, name)

@@ -61,15 +61,17 @@ def pages() -> dict[str, str]:
 
 
 def _index() -> Iterator[str]:
-    yield f"# Events\n\nEvery type that a log may hold. {_MADE}\n"
+    yield f"# Events\n\nLook up a type that a log may hold, and its payload's fields. {_MADE}\n"
     yield "| type | class in `agent_eventstore.events` | meaning |\n|---|---|---|"
     for cls in EVENT_TYPES:
         first = re.split(r"\.\s", f"{_about(cls)} ")[0].replace("\n", " ")
         yield f"| [`{cls.type}`]({cls.type}.md) | `{cls.__name__}` | {first} |"
     yield (
-        "\nPayloads consist of [values](values.md) that types share. A payload over the store's "
-        "threshold is stored as a blob; `read` returns it whole. A type or version from a newer "
-        "release is kept, and read as `UnknownEvent`.\n"
+        "\nPayloads consist of [values](values.md) that types share. Numbers are whole, texts are "
+        f"measured in characters, and JSON nests at most {DEEPEST} levels. Without another default "
+        "a field that may be null is null, and a list or object is empty. A payload over the "
+        "store's threshold is stored as a blob; `read` returns it whole. A type or version from a "
+        "newer release is kept, and read as `UnknownEvent`.\n"
     )
     yield f"## Metadata\n\n{_about(Meta)}\n"
     yield from _table(Meta)
@@ -85,12 +87,11 @@ def _page(cls: type[Payload]) -> Iterator[str]:
     yield from _table(cls)
     golden = ROOT / "tests" / "golden" / f"{cls.type}.v{cls.schema_version}.json"
     example = json.dumps(json.loads(golden.read_text("utf-8")), indent=2, ensure_ascii=False)
-    yield f"## Example\n\nWith every field filled:\n\n```json\n{example}\n```\n"
-    yield _MADE + "\n"
+    yield f"## Example\n\n```json\n{example}\n```\n"
 
 
 def _values(classes: list[type[Value]]) -> Iterator[str]:
-    yield f"# Values of events\n\nThe values in [payloads](index.md). {_MADE}\n"
+    yield "# Values of events\n\nLook up the values in [payloads](index.md).\n"
     for cls in classes:
         yield f"## {cls.__name__}\n\n{_about(cls)}\n"
         yield from _table(cls)
@@ -98,22 +99,23 @@ def _values(classes: list[type[Value]]) -> Iterator[str]:
 
 def _table(cls: type[Value]) -> Iterator[str]:
     hints, meanings = get_type_hints(cls, include_extras=True), _meanings(cls)
-    yield "| field | type and bounds | default | meaning |\n|---|---|---|---|"
+    yield "| field | type | meaning |\n|---|---|---|"
     for name, field in cls.model_fields.items():
         said = meanings.get(name) or SHARED.get(name)
         if said is None:
             raise SystemExit(f"{cls.__name__}.{name}: its class does not say what it means")
-        yield f"| `{name}` | {_type(hints[name])} | {_default(field)} | {said} |"
+        yield f"| `{name}` | {_type(hints[name])}{_default(field)} | {said} |"
     yield ""
 
 
 def _default(field: FieldInfo) -> str:
+    """Describe a default, except null, which every field has that may be null."""
     if field.is_required():
-        return "required"
+        return ", required"
     value = field.get_default(call_default_factory=True)
-    if isinstance(value, Value):
-        return "empty"
-    return f"`{json.dumps(value)}`"
+    if isinstance(value, Value) or value in ((), {}):
+        return ""
+    return "" if value is None else f", by default `{json.dumps(value)}`"
 
 
 def _type(kind: Any) -> str:
@@ -127,9 +129,9 @@ def _type(kind: Any) -> str:
     if small := next((mark.limit for mark in marks if isinstance(mark, MostJson)), None):
         return f"object of at most {small:,} bytes of JSON"
     if of is str:
-        return "text" if most is None else f"text of at most {most:,} characters"
+        return "text" if most is None else f"text up to {most:,}"
     if of is int and most is not None:
-        return f"whole number from {-most if least is None else least:,} to {most:,}"
+        return f"{-most if least is None else least:,} to {most:,}"
     if get_origin(of) is Literal:
         return " or ".join(f'`"{each}"`' for each in get_args(of))
     if isinstance(of, type) and issubclass(of, Value):
@@ -140,13 +142,13 @@ def _type(kind: Any) -> str:
         return f"object of: {_type(get_args(of)[1])}"
     if get_args(of) and get_origin(of) is not dict:
         return _either([*get_args(of)])
-    plain = {bool: "`true` or `false`", int: "whole number", AwareDatetime: "time with its zone"}
+    plain = {bool: "boolean", int: "number", AwareDatetime: "time with its zone"}
     what = "object" if get_origin(of) is dict else "any JSON"
-    return plain.get(of, f"{what}, nested at most {DEEPEST} levels")
+    return plain.get(of, what)
 
 
 def _either(kinds: list[Any]) -> str:
-    null = ", or null" if NoneType in kinds else ""
+    null = " or null" if NoneType in kinds else ""
     kinds = [each for each in kinds if each is not NoneType]
     parts = all("kind" in getattr(each, "model_fields", ()) for each in kinds)
     first = f"[part](values.md#{kinds[0].__name__.lower()})" if parts else ""

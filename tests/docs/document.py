@@ -21,9 +21,9 @@ _QUESTION = re.compile(
     r"^```sql\n(?P<sql>.*?)^```\n(?:\n```text\n(?P<answer>.*?)^```)?",
     re.MULTILINE | re.DOTALL,
 )
+_ROWS = r"^\| column \| meaning \|\n\|[-|]+\|\n(?P<rows>(?:\|[^\n]*\n?)+)"
 _TABLE = re.compile(
-    r"^### (?P<name>\w+)\n(?:(?!^#).)*?"
-    r"^\| column \| type \| meaning \|\n\|[-|]+\|\n(?P<rows>(?:\|[^\n]*\n?)+)",
+    r"^### (?P<name>\w+)\n(?P<said>(?:(?!^#).)*?)" + _ROWS,
     re.MULTILINE | re.DOTALL,
 )
 
@@ -56,11 +56,19 @@ def questions(path: Path) -> list[Question]:
 
 
 def columns(path: Path) -> dict[str, list[tuple[str, str]]]:
-    """Return the names and types of the columns that a document lists, by table."""
-    return {
-        found["name"]: [_column(row) for row in found["rows"].splitlines()]
-        for found in _TABLE.finditer(path.read_text("utf-8"))
-    }
+    """Return the names and types of the columns that a document lists, by table.
+
+    Columns that mean the same everywhere are in one table, and views name them after "Also".
+    """
+    text = path.read_text("utf-8")
+    [shared] = re.findall(rf"^## Columns\n(?:(?!^#).)*?{_ROWS}", text, re.MULTILINE | re.DOTALL)
+    types = dict(_column(row) for row in shared.splitlines())
+    tables = {}
+    for found in _TABLE.finditer(text):
+        also = re.findall(r"`(\w+)`", found["said"].partition(" Also ")[2])
+        listed = [_column(row) for row in found["rows"].splitlines()]
+        tables[found["name"]] = [*((name, types[name]) for name in also), *listed]
+    return tables
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -90,6 +98,7 @@ def _shown(value: Any) -> str:
 
 
 def _column(row: str) -> tuple[str, str]:
-    name, kind, meaning = (cell.strip() for cell in row.strip("|").split("|", 2))
-    assert meaning.strip(" |"), f"the column {name} has no meaning"
-    return name.strip("*"), kind
+    column, meaning = (cell.strip() for cell in row.strip("|").split("|", 1))
+    assert meaning.strip(" |"), f"the column {column} has no meaning"
+    name, _, kind = column.partition(" ")
+    return name.strip("*"), kind or "text"

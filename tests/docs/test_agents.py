@@ -1,4 +1,4 @@
-"""``docs/agents.md`` and ``docs/documents.md`` can be believed."""
+"""``docs/agents.md`` and ``docs/design/documents.md`` can be believed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_program(number: int, tmp_path: Path) -> None:
 
 def test_the_places_that_are_named_are_there() -> None:
     """Each file and each test that the table names exists."""
-    text = (ROOT / "docs" / "documents.md").read_text("utf-8")
+    text = (ROOT / "docs" / "design" / "documents.md").read_text("utf-8")
     named = re.findall(r"`((?:tests|agent_eventstore)/[\w/.]+)(?:::(\w+))?`", text)
 
     assert named
@@ -35,7 +35,7 @@ def test_the_places_that_are_named_are_there() -> None:
 
 def test_each_claim_of_document_000_names_its_tests() -> None:
     """Each row names a test that exists, and all tests of the document's claims are named."""
-    text = (ROOT / "docs" / "documents.md").read_text("utf-8")
+    text = (ROOT / "docs" / "design" / "documents.md").read_text("utf-8")
     section = text.partition("\n## 000:")[2].partition("\n## ")[0]
     rows = [
         re.split(r" *\| *", line)[1:] for line in section.splitlines() if re.match(r"\| \d", line)

@@ -1,6 +1,6 @@
 """What document 000 says of messages[], for each claim: at three budgets, of seven kinds of text.
 
-`docs/documents.md` names the test of each claim; `UNMET` lists where a claim does not hold.
+`docs/design/documents.md` names the test of each claim; `UNMET` lists where a claim does not hold.
 """
 
 from __future__ import annotations
