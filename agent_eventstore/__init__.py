@@ -15,16 +15,9 @@ The other modules of this package implement these names, on top of `eventstore` 
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-if sys.argv[:1] == ["-m"] and "agent_eventstore.cli" in sys.orig_argv:
-    # ``python -m agent_eventstore.cli`` imports this package before its own first line runs.
-    from eventstore_command import guard
-
-    guard()
 
 
 def _require_own(name: str) -> None:
