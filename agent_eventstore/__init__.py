@@ -24,7 +24,7 @@ def _require_own(name: str) -> None:
     """Refuse a module of the product's that has the name of one of our packages."""
     found = find_spec(name)
     place = Path(found.origin or "") if found is not None else None
-    if place != Path(__file__).parents[1] / name / "__init__.py":
+    if place is None or place.parent != Path(__file__).parents[1] / name:
         what = "is not installed" if place is None else f"is another module: {place}"
         raise ImportError(
             f"agent_eventstore needs its own package {name}, which {what}. Rename your module, or "
