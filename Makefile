@@ -106,7 +106,7 @@ fuzz: $(READY) ## Fuzz importers, API and commands with 100,000 seeded mutants: 
 	@$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
 audit: $(AUDIT)/.ready ## Check for insecure code and for licences that are not allowed
-	$(AUDIT)/bin/bandit --quiet --configfile pyproject.toml --recursive eventstore projections agent_eventstore eventstore_command.py migrations torture
+	$(AUDIT)/bin/bandit --quiet --configfile pyproject.toml --recursive eventstore projections agent_eventstore migrations torture
 	$(AUDIT)/bin/pip-licenses --python=$(BIN)/python --partial-match --allow-only="$(LICENCES)" > /dev/null
 
 sbom: $(AUDIT)/.ready ## Write a CycloneDX bill of materials of the environment: dist/sbom.json

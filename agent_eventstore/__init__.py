@@ -15,23 +15,16 @@ The other modules of this package implement these names, on top of `eventstore` 
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-if sys.argv[:1] == ["-m"] and "agent_eventstore.cli" in sys.orig_argv:
-    # ``python -m agent_eventstore.cli`` imports this package before its own first line runs.
-    from eventstore_command import guard
-
-    guard()
 
 
 def _require_own(name: str) -> None:
     """Refuse a module of the product's that has the name of one of our packages."""
     found = find_spec(name)
     place = Path(found.origin or "") if found is not None else None
-    if place != Path(__file__).parents[1] / name / "__init__.py":
+    if place is None or place.parent != Path(__file__).parents[1] / name:
         what = "is not installed" if place is None else f"is another module: {place}"
         raise ImportError(
             f"agent_eventstore needs its own package {name}, which {what}. Rename your module, or "

@@ -21,6 +21,7 @@ from benchmarks.fork import forks_by_length
 from benchmarks.google_adk_sessions import google_adk_sessions
 from benchmarks.group import concurrent_appends
 from benchmarks.growth import appends_by_size
+from benchmarks.imports import imports
 from benchmarks.langgraph_threads import langgraph_threads
 from benchmarks.machine import machine
 from benchmarks.neighbours import locked_neighbours
@@ -45,6 +46,7 @@ __all__ = ["BENCHMARKS", "run"]
 Benchmark = Callable[[Bench], Iterable[Work]]
 
 BENCHMARKS: Mapping[str, Benchmark] = {
+    "imports": imports,
     "append": single_appends,
     "group": concurrent_appends,
     "batches": batch_appends,

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from agent_eventstore.cli.options import URL_VARIABLE
+from agent_eventstore.cli.target import URL_VARIABLE
 
 __all__ = ["background", "run_watched"]
 

@@ -10,7 +10,7 @@ __all__ = ["exports"]
 
 
 def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """Return a package's ``__getattr__``.
+    """Return a package's ``__getattr__``, and let ``dir`` list the names.
 
     Args:
         package: The package's ``__name__``.
@@ -25,4 +25,6 @@ def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
         setattr(sys.modules[package], name, value)
         return value
 
+    module = sys.modules[package]
+    vars(module)["__dir__"] = lambda: sorted({*vars(module), *homes})
     return find

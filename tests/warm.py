@@ -337,8 +337,12 @@ def _end(arguments: list[str]) -> None:
 
 if __name__ == "__main__":
     import alembic.command  # noqa: F401
+    import click
 
-    import agent_eventstore.cli  # noqa: F401 - for the children
+    from agent_eventstore.cli.program_commands import cli
+
+    for command in [*cli.commands]:
+        cli.get_command(click.Context(cli), command)  # for the children
 
     number, *names = sys.argv[1:]
     for name in names:

@@ -19,8 +19,9 @@ from agent_eventstore.cli.console import (
     say,
     stdout,
 )
-from agent_eventstore.cli.options import Number, Seconds, Target, common, json_option
+from agent_eventstore.cli.options import Number, Seconds, common, json_option
 from agent_eventstore.cli.program import Failed, found_something
+from agent_eventstore.cli.target import Target
 from eventstore import EventStore
 from eventstore.sql.urls import is_in_memory
 from torture import COUNTS, SCENARIOS, PostgresUnavailable, Report, Torture, lacks, others_in, run

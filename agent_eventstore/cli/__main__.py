@@ -1,5 +1,5 @@
 """``python -m agent_eventstore.cli`` is the command ``eventstore``."""
 
-from eventstore_command import main
+from agent_eventstore.cli import main
 
 main()

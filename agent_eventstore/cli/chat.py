@@ -19,19 +19,20 @@ from typing import Any
 import click
 
 from agent_eventstore.agents import AgentSession, FunctionTool, JsonlHistorySink, TurnResult
-from agent_eventstore.cli.console import count, note, one_line, shown
+from agent_eventstore.cli.console import count, note
 from agent_eventstore.cli.context import settings_in
 from agent_eventstore.cli.demo import DEMO_FILE, DEMO_TENANT
+from agent_eventstore.cli.harmless import one_line, shown
 from agent_eventstore.cli.options import (
     InputFile,
     Number,
     ServerUrl,
-    Target,
     TokenizerName,
     common,
     find_conversation,
 )
 from agent_eventstore.cli.program import Failed
+from agent_eventstore.cli.target import Target
 from agent_eventstore.demo.agent import DemoModel, demo_tools
 from agent_eventstore.demo.scripted_model import MODEL
 from eventstore import EventStore

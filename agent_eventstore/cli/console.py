@@ -4,16 +4,13 @@ Results go to stdout; logs, progress and notes to stderr. Text is never interpre
 Consoles are created when needed, because a program that calls a command may have replaced the
 streams.
 
-Foreign text is made harmless: control characters could move the cursor, change colours or reverse
-the writing direction, and invisible ones could hide text, so each is shown as its escape. All
-tables have the same frame, and colours for statuses.
+Foreign text is made harmless (see `harmless`). All tables have the same frame, and colours for
+statuses.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -38,6 +35,7 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from agent_eventstore.cli.harmless import escaped, shown
 from agent_eventstore.transcripts.project import json_text
 from eventstore.errors import EventStoreError
 from eventstore.events import RecordedEvent
@@ -46,13 +44,11 @@ from eventstore.events.codec import encode
 __all__ = [
     "ROLES",
     "Meter",
-    "StderrHandler",
     "call",
     "cell",
     "cost",
     "count",
     "duration",
-    "escaped",
     "event_document",
     "fixed",
     "flexible",
@@ -60,13 +56,11 @@ __all__ = [
     "moment",
     "note",
     "number",
-    "one_line",
     "place",
     "plural",
     "print_document",
     "progress_bar",
     "say",
-    "shown",
     "status_cell",
     "stderr",
     "stdout",
@@ -74,11 +68,6 @@ __all__ = [
     "write_json",
 ]
 
-
-_HARMFUL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
-)
 
 # Only the header is underlined; columns are two cells apart.
 _FRAME = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
@@ -121,37 +110,6 @@ def say(text: str, style: str = "") -> None:
 def note(text: str, style: str = "dim") -> None:
     """Print a message that is not part of the result on stderr, unwrapped."""
     stderr().print(Text(shown(text), style=style), soft_wrap=True)
-
-
-class StderrHandler(logging.Handler):
-    """Writes log records as lines on stderr, without breaking a progress bar."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a record."""
-        note(f"{record.levelname.lower()} {record.name} {self.format(record)}")
-
-
-def shown(text: str) -> str:
-    """Return a text with its control characters as escapes; line breaks are kept."""
-    text = text.replace("\r\n", "\n").expandtabs(4)
-    return _HARMFUL.sub(lambda found: ascii(found[0])[1:-1], text)
-
-
-def escaped(document: str) -> str:
-    """Return JSON text, or lines of it, with harmful characters escaped and the same value."""
-    # Such characters occur only within strings, for which JSON has escapes.
-    return _HARMFUL.sub(_as_json_escape, document)
-
-
-def _as_json_escape(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
-
-
-def one_line(text: str, limit: int = 400) -> str:
-    """Return the start of a text on one line, escaped, in about ``limit`` characters."""
-    start = " ".join(text.lstrip()[: 4 * limit].split())
-    return shown(start if len(start) <= limit else f"{start[:limit]}…")
 
 
 def count(number: int | None) -> str:

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.text import Text
 
 from agent_eventstore.cli import render_context
-from agent_eventstore.cli.console import one_line, print_document, say, stdout
+from agent_eventstore.cli.console import print_document, say, stdout
+from agent_eventstore.cli.harmless import one_line
 from agent_eventstore.cli.options import (
     InputFile,
     Number,
-    Target,
     common,
     conversation_argument,
     find_conversation,
@@ -25,6 +25,7 @@ from agent_eventstore.cli.options import (
 )
 from agent_eventstore.cli.program import Failed
 from agent_eventstore.cli.render import brief
+from agent_eventstore.cli.target import Target
 from agent_eventstore.transcripts.record_source import StrictDecoder
 from eventstore import EventStore
 from eventstore.errors import EventStoreError

@@ -18,15 +18,16 @@ from agent_eventstore.cli.console import (
     fixed,
     flexible,
     grid,
-    one_line,
     plural,
     print_document,
     say,
     stdout,
 )
-from agent_eventstore.cli.options import Number, Target, common, json_option
+from agent_eventstore.cli.harmless import one_line
+from agent_eventstore.cli.options import Number, common, json_option
 from agent_eventstore.cli.program import Failed, found_something
 from agent_eventstore.cli.projections import projections_option
+from agent_eventstore.cli.target import Target
 from eventstore import EventStore
 from eventstore.checks import Check, event_log, run
 from eventstore.database import (

@@ -19,9 +19,10 @@ from agent_eventstore.cli.console import progress_bar, say, stdout
 from agent_eventstore.cli.context import show_budget
 from agent_eventstore.cli.demo_deaths import Narrator, Scene, heading, show_deaths, waiting_agents
 from agent_eventstore.cli.integrity import summary_line
-from agent_eventstore.cli.options import URL_VARIABLE, Target, common
+from agent_eventstore.cli.options import common
 from agent_eventstore.cli.program import NAME, Failed, found_something
 from agent_eventstore.cli.projections import compared, rebuilt
+from agent_eventstore.cli.target import URL_VARIABLE, Target
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.demo import script
 from agent_eventstore.demo.agent import DemoAgent

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from agent_eventstore.batching import BATCH_CHARS
-from agent_eventstore.cli.console import cell, one_line, plural, say
+from agent_eventstore.cli.console import cell, plural, say
+from agent_eventstore.cli.harmless import one_line
 from agent_eventstore.cli.recovery_command import sealed_table
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.demo import script

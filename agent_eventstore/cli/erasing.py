@@ -17,7 +17,6 @@ import click
 from agent_eventstore.cli.console import note, plural, print_document, say
 from agent_eventstore.cli.options import (
     Command,
-    Target,
     Versions,
     common,
     conversation_argument,
@@ -25,6 +24,7 @@ from agent_eventstore.cli.options import (
     json_option,
 )
 from agent_eventstore.cli.program import Failed
+from agent_eventstore.cli.target import Target
 from eventstore import ErasureReceipt, EventStore, PurgeReceipt, UserErasure
 from eventstore.erasure.plan import ranges
 from eventstore.errors import ConversationNotFound, EventStoreError, InvalidEvent

@@ -21,12 +21,12 @@ from agent_eventstore.cli.console import note, plural, print_document, progress_
 from agent_eventstore.cli.options import (
     InputFile,
     OutputPath,
-    Target,
     common,
     find_conversation,
     json_option,
 )
 from agent_eventstore.cli.program import Failed, found_something
+from agent_eventstore.cli.target import Target
 from eventstore import EventStore, Verification
 from eventstore.errors import KeyRefused
 from eventstore.security import checkpoints

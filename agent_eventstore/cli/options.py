@@ -5,57 +5,39 @@ The argument types reject values that would cause an error of Python or a driver
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
 import click
 from pydantic import HttpUrl, TypeAdapter, ValidationError
-from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError
 
-from agent_eventstore.cli.console import StderrHandler
 from agent_eventstore.cli.program import Failed
-from eventstore import DirectoryKeys, EventStore, Redactor
-from eventstore.database import file_of
+from agent_eventstore.cli.target import Target, configure
+from eventstore import EventStore
 from eventstore.errors import InvalidEvent
 from eventstore.ids import uuid_in
 from projections.tokens.text import require_tokenizer
 
 __all__ = [
-    "DEFAULT_URL",
-    "KEYS_VARIABLE",
-    "KEY_FILE_VARIABLE",
-    "URL_VARIABLE",
     "InputFile",
     "Number",
     "OutputPath",
     "Seconds",
     "ServerUrl",
-    "Target",
     "TokenizerName",
     "Versions",
     "common",
-    "configure",
     "conversation_argument",
     "find_conversation",
     "json_option",
     "limit_option",
 ]
 
-DEFAULT_URL = "sqlite:///eventstore.db"
-URL_VARIABLE = "EVENTSTORE_URL"
-KEYS_VARIABLE = "EVENTSTORE_KEYS"
-KEY_FILE_VARIABLE = "EVENTSTORE_KEY_FILE"
-
 Command = TypeVar("Command", bound=Callable[..., Any])
-_KEYS_HINT = f" or {KEYS_VARIABLE}"
 
 _HTTP = TypeAdapter(HttpUrl)
 _HEX_DIGITS = 32
@@ -161,90 +143,6 @@ class OutputPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
         return None if value == "-" else super().convert(value, param, ctx)
-
-
-@dataclass(slots=True)
-class Target:
-    """The database of a command; ``by_hand`` if it was named on the command line."""
-
-    named: str | None = field(repr=False)
-    by_hand: bool = False
-    read_only: bool = False
-    key_directory: Path | None = None
-    key_files: tuple[Path, ...] = ()
-
-    @property
-    def url(self) -> str:
-        """The given URL, or the default."""
-        return self.named or DEFAULT_URL
-
-    def keys(self, *, create: bool = False) -> DirectoryKeys | None:
-        """Return the keys of sealed conversations, if any were given.
-
-        Raises:
-            Failed: The directory does not exist and is not created, a wrapping key is invalid, or
-                the encryption package is not installed.
-        """
-        if self.key_directory is None:
-            if self.key_files:
-                raise Failed(f"--key-file requires --keys{_KEYS_HINT}, the directory of the keys")
-            return None
-        if not create and not self.key_directory.is_dir():
-            raise Failed(
-                f"the key directory {self.key_directory} does not exist (--keys{_KEYS_HINT})"
-            )
-        if find_spec("cryptography") is None:
-            raise Failed("--keys needs the extra: pip install 'agent-eventstore[encryption]'")
-        try:
-            return DirectoryKeys(self.key_directory, self.key_files)
-        except ValueError as error:
-            raise Failed(f"--key-file: {error}") from error
-
-    def open(self) -> EventStore:
-        """Open an existing store without changing its schema.
-
-        Raises:
-            Failed: The file does not exist; it is not created.
-            StoreUnavailable: See `EventStore.open`.
-        """
-        self.require_file()
-        return EventStore.open(self.url, migrate=False, read_only=self.read_only, keys=self.keys())
-
-    def open_to_write(self) -> EventStore:
-        """Open an existing store for writing."""
-        self._refuse_read_only()
-        return self.open()
-
-    def create(self, redact: Redactor | None = None) -> EventStore:
-        """Open a store; create it, or upgrade its schema, if needed."""
-        self._refuse_read_only()
-        return EventStore.open(self.url, redact=redact, keys=self.keys(create=True))
-
-    def _refuse_read_only(self) -> None:
-        if self.read_only:
-            raise Failed("this command writes, so it cannot be used with --read-only")
-
-    def require_file(self) -> None:
-        """Raise if the URL names a SQLite file that does not exist."""
-        try:
-            url = make_url(self.url)
-        except (ArgumentError, ValueError):
-            return
-        path = file_of(url)
-        if path is not None and not path.startswith("file:") and not Path(path).exists():
-            raise Failed(
-                f"the database file {path} does not exist: name another with --db, or create it "
-                "with `eventstore import` or `eventstore db upgrade`"
-            )
-
-
-def configure(verbose: bool) -> None:
-    """Send the library's logs to stderr: warnings, or everything with ``verbose``."""
-    handler = StderrHandler()
-    for name in ("eventstore", "projections", "agent_eventstore"):
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.setLevel(logging.DEBUG if verbose else logging.WARNING)
 
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
-from agent_eventstore.cli.console import one_line, shown
+from agent_eventstore.cli.harmless import one_line, shown
 from eventstore.errors import EventStoreError
 
-__all__ = ["FOUND", "NAME", "WRONG_USE", "Failed", "Program", "found_something"]
+__all__ = ["FOUND", "NAME", "WRONG_USE", "Failed", "LazyCommand", "Program", "found_something"]
 
 NAME = "eventstore"
 
@@ -42,12 +43,52 @@ def found_something() -> NoReturn:
     raise click.exceptions.Exit(FOUND)
 
 
+class LazyCommand(click.Command):
+    """A command of `Program` whose module is imported when it is used, not to list it.
+
+    Args:
+        name: How it is called.
+        place: The full name of its function.
+        help_line: The first sentence of its help.
+    """
+
+    def __init__(self, name: str, place: str, help_line: str) -> None:
+        super().__init__(name, short_help=help_line)
+        self.place = place
+
+    def load(self) -> click.Command:
+        """Import the command."""
+        module, _, function = self.place.rpartition(".")
+        command = getattr(import_module(module), function)
+        assert isinstance(command, click.Command)  # noqa: S101 - for the type checker
+        return command
+
+
 class Program(click.Group):
     """The top-level group, which converts whatever ends a command into an exit status."""
+
+    importing: Callable[[], AbstractContextManager[None]] = nullcontext
+    """What is around the import of a command's module."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order in which they were added."""
         return list(self.commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, and import its module if this was not done."""
+        command = self.commands.get(cmd_name)
+        if isinstance(command, LazyCommand):
+            with self.importing():
+                command = self.commands[cmd_name] = command.load()
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands, without their modules."""
+        limit = formatter.width - 6 - max(map(len, self.commands))
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(limit)) for name, each in self.commands.items()]
+            )
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> NoReturn:
         """Run a command and exit."""

@@ -25,15 +25,16 @@ from agent_eventstore.cli.console import (
     flexible,
     grid,
     number,
-    one_line,
     plural,
     print_document,
     progress_bar,
     say,
     stdout,
 )
-from agent_eventstore.cli.options import Number, Target, common, json_option
+from agent_eventstore.cli.harmless import one_line
+from agent_eventstore.cli.options import Number, common, json_option
 from agent_eventstore.cli.program import Failed, found_something
+from agent_eventstore.cli.target import Target
 from eventstore import EventStore
 from eventstore.database import delayed_events
 from projections import ProjectionSet, worker

@@ -19,20 +19,20 @@ from agent_eventstore.cli.console import (
     grid,
     note,
     number,
-    one_line,
     print_document,
     say,
     stdout,
 )
+from agent_eventstore.cli.harmless import one_line
 from agent_eventstore.cli.options import (
     Number,
-    Target,
     common,
     conversation_argument,
     find_conversation,
     json_option,
     limit_option,
 )
+from agent_eventstore.cli.target import Target
 from eventstore import EventStore
 from eventstore.events import EVENT_TYPES
 from eventstore.events.own import is_own

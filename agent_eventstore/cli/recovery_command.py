@@ -16,7 +16,6 @@ from agent_eventstore.cli.console import (
     fixed,
     flexible,
     grid,
-    one_line,
     place,
     plural,
     print_document,
@@ -25,8 +24,10 @@ from agent_eventstore.cli.console import (
     status_cell,
     stdout,
 )
-from agent_eventstore.cli.options import Target, common, find_conversation, json_option
+from agent_eventstore.cli.harmless import one_line
+from agent_eventstore.cli.options import common, find_conversation, json_option
 from agent_eventstore.cli.program import Failed, found_something
+from agent_eventstore.cli.target import Target
 from agent_eventstore.recovery import Recovery, recover_all
 from agent_eventstore.recovery import recover as recover_one
 from eventstore.errors import ConversationInUse

@@ -25,13 +25,12 @@ from agent_eventstore.cli.console import (
     grid,
     moment,
     number,
-    one_line,
     place,
     plural,
-    shown,
     status_cell,
     wrapped,
 )
+from agent_eventstore.cli.harmless import one_line, shown
 from eventstore import Problem
 from eventstore.events import (
     AssistantChunk,

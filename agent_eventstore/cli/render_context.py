@@ -24,11 +24,10 @@ from agent_eventstore.cli.console import (
     flexible,
     grid,
     number,
-    one_line,
     plural,
-    shown,
     status_cell,
 )
+from agent_eventstore.cli.harmless import one_line, shown
 from projections.context import ContextView, LedgerEntry
 from projections.context.compression import ContextUsage
 

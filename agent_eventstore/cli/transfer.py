@@ -29,12 +29,12 @@ from agent_eventstore.cli.console import (
 from agent_eventstore.cli.options import (
     InputFile,
     OutputPath,
-    Target,
     common,
     find_conversation,
     json_option,
 )
 from agent_eventstore.cli.program import NAME, Failed, found_something
+from agent_eventstore.cli.target import Target
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts import ImportReport, Transcript, load, read_transcripts, size_of
 from agent_eventstore.transcripts.openai_parts import known

@@ -15,9 +15,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import MutableMapping
+from functools import cache
 from typing import Any
 
-import structlog
 from sqlalchemy import URL
 
 __all__ = ["HIGHEST_PORT", "MaskedUrl", "get_logger", "masked"]
@@ -47,7 +47,6 @@ _SHOWN = frozenset(
 """The options whose values are shown; all others, including misspelt ones, show only the name."""
 
 
-_render = structlog.processors.KeyValueRenderer(key_order=["event"])
 _OF_RECORD = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
 """Attributes of every record; a field of such a name gets an underscore."""
 
@@ -63,11 +62,20 @@ def _as_record(
         else str(value)
         for name, value in event.items()
     }
-    return (_render(logger, method, event),), {**passed, "extra": fields}
+    return (_renderer()(logger, method, event),), {**passed, "extra": fields}
 
 
-def get_logger(name: str) -> Any:
-    """Return a structlog logger on top of ``logging.getLogger(name)``."""
+@cache
+def _renderer() -> Any:
+    from structlog.processors import KeyValueRenderer
+
+    return KeyValueRenderer(key_order=["event"])
+
+
+@cache
+def _structured(name: str) -> Any:
+    import structlog  # imports rich too: only for what is written
+
     return structlog.wrap_logger(
         logging.getLogger(name),
         processors=[
@@ -76,6 +84,30 @@ def get_logger(name: str) -> Any:
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
     )
+
+
+class _Logger:
+    """A structlog logger that is made for the first event of an enabled level."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, method: str) -> Any:
+        if method.startswith("_"):
+            raise AttributeError(method)
+        level = logging.getLevelNamesMapping().get(method.upper())
+        if level is not None and not logging.getLogger(self._name).isEnabledFor(level):
+            return _ignore
+        return getattr(_structured(self._name), method)
+
+
+def _ignore(*_: Any, **__: Any) -> None:
+    """Write nothing: the level is not enabled."""
+
+
+def get_logger(name: str) -> Any:
+    """Return a structlog logger on top of ``logging.getLogger(name)``."""
+    return _Logger(name)
 
 
 class MaskedUrl(URL):

@@ -13,8 +13,10 @@ import threading
 from dataclasses import dataclass
 from importlib import resources
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
 
-import tiktoken
+if TYPE_CHECKING:
+    import tiktoken
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,8 @@ def encoding(name: str) -> tiktoken.Encoding:
     found = _encodings.get(name)
     if found is not None:
         return found
+    import tiktoken  # only processes that count tokens need it
+
     with _building:
         if name not in _encodings:
             _encodings[name] = tiktoken.Encoding(

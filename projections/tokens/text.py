@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tiktoken.model import MODEL_PREFIX_TO_ENCODING, MODEL_TO_ENCODING, encoding_name_for_model
-
 from projections.errors import EncodingNotBundled
 from projections.tokens.ranks import BUNDLED, encoding
 
@@ -32,8 +30,6 @@ ESTIMATING_ENCODING = "o200k_base"
 # The harmony encoding has the ranks and the pattern of o200k_base. It only has more control tokens,
 # which never occur in counted text.
 _SAME_RANKS = {"o200k_harmony": "o200k_base"}
-
-_KNOWN = {*MODEL_TO_ENCODING.values(), *MODEL_PREFIX_TO_ENCODING.values()}
 
 # No offline tokenizer exists for current Claude models. They are reported to use 10 to 30 % more
 # tokens than o200k_base for prose and code, and the newest generation up to a third more than the
@@ -109,6 +105,8 @@ def resolve(model: str) -> tuple[str, float]:
     Raises:
         EncodingNotBundled: tiktoken knows the encoding, but this package does not bundle it.
     """
+    if model in BUNDLED:
+        return model, 0.0
     encoding = _encoding_in_tiktoken(model)
     if encoding is None:
         return ESTIMATING_ENCODING, _margin(model)
@@ -119,11 +117,14 @@ def resolve(model: str) -> tuple[str, float]:
 
 
 def _encoding_in_tiktoken(model: str) -> str | None:
+    from tiktoken import model as models  # only processes that count tokens need it
+
+    encodings = {*models.MODEL_TO_ENCODING.values(), *models.MODEL_PREFIX_TO_ENCODING.values()}
     for name in names_of(model):
-        if name in _KNOWN:
+        if name in encodings:
             return name
         try:
-            return encoding_name_for_model(name)
+            return models.encoding_name_for_model(name)
         except KeyError:
             continue
     return None

@@ -12,11 +12,12 @@ from tests.cli.program import ENVIRONMENT, ROOT
 from tests.exhaustive import partly
 
 INTERRUPTED = 130
+MODULES = ["click", "pydantic", "sqlalchemy", "agent_eventstore.cli.options"]
 
 BEGIN = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.{handler}); "
     "sys.argv[1:] = ['--db', {url!r}, 'projections', 'run', *{more!r}]; "
-    "from eventstore_command import main; main()"
+    "from agent_eventstore.cli import main; main()"
 )
 """As the installed script begins, with interrupts as a shell has them in front or behind."""
 
@@ -49,9 +50,7 @@ def interrupt(process: subprocess.Popen[str], module: str) -> str:
     raise AssertionError(f"{module} was not imported")
 
 
-@pytest.mark.parametrize(
-    "module", partly(["eventstore", "pydantic", "sqlalchemy", "agent_eventstore"])
-)
+@pytest.mark.parametrize("module", partly(MODULES))
 def test_an_interrupt_while_it_imports_ends_it_quietly(module: str, own: str) -> None:
     """Status 130, and no traceback from the midst of some module."""
     with begun(own) as process:
@@ -60,9 +59,9 @@ def test_an_interrupt_while_it_imports_ends_it_quietly(module: str, own: str) ->
     assert "" == said(told)
 
 
-@pytest.mark.parametrize("module", partly(["agent_eventstore", "pydantic", "agent_eventstore.cli"]))
+@pytest.mark.parametrize("module", partly(MODULES))
 def test_so_does_one_of_the_package_that_is_run(module: str, own: str) -> None:
-    """``python -m`` imports the packages above ahead of the command's first line."""
+    """``python -m`` runs another module of the package."""
     with started("-m", "agent_eventstore.cli", "--db", own, "projections", "run") as process:
         told = interrupt(process, module)
     assert INTERRUPTED == process.returncode

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from agent_eventstore.cli import cli
+from agent_eventstore.cli.program_commands import COMMANDS as LISTED
 from tests.cli.program import ROOT, run
 
 PAGE = ROOT / "docs" / "cli.md"
@@ -20,8 +21,15 @@ def walk(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[s
     """Yield the path of every command below a group, and of the groups."""
     yield path
     if isinstance(command, click.Group):
-        for name, each in command.commands.items():
-            yield from walk(each, (*path, name))
+        for name in command.commands:
+            yield from walk(member(command, name), (*path, name))
+
+
+def member(group: click.Group, name: str) -> click.Command:
+    """Return a command of a group, with its module imported."""
+    command = group.get_command(click.Context(group), name)
+    assert command is not None
+    return command
 
 
 def find(path: tuple[str, ...]) -> click.Command:
@@ -29,7 +37,7 @@ def find(path: tuple[str, ...]) -> click.Command:
     command: click.Command = cli
     for name in path:
         assert isinstance(command, click.Group)
-        command = command.commands[name]
+        command = member(command, name)
     return command
 
 
@@ -65,6 +73,12 @@ def test_list_of_commands_is_not_cut(path: tuple[str, ...]) -> None:
     """What a group says of its commands fits on their lines."""
     lines = run(*path, "--help").out.splitlines()
     assert [] == [line for line in lines if line.startswith("  ") and line.endswith("...")]
+
+
+@pytest.mark.parametrize(("name", "line"), [(name, line) for name, _, line in LISTED])
+def test_the_list_says_what_the_command_says(name: str, line: str) -> None:
+    """The top level lists a command without its module, in the words of its help."""
+    assert line == find((name,)).get_short_help_str(100)
 
 
 @pytest.mark.parametrize("name", LISTING)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.cli.console import escaped, shown
+from agent_eventstore.cli.harmless import escaped, shown
 from tests.cli.program import ENVIRONMENT, run
 from tests.warm import Programs
 

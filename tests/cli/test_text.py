@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_eventstore.cli import console
+from agent_eventstore.cli import console, harmless
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ from agent_eventstore.cli import console
 )
 def test_control_characters_are_escaped(given: str, expected: str) -> None:
     """What could steer a terminal is shown as its escape, everything else as it is."""
-    assert expected == console.shown(given)
+    assert expected == harmless.shown(given)
 
 
 def test_one_line_is_short() -> None:
     """A text of many lines becomes the start of one."""
-    assert "aaaa bb…" == console.one_line("aaaa\n\n  bbbb\ncccc", limit=7)
+    assert "aaaa bb…" == harmless.one_line("aaaa\n\n  bbbb\ncccc", limit=7)
 
 
 @pytest.mark.parametrize(

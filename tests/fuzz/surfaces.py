@@ -178,14 +178,20 @@ def _leaves() -> list[tuple[str, ...]]:
 def _walk(command: click.Command, path: tuple[str, ...]) -> list[tuple[str, ...]]:
     if not isinstance(command, click.Group):
         return [path]
-    return [leaf for name, each in command.commands.items() for leaf in _walk(each, (*path, name))]
+    return [leaf for name in command.commands for leaf in _walk(_in(command, name), (*path, name))]
+
+
+def _in(group: click.Group, name: str) -> click.Command:
+    command = group.get_command(click.Context(group), name)
+    assert command is not None
+    return command
 
 
 def _find(path: tuple[str, ...]) -> click.Command:
     command: click.Command = cli
     for name in path:
         assert isinstance(command, click.Group)
-        command = command.commands[name]
+        command = _in(command, name)
     return command
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -139,6 +140,15 @@ class TestRuns:
         found = [[line.candidate for line in each.lines] for each in done]
         assert [warm, warm, warm, first, kinds] == found
         assert [8_000, 200_000] == [int(each.name.split()[6].replace(",", "")) for each in done[:2]]
+
+    def test_imports_are_compared_with_those_of_two_libraries(self) -> None:
+        """Of the package and of the command's help, each in a process of its own."""
+        with Bench(replace(TINY, rounds=1)) as bench:
+            [done] = BENCHMARKS["imports"](bench)
+        assert "import sqlalchemy, pydantic" == done.lines[0].candidate
+        assert ["import agent_eventstore", "eventstore --help"] == [
+            line.candidate for line in done.lines if line.reached.startswith("yes")
+        ]
 
     def test_where_it_was_measured_is_not_told(
         self, postgres_server_url: str, tmp_path: Path

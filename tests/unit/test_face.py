@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,19 @@ def test_every_name_is_there() -> None:
 
     assert [] == [name for name in names if not hasattr(agent_eventstore, name)]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    "package", ["agent_eventstore", "agent_eventstore.cli", "eventstore", "projections"]
+)
+def test_names_are_listed_and_imported_by_star(package: str) -> None:
+    """As if they were defined there, whether or not they were used before."""
+    scope: dict[str, object] = {}
+    exec(f"from {package} import *", scope)  # noqa: S102 - the statement is what is tested
+    module = import_module(package)
+
+    assert {*module.__all__} <= {*dir(module)}
+    assert {*module.__all__} <= scope.keys()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.relative_to(ROOT).as_posix() for page in PAGES])
