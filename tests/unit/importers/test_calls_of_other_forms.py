@@ -181,7 +181,7 @@ def test_a_condensation_of_openhands(tmp_path: Path, forgotten: dict[str, Any]) 
     """It stands for the events that it names, and is no call."""
     args = {"thought": "look", "command": "ls"}
     condensed = {**forgotten, "summary": "did ls", "summary_offset": 1}
-    events = [
+    events: list[dict[str, Any]] = [
         {"source": "user", "action": "message", "args": {"content": "q"}, "message": "q"},
         {"source": "agent", "action": "run", "args": args},
         {"source": "agent", "observation": "run", "cause": 1, "content": "a.txt", "extras": {}},
