@@ -1,6 +1,6 @@
 """The torture kit: kills writers, cuts connections, and counts what was lost.
 
-``eventstore torture`` runs it; `docs/failures.md` describes the runs and the report.
+``python -m torture`` runs it; `docs/failures.md` describes the runs and the report.
 """
 
 from torture.checking import COUNTS, Findings, Report

@@ -65,7 +65,7 @@ def columns(path: Path) -> dict[str, list[tuple[str, str]]]:
     types = dict(_column(row) for row in shared.splitlines())
     tables = {}
     for found in _TABLE.finditer(text):
-        also = re.findall(r"`(\w+)`", found["said"].partition(" Also ")[2])
+        also = re.findall(r"`(\w+)`", re.split(r"\sAlso\s", f"{found['said']} Also ")[1])
         listed = [_column(row) for row in found["rows"].splitlines()]
         tables[found["name"]] = [*((name, types[name]) for name in also), *listed]
     return tables
