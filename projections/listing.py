@@ -26,7 +26,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from eventstore.database import Id, SafeText, Timestamp, metadata_for
+from eventstore.database import Id, IndexedText, SafeText, Timestamp, metadata_for
 from eventstore.errors import InvalidCursor
 from eventstore.owners import Owner
 from projections.engine.generations import Generation
@@ -121,6 +121,7 @@ def page_of(
     *,
     owned_by: Owner,
     status: ConversationStatus | None,
+    thread: str | None,
     place: Place | None,
     limit: int,
 ) -> ConversationPage:
@@ -139,6 +140,7 @@ def page_of(
             tenant=owned_by.tenant_id is not None,
             no_tenant=owned_by.exact and owned_by.tenant_id is None,
             user=owned_by.user_id is not None,
+            thread=thread is not None,
             place=place is not None,
         ),
     )
@@ -147,6 +149,8 @@ def page_of(
         given["of_tenant"] = owned_by.tenant_id
     if owned_by.user_id is not None:
         given["of_user"] = owned_by.user_id
+    if thread is not None:
+        given["of_thread"] = thread
     if place is not None:
         given |= {"after_moment": place.last_activity_at, "after_id": place.conversation_id}
     found = _entries(connection.execute(query, given))
@@ -160,6 +164,7 @@ class _Narrowed(NamedTuple):
     tenant: bool
     no_tenant: bool
     user: bool
+    thread: bool
     place: bool
 
 
@@ -206,6 +211,8 @@ def _listed(directory: Table, narrowed: _Narrowed, status: ConversationStatus) -
         query = query.where(tenant == TENANT)
     if narrowed.no_tenant:
         query = query.where(TENANT.is_(None))
+    if narrowed.thread:
+        query = query.where(directory.c.thread_slug == bindparam("of_thread", type_=IndexedText))
     if narrowed.place:
         after = bindparam("after_moment", type_=Timestamp), bindparam("after_id", type_=Id)
         query = query.where(tuple_(*shown) < tuple_(*after))

@@ -240,6 +240,7 @@ class Views:
         tenant_id: str | None = None,
         user_id: str | None = None,
         status: ConversationStatus | None = None,
+        thread: str | None = None,
         after: str | None = None,
         limit: int = 100,
     ) -> ConversationPage:
@@ -253,16 +254,26 @@ class Views:
             user_id: Only this user's conversations.
             status: Only conversations that are ``open``, ``archived``, ``destroyed`` or ``erased``.
                 By default all except erased ones, which nothing else lists.
+            thread: Only sessions of this thread, and their forks; see `ChatSession`.
             after: The ``cursor`` of the previous page; None starts with the newest.
             limit: Maximum number of conversations to return.
 
         Raises:
             InvalidCursor: ``after`` is not a page's cursor.
+            TypeError: ``thread`` is not text.
             ValueError: The status is unknown.
         """
         owned_by = self.store.resolve_owner(tenant_id, user_id)
         size = at_most(limit, needed=True)
-        read = partial(page_of, owned_by=owned_by, status=status, place=Place.of(after), limit=size)
+        require_text(thread=thread)
+        read = partial(
+            page_of,
+            owned_by=owned_by,
+            status=status,
+            thread=thread,
+            place=Place.of(after),
+            limit=size,
+        )
         return self._read(DIRECTORY, None, read, owned_by=owned_by)
 
     def search(

@@ -102,6 +102,7 @@ class DirectoryEntry(Row):
             the first, until the next message.
         last_message_role: ``user`` or ``assistant``.
         last_message_version: Its version; if a reader has only seen lower versions, it is unread.
+        thread_slug: The thread of chats to which it belongs; see `ChatSession`.
         parent_conversation_id: The conversation that this one was opened or forked from.
         metadata: The product's data on the conversation, a JSON object.
     """
@@ -121,6 +122,7 @@ class DirectoryEntry(Row):
     last_message_text: str | None = None
     last_message_role: str | None = None
     last_message_version: int | None = None
+    thread_slug: str | None = None
     parent_conversation_id: str | None = None
     parent_version: int | None = None
     metadata: Any = None
@@ -131,12 +133,13 @@ class DirectoryProjection:
     """Folds a conversation's events into its row of ``directory``."""
 
     name: str = "directory"
-    version: int = 6
+    version: int = 7
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
             (),
             folding.columns_of(DirectoryEntry),
+            sparse_lookups=("thread_slug",),
             attachments=OwnerColumns((_LISTED, ("user_id", *_LISTED), ("tenant_id", *_LISTED))),
         ),
     )
@@ -212,6 +215,7 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
         case ConversationStart() as start:
             values |= {
                 "status": "open",
+                "thread_slug": _thread_of(start),
                 "parent_conversation_id": start.parent_conversation_id,
                 "parent_version": start.parent_version,
                 "metadata": start.metadata,
@@ -238,6 +242,11 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
             values["status"] = end.reason
         case Erasure() as erasure if erasure.whole:
             values["status"], after["erased"] = "erased", True
+
+
+def _thread_of(start: ConversationStart) -> str | None:
+    slug = start.config.get("thread_slug")
+    return slug if isinstance(slug, str) else None
 
 
 def _say(after: State, event: RecordedEvent, values: dict[str, Any], role: str, text: str) -> None:

@@ -214,3 +214,21 @@ def test_usage_between_two_moments(store: EventStore, views: Views) -> None:
     )
     with pytest.raises(ValueError, match="time zone"):
         views.usage(since=datetime(2026, 3, 2))  # noqa: DTZ001 - the mistake
+
+
+def test_the_sessions_of_a_thread_are_listed(store: EventStore, views: Views) -> None:
+    """A filter for the thread that a session's start names, which a fork inherits."""
+    made = []
+    for thread in ("plans", "other", None, "plans"):
+        cid, config = new_id(), {} if thread is None else {"thread_slug": thread}
+        start = e.ConversationStart(config=config)
+        store.append(cid, [start, e.UserMessage.text("hello")], user_id="ada")
+        made.append(cid)
+    store.append(made[0], [e.UserMessage.text("again")])
+    found = views.conversations(thread="plans")
+    assert [entry.conversation_id for entry in found] == [made[0], made[3]]
+    assert {entry.thread_slug for entry in found} == {"plans"}
+    assert len(views.for_owner(user_id="ada").conversations(thread="plans", limit=1)) == 1
+    assert not views.for_owner(user_id="bob").conversations(thread="plans")
+    with pytest.raises(TypeError, match="thread"):
+        views.conversations(thread=1)  # type: ignore[arg-type]
