@@ -47,6 +47,7 @@ from projections.context.recall_search import SearchableRows, SearchBehind, lack
 from projections.context.row_cache import RowMemory
 from projections.context.search_tables import fingerprint, item_to_search
 from projections.context.sent_requests import recorded_request
+from projections.context.settings import strategy_for
 from projections.context.source import SqlRowSource
 from projections.context.state import CONTEXT_ACTIVE, Active, RequestMode, read_active
 from projections.context.view import newest_rows, next_needed
@@ -60,7 +61,10 @@ from projections.reading import read_current, read_on_driver
 from projections.replica import Copy, read_past
 from projections.run_mode import injections, read_run_state
 
-__all__ = ["ContextReading", "bring_up", "searched", "sent"]
+__all__ = ["CHANGEABLE", "ContextReading", "bring_up", "searched", "sent"]
+
+CHANGEABLE = frozenset({"format", "max_messages", "max_tokens", "model", "strategy"})
+"""The choices of a recorded request that `Views.context_of` can replace."""
 
 
 T = TypeVar("T")
@@ -372,10 +376,16 @@ class _Request:
 
 
 def sent(
-    store: EventStore, conversation_id: UUID, request_version: int, strategy: Strategy | None
+    store: EventStore,
+    conversation_id: UUID,
+    request_version: int,
+    strategy: Strategy | None,
+    changes: Mapping[str, Any] | None = None,
 ) -> ContextView:
     """Return the messages[] of an earlier request; see `Views.context_of`."""
     request = recorded_request(store, conversation_id, request_version)
+    options = {**request.options, **(changes or {})}
+    chosen = strategy_for(options.pop("strategy", strategy), options["settings"])
 
     def read(copies: Sequence[Copy]) -> ContextView:
         connection, generation = copies[0]
@@ -391,9 +401,10 @@ def sent(
                 excluded=request.options["settings"].include_collapsed_ui_events,
             ),
             injections=(*request.system, *injected),
-            strategy=strategy,
-            **request.options,
+            strategy=chosen,
+            **options,
         )
 
     projections: tuple[Projection, ...] = (CONTEXT, RUNS) if request.run else (CONTEXT,)
-    return request.checked(read_past(store, projections, conversation_id, request.at, read))
+    view = read_past(store, projections, conversation_id, request.at, read)
+    return request.checked(view) if changes is None else view

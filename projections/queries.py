@@ -7,9 +7,10 @@ Larger queries are in the module of their subject: `projections.listing`,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, get_args
 from uuid import UUID
 
@@ -22,12 +23,14 @@ from eventstore.events.values import ToolStatus
 from eventstore.leases import writer_of
 from eventstore.owners import Owner
 from projections.engine import tables
+from projections.engine.folding import day_of
 from projections.engine.generations import Generation
 from projections.models.branches import BRANCHES, BranchRow
 from projections.models.open_items import OpenWork
 from projections.models.tasks import TASKS, TaskRow
 from projections.models.timeline_items import TimelineItem
 from projections.models.tool_calls import ToolCallRow
+from projections.models.usage import UsageRow
 from projections.payload_text import SEALS
 
 __all__ = [
@@ -35,12 +38,14 @@ __all__ = [
     "branch_rows",
     "conversations_with_open_work",
     "goes_on",
+    "model_calls",
     "open_work",
     "readable",
     "rows",
     "start_of_turn",
     "tasks",
     "timeline",
+    "timeline_page",
     "tool_calls",
     "unsettled_calls",
 ]
@@ -117,13 +122,78 @@ def timeline(
         query = query.where(table.c.end_version <= last)
     query = query.order_by(table.c.version, table.c.part)
     items = [TimelineItem.from_row(row) for row in connection.execute(query).mappings()]
-    if now and any(goes_on(item) for item in items):
+    return _as_of_now(connection, conversation_id, items) if now else items
+
+
+def _as_of_now(
+    connection: Connection, conversation_id: UUID, items: list[TimelineItem]
+) -> list[TimelineItem]:
+    """Return the items, running ones as interrupted if their writer's process has ended."""
+    if any(goes_on(item) for item in items):
         writer = writer_of(connection, conversation_id)
         if writer is not None and not writer.live:
             return [
                 replace(item, status="interrupted") if goes_on(item) else item for item in items
             ]
     return items
+
+
+def timeline_page(
+    connection: Connection,
+    generation: Generation,
+    conversation_id: UUID,
+    *,
+    before: int | None,
+    limit: int,
+    kinds: Collection[str],
+    now: bool = True,
+) -> list[TimelineItem]:
+    """Return the last items of the active branch that began before a version, in reading order."""
+    table = generation.tables["timeline_items"]
+    query = tables.shown(table, connection.dialect.name).where(
+        table.c.conversation_id == conversation_id, table.c.inactive.is_not(True)
+    )
+    if before is not None:
+        query = query.where(table.c.version < before)
+    if kinds:
+        query = query.where(table.c.kind.in_(kinds))
+    query = query.order_by(table.c.version.desc(), table.c.part.desc()).limit(at_most(limit))
+    rows = connection.execute(query).mappings().all()
+    items = [TimelineItem.from_row(row) for row in reversed(rows)]
+    return _as_of_now(connection, conversation_id, items) if now else items
+
+
+def model_calls(
+    connection: Connection,
+    generation: Generation,
+    *,
+    conversation_id: UUID | None,
+    before: int | None,
+    model: str | None,
+    status: str | None,
+    since: datetime | None,
+    limit: int,
+    owned_by: Owner,
+) -> list[UsageRow]:
+    """Return the model calls that match all given filters, newest first."""
+    table = generation.tables["usage_by_call"]
+    query = tables.shown(table, connection.dialect.name)
+    if conversation_id is None:
+        query = owned_by.limit_by_id(query, table.c.conversation_id, connection.dialect.name)
+        query = query.order_by(table.c.started_at.desc(), table.c.conversation_id)
+    else:
+        query = query.where(table.c.conversation_id == conversation_id)
+    query = query.order_by(table.c.version.desc(), table.c.llm_call_id)
+    if before is not None:
+        query = query.where(table.c.version < before)
+    if model is not None:
+        query = query.where(table.c.model == model)
+    if status is not None:
+        query = query.where(table.c.status == status)
+    if since is not None:  # Only the day is indexed.
+        query = query.where(table.c.day >= day_of(since), table.c.started_at >= since)
+    rows = connection.execute(query.limit(at_most(limit))).mappings()
+    return [UsageRow.from_row(row) for row in rows]
 
 
 def _last_change(

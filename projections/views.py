@@ -9,7 +9,7 @@ is the past, which callers request with ``at``.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
@@ -35,7 +35,7 @@ from projections.context.settings import (
     strategy_for,
 )
 from projections.context.state import tool_policy
-from projections.context_reading import ContextReading, sent
+from projections.context_reading import CHANGEABLE, ContextReading, sent
 from projections.engine.generations import Generation
 from projections.engine.projection import Projection
 from projections.engine.setup import install_all
@@ -52,7 +52,7 @@ from projections.models.timeline_changes import TimelineUpdate
 from projections.models.timeline_items import TimelineItem
 from projections.models.tool_calls import TOOL_CALLS, ToolCallRow
 from projections.models.totals import UsageBy, UsageTotal, usage_totals
-from projections.models.usage import USAGE
+from projections.models.usage import USAGE, UsageRow
 from projections.providers.neutral import with_facts
 from projections.pulse import pulse_of
 from projections.queries import readable
@@ -166,6 +166,50 @@ class Views:
                 until=until,
             )
 
+        return self._read(USAGE, stream, read, owned_by=owned_by)
+
+    def model_calls(
+        self,
+        *,
+        conversation_id: StreamId | None = None,
+        before: int | None = None,
+        model: str | None = None,
+        status: str | None = None,
+        since: datetime | None = None,
+        limit: int = 100,
+        **owner: Unpack[Owned],
+    ) -> list[UsageRow]:
+        """Return model calls with their tokens, cost and outcome, newest first.
+
+        Args:
+            conversation_id: Only this conversation's calls; those that a fork inherits belong to
+                its parent.
+            before: Only calls whose first event, the ``llm_request``, has a version below this one.
+            model: Only calls of this model.
+            status: ``started``, ``ok`` or the kind of an error.
+            since: Only calls that began at or after this time, which must have a time zone.
+            limit: Maximum number of calls to return.
+            owner: The required owner (``tenant_id``, ``user_id``).
+
+        Raises:
+            TypeError: A filter is not text.
+            ValueError: The time has no time zone.
+            ConversationNotFound: No conversation has this id or key.
+        """
+        require_text(model=model, status=status)
+        if since is not None and since.utcoffset() is None:
+            raise ValueError(f"{since!r} has no time zone: pass datetime(..., tzinfo=UTC)")
+        stream, owned_by = self._stream(conversation_id, **owner), self.store.resolve_owner(**owner)
+        read = partial(
+            queries.model_calls,
+            conversation_id=stream,
+            before=before,
+            model=model,
+            status=status,
+            since=since,
+            limit=limit,
+            owned_by=owned_by,
+        )
         return self._read(USAGE, stream, read, owned_by=owned_by)
 
     def calibration(
@@ -403,6 +447,44 @@ class Views:
         )
         return self._read(TIMELINE, stream, read, at)
 
+    def timeline_page(
+        self,
+        conversation_id: StreamId,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+        kinds: Collection[str] = (),
+        at: int | None = None,
+        **owner: Unpack[Owned],
+    ) -> list[TimelineItem]:
+        """Return the last items of the active branch, in reading order: a page from the end.
+
+        The cost depends on the size of the page, and not on the length of the conversation.
+
+        Args:
+            conversation_id: The conversation.
+            before: Only items that began before this version: the first one of the page that
+                follows. Items that one event began may be divided; None for the end.
+            limit: Maximum number of items.
+            kinds: Only items of these kinds; see `TimelineItem`. All by default.
+            at: Return the page as of this version, by replay; the cost grows with its events.
+            owner: The required owner (``tenant_id``, ``user_id``).
+
+        Raises:
+            ConversationNotFound: No conversation has this id or key.
+            ValueError: The conversation has not reached the version ``at``.
+        """
+        stream = self.store.stream(conversation_id, **owner)
+        read = partial(
+            queries.timeline_page,
+            conversation_id=stream,
+            before=before,
+            limit=limit,
+            kinds=kinds,
+            now=at is None,
+        )
+        return self._read(TIMELINE, stream, read, at)
+
     def branches(
         self, conversation_id: StreamId, *, at: int | None = None, **owner: Unpack[Owned]
     ) -> list[BranchPoint]:
@@ -551,6 +633,7 @@ class Views:
         request_version: int,
         *,
         strategy: Strategy | None = None,
+        changes: Mapping[str, Any] | None = None,
         **owner: Unpack[Owned],
     ) -> ContextView:
         """Return the messages[] of an earlier request, byte for byte as it was sent.
@@ -562,6 +645,9 @@ class Views:
             conversation_id: The conversation.
             request_version: The version of an ``llm_request`` whose messages came from `context`.
             strategy: The strategy that the request used, if its name is not registered.
+            changes: Other choices for the same moment, to see what would have been sent: any of
+                ``max_tokens``, ``max_messages``, ``model`` and ``format``; and ``strategy``, which
+                then may be any strategy. The result is compared with nothing.
 
         Raises:
             ConversationNotFound: No conversation has this id or key.
@@ -571,7 +657,10 @@ class Views:
                 since, or another version of this package made the request.
         """
         stream = self.store.stream(conversation_id, **owner)
-        return sent(self.store, stream, request_version, strategy)
+        if changes is not None and (unknown := sorted(set(changes) - CHANGEABLE)):
+            names = ", ".join(sorted(CHANGEABLE))
+            raise ValueError(f"cannot change {unknown[0]!r} of a request: choose from {names}")
+        return sent(self.store, stream, request_version, strategy, changes)
 
     def why(
         self,
