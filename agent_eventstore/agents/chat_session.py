@@ -460,6 +460,39 @@ class ChatSession:
         turn = self.conversation.turn(message, message_id=message_id)
         return self._within(turn, text, ())
 
+    def edit(
+        self, version: int, text: str, *, name: str | None = None, message_id: str | None = None
+    ) -> ChatResult:
+        """Replace a message, and let the participants concerned answer it; see `Conversation.edit`.
+
+        Args:
+            version: The version of the user's message, on the active branch.
+            text: The new message.
+            name: The user's name, if several people write.
+            message_id: Your product's id of the new message: posted again, it is not answered
+                again.
+
+        Raises:
+            BranchRefused: That version is not a user message of the active branch.
+            TurnRunning: The message was posted before, and its turn has not ended.
+        """
+        routed = self._context(text, [], None, self.mode_state if self.mode == WORKFLOW else {})
+        message = UserMessage.text(text, name=name, mentions=routed.mentions)
+        turn = self.conversation.edit(version, message, message_id=message_id)
+        return self._within(turn, text, ())
+
+    def regenerate(self) -> ChatResult:
+        """Let the participants answer the last message again; see `Conversation.regenerate`.
+
+        Raises:
+            BranchRefused: The active branch has no user message.
+        """
+        turn = self.conversation.regenerate()
+        views = self.conversation.views
+        history = chat_history(views, self.id, None, self._model)
+        last = next(each for each in reversed(history) if each.speaker is None)
+        return self._within(turn, last.text, (), last.version)
+
     def go_on(self) -> ChatResult | None:
         """Let the participants that have not answered the last message do so; None if all have.
 
@@ -512,7 +545,9 @@ class ChatSession:
             limit=self._limit,
         )
 
-    def _within(self, turn: Turn, text: str, answered: Sequence[str]) -> ChatResult:
+    def _within(
+        self, turn: Turn, text: str, answered: Sequence[str], version: int | None = None
+    ) -> ChatResult:
         replies: list[ChatReply] = []
         error: str | None = None
         try:
@@ -521,7 +556,8 @@ class ChatSession:
                     return self._first(text, turn.number, turn.outcome)
                 workflow = self.mode == WORKFLOW
                 answering = self._go_through if workflow else self._together
-                answering(turn, text, answered, replies)
+                at = self._message_version() if version is None else version
+                answering(turn, text, at, answered, replies)
                 if unanswered := [each for each in replies if each.error is not None]:
                     raise _Unanswered(
                         "; ".join(f"{each.participant}: {each.error}" for each in unanswered)
@@ -533,10 +569,14 @@ class ChatSession:
         return ChatResult(status, text, tuple(replies), turn.number, state, error)
 
     def _together(
-        self, turn: Turn, text: str, answered: Sequence[str], replies: list[ChatReply]
+        self,
+        turn: Turn,
+        text: str,
+        version: int,
+        answered: Sequence[str],
+        replies: list[ChatReply],
     ) -> None:
         """Let all targets answer, with the history before the message."""
-        version = self._message_version()
         before = [each for each in self._history() if each.version < version]
         context = self._context(text, before, None, {})
         prompts = {
@@ -547,10 +587,15 @@ class ChatSession:
         replies += ask_all(turn, prompts, self._agents)
 
     def _go_through(
-        self, turn: Turn, text: str, answered: Sequence[str], replies: list[ChatReply]
+        self,
+        turn: Turn,
+        text: str,
+        version: int,
+        answered: Sequence[str],
+        replies: list[ChatReply],
     ) -> None:
         """Let the roles answer one after the other, starting with the current one."""
-        version, state = self._message_version(), self.mode_state
+        state = self.mode_state
         while True:
             context = self._context(text, self._history(), version, state)
             [target] = context.targets

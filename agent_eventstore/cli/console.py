@@ -10,16 +10,13 @@ statuses.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import fields, is_dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 
 import click
-from pydantic import BaseModel
 from rich.box import Box
 from rich.console import Console
 from rich.progress import (
@@ -36,10 +33,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from agent_eventstore.cli.harmless import escaped, shown
+from agent_eventstore.documents import event_document, plain
 from agent_eventstore.transcripts.project import json_text
-from eventstore.errors import EventStoreError
-from eventstore.events import RecordedEvent
-from eventstore.events.codec import encode
 
 __all__ = [
     "ROLES",
@@ -219,41 +214,12 @@ def status_cell(status: str | None) -> Text:
 
 def print_document(value: Any) -> None:
     """Write a value to stdout as JSON, in UTF-8 regardless of the locale."""
-    write_json(json_text(value, _plain))
+    write_json(json_text(value, plain))
 
 
 def write_json(text: str) -> None:
     """Write JSON text, or lines of it, to stdout."""
     click.echo((escaped(text) if sys.stdout.isatty() else text).encode(), nl=False)
-
-
-def event_document(event: RecordedEvent) -> dict[str, Any]:
-    """Return an event with its whole envelope; ``data`` is None if it was erased."""
-    document = _plain(event)
-    del document["quotable"]  # belongs to the row that the event was read from
-    if not event.inherited:
-        del document["inherited"]
-    document["data"] = None if event.data is None else json.loads(encode(event.data))
-    document["meta"] = event.meta.model_dump(mode="json", exclude_none=True)
-    return {**document, "occurred_at": event.occurred_at, "erased": event.erased}
-
-
-def _plain(value: Any) -> Any:
-    """Return a form that JSON can express; nested values are converted in turn."""
-    match value:
-        case datetime():
-            return value.isoformat()
-        case bytes():
-            return value.hex()
-        case BaseModel():
-            return value.model_dump(mode="json", exclude_none=True)
-        case EventStoreError():
-            return {"error": type(value).__name__, "message": str(value)}
-        case Mapping() | set() | frozenset():
-            return dict(value) if isinstance(value, Mapping) else sorted(value)
-    if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    return str(value)
 
 
 class _Rate(ProgressColumn):

@@ -9,13 +9,34 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from agent_eventstore.participants import Participant
-from agent_eventstore.server import viewer
+from agent_eventstore.server import chat_api, conversation_api, event_stream, viewer
+from agent_eventstore.server.endpoints import Call, Operation, route_of
 from agent_eventstore.server.guard import LOOPBACK_NAMES, Authenticate, Guard
+from agent_eventstore.server.openapi import document_of_api
 from agent_eventstore.server.problems import handlers
 from agent_eventstore.server.service import Limits, Service
 from eventstore import EventStore
 
-__all__ = ["create_app"]
+__all__ = ["OPERATIONS", "create_app"]
+
+
+def _document(call: Call) -> Any:
+    return document_of_api(OPERATIONS)
+
+
+OPERATIONS = (
+    *chat_api.OPERATIONS,
+    *conversation_api.OPERATIONS,
+    *event_stream.OPERATIONS,
+    Operation(
+        method="GET",
+        path="/api/openapi.json",
+        name="openapi",
+        summary="Return this document.",
+        handler=_document,
+    ),
+)
+"""Every operation of the API."""
 
 
 def create_app(
@@ -77,7 +98,10 @@ def create_app(
         limits=service.limits,
     )
     app = Starlette(
-        routes=[*viewer.routes(service)],
+        routes=[
+            *(route_of(each, service) for each in OPERATIONS),
+            *viewer.routes(service),
+        ],
         middleware=[guard],
         exception_handlers=handlers,
     )

@@ -200,7 +200,7 @@ class _Body:
     def __init__(self, receive: Receive, limits: Limits) -> None:
         self._receive, self._limits = receive, limits
         self._size, self._complete = 0, False
-        self._until = anyio.current_time() + limits.body_s
+        self._until: float | None = None
 
     async def receive(self) -> Message:
         """Return the next message of the server.
@@ -210,6 +210,8 @@ class _Body:
         """
         if self._complete:
             return await self._receive()
+        if self._until is None:
+            self._until = anyio.current_time() + self._limits.body_s
         try:
             with anyio.fail_after(self._until - anyio.current_time()):
                 message = await self._receive()

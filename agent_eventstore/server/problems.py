@@ -11,12 +11,13 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from agent_eventstore import errors
+from agent_eventstore.documents import json_bytes
 from eventstore.telemetry.log import get_logger
 
-__all__ = ["Problem", "handlers", "problem_response", "status_of"]
+__all__ = ["Problem", "handlers", "problem_response", "refused", "status_of"]
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -124,8 +125,8 @@ def problem_response(error: Exception) -> Response:
     """Return the response to a request that has failed."""
     document = document_of(error)
     headers = error.headers if isinstance(error, Problem) else {}
-    return JSONResponse(
-        document,
+    return Response(
+        json_bytes(document),
         status_code=document["status"],
         # A failure is answered outside of the guard, which gives other responses their headers.
         headers={"Cache-Control": "no-store", **_HARMLESS, **headers},
@@ -133,10 +134,16 @@ def problem_response(error: Exception) -> Response:
     )
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def refused(request: Request, error: Exception) -> Response:
+    """Answer a request that has failed, and log what is the server's fault."""
     if status_of(error) >= 500:
         _log.warning("request failed", path=request.url.path, reason=f"{error!r:.500}")
     return problem_response(error)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    _log.warning("request failed", path=request.url.path, reason=f"{error!r:.500}")
+    return problem_response(Problem(500, "the server has failed: its log says why"))
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:
@@ -147,9 +154,9 @@ async def _unrouted(request: Request, error: Exception) -> Response:
 
 
 handlers: dict[Any, Any] = {
-    Problem: _refused,
+    Problem: refused,
     HTTPException: _unrouted,
-    errors.EventStoreError: _refused,
-    Exception: _refused,
+    errors.EventStoreError: refused,
+    Exception: _failed,
 }
 """Exception handlers of a Starlette application."""

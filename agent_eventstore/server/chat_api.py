@@ -1,0 +1,354 @@
+"""``POST /api/chat`` (document 002), and the other operations for which a model answers.
+
+A conversation answers one message at a time: others wait, in this process in the event loop, and
+behind another process for its session to close. An answer is recorded whether or not its client is
+still there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+from uuid import UUID
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import anyio
+from pydantic import Field
+from starlette.responses import Response
+
+from agent_eventstore.agents import ChatResult, ChatSession
+from agent_eventstore.participants import WORKFLOW, Participant
+from agent_eventstore.server.endpoints import Call, Operation, RequestModel
+from agent_eventstore.server.event_stream import EventStream, server_sent
+from agent_eventstore.server.problems import Problem, document_of
+from agent_eventstore.server.service import Service
+from eventstore import EventStore
+from eventstore.events import ConversationStart
+
+__all__ = ["OPERATIONS"]
+
+Slug = Annotated[str, Field(min_length=1, max_length=1_024)]
+Message = Annotated[str, Field(min_length=1, max_length=1_000_000)]
+MessageId = Annotated[
+    str, Field(min_length=1, max_length=512, description="Posted again, it is not answered again.")
+]
+
+
+class ChatBody(RequestModel):
+    """A message to the participants of a session."""
+
+    message: Message
+    thread_id: Annotated[
+        Slug | None, Field(description="The session; without one, a new session is created.")
+    ] = None
+    mode: Annotated[str | None, Field(min_length=1, max_length=64)] = None
+    role_config: Annotated[
+        dict[str, str] | None,
+        Field(max_length=64, description="For workflow mode: the participant of each role."),
+    ] = None
+    thread_slug: Annotated[
+        Slug | None, Field(description="The thread to which the session belongs.")
+    ] = None
+    project_id: Slug | None = None
+    message_id: MessageId | None = None
+    name: Annotated[Slug | None, Field(description="The user's name, if several write.")] = None
+
+
+class EditBody(RequestModel):
+    """A new text of an earlier message."""
+
+    version: Annotated[int, Field(ge=1, le=2**53, description="The version of the message.")]
+    message: Message
+    thread_slug: Slug | None = None
+    message_id: MessageId | None = None
+
+
+class RegenerateBody(RequestModel):
+    """Which session's last message is answered again."""
+
+    thread_slug: Slug | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class _Exchange:
+    """A message on its way through a session: what to send, and how."""
+
+    service: Service
+    store: EventStore
+    thread_slug: str | None
+    project_id: str | None
+    send: Callable[[ChatSession], ChatResult]
+    mode: str | None = None
+    roles: dict[str, str] | None = None
+
+    def answer(
+        self, stream: UUID | None, listener: Callable[[str, str, str], None] | None
+    ) -> dict[str, Any]:
+        """Send the message, and return the response's document; blocks until it is answered."""
+        session = self._created(listener) if stream is None else self._opened(stream, listener)
+        with session:
+            result = self.send(session)
+            return _document(session, result, self.project_id)
+
+    def _options(
+        self,
+        participants: tuple[Participant, ...],
+        listener: Callable[[str, str, str], None] | None,
+    ) -> dict[str, Any]:
+        models = self.service.models
+        known = {each.id for each in participants}
+        options: dict[str, Any] = {
+            "participants": participants,
+            "model": next(iter(models.values())),
+            "models": {name: model for name, model in models.items() if name in known},
+        }
+        if self.service.model_name is not None:
+            options["model_name"] = self.service.model_name
+        if listener is not None:
+            options["listener"] = listener
+        return options
+
+    def _created(self, listener: Callable[[str, str, str], None] | None) -> ChatSession:
+        config = {} if self.project_id is None else {"project_id": self.project_id}
+        return ChatSession.create(
+            self.store,
+            mode=self.mode or "free_chat",
+            role_map=self.roles,
+            thread_slug=self.thread_slug,
+            conversation={"config": config},
+            **self._options(tuple(self.service.participants), listener),
+        )
+
+    def _opened(
+        self, stream: UUID, listener: Callable[[str, str, str], None] | None
+    ) -> ChatSession:
+        start = _start_of(self.store, stream)
+        stored = tuple(Participant.of(each) for each in start.participants)
+        if self.project_id is not None and start.config.get("project_id") != self.project_id:
+            raise Problem(
+                409,
+                f"conversation {stream} does not belong to the project {self.project_id!r}: name "
+                "the project_id that it was created with",
+                error="WrongThread",
+            )
+        session = ChatSession.open(
+            self.store,
+            stream,
+            thread_slug=self.thread_slug,
+            conversation={"if_busy": "wait", "wait_s": self.service.limits.chat_wait_s},
+            **self._options(stored or tuple(self.service.participants), listener),
+        )
+        try:
+            self._switch(session, start)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _switch(self, session: ChatSession, start: ConversationStart) -> None:
+        """Switch mode and roles, if the request names others than those of the session."""
+        mode = self.mode or session.mode
+        roles = session.mode_state.get("role_map") or start.config.get("role_map")
+        if mode != session.mode or (mode == WORKFLOW and self.roles not in (None, roles)):
+            session.switch_mode(mode, self.roles)
+
+
+def _start_of(store: EventStore, stream: UUID) -> ConversationStart:
+    """Return a conversation's start; an empty one if it is an import without one."""
+    store.get(stream)
+    first = next(iter(store.read(stream, limit=1)), None)
+    found = None if first is None else first.data
+    return found if isinstance(found, ConversationStart) else ConversationStart()
+
+
+def _document(session: ChatSession, result: ChatResult, project_id: str | None) -> dict[str, Any]:
+    names = {each.id: each.name for each in session.participants}
+    responses = [
+        {
+            "participant": each.participant,
+            "name": names.get(each.participant, each.participant),
+            "role": "assistant",
+            "content": each.text,
+            "error": each.error,
+            "tokens": each.tokens,
+        }
+        for each in result.responses
+    ]
+    return {
+        "thread_id": session.id,
+        "thread_slug": session.thread_slug,
+        "project_id": project_id,
+        "mode": session.mode,
+        "mode_state": result.mode_state,
+        "status": result.status,
+        "error": result.error,
+        "turn": result.turn,
+        "version": session.conversation.version,
+        "user_message": {"role": "user", "content": result.user_message},
+        "responses": responses,
+    }
+
+
+async def _chat(call: Call) -> Any:
+    body = call.body
+    exchange = _Exchange(
+        call.service,
+        call.store,
+        body.thread_slug,
+        body.project_id,
+        lambda chat: chat.send(body.message, name=body.name, message_id=body.message_id),
+        body.mode,
+        body.role_config,
+    )
+    return await _exchanged(call, exchange, body.thread_id)
+
+
+async def _edit(call: Call) -> Any:
+    body = call.body
+    exchange = _Exchange(
+        call.service,
+        call.store,
+        body.thread_slug,
+        None,
+        lambda chat: chat.edit(body.version, body.message, message_id=body.message_id),
+    )
+    return await _exchanged(call, exchange, call.named)
+
+
+async def _regenerate(call: Call) -> Any:
+    exchange = _Exchange(
+        call.service, call.store, call.body.thread_slug, None, lambda chat: chat.regenerate()
+    )
+    return await _exchanged(call, exchange, call.named)
+
+
+async def _exchanged(call: Call, exchange: _Exchange, named: str | None) -> Any:
+    """Answer a message, as one document or, on request, as server-sent events."""
+    service = call.service
+    if not service.models:
+        raise Problem(
+            501,
+            "no model answers here: pass models= to create_app, or --model or --demo to "
+            "eventstore serve",
+        )
+    stream: UUID | None = None
+    if named is not None:
+        found = named
+        stream = (await service.run(lambda: exchange.store.get(found))).conversation_id
+    if "text/event-stream" not in call.request.headers.get("accept", ""):
+        async with _alone(service, stream):
+            return await service.answer(exchange.answer, stream, None)
+    return _streamed(service, exchange, stream)
+
+
+def _streamed(service: Service, exchange: _Exchange, stream: UUID | None) -> Response:
+    """Return the answer as events: ``text`` for each piece, and last ``result`` or ``problem``.
+
+    The answer goes on, and is recorded, if the client leaves.
+    """
+    loop = asyncio.get_running_loop()
+    pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def add(piece: bytes | None) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(pieces.put_nowait, piece)
+
+    def listen(participant: str, kind: str, text: str) -> None:
+        if kind in ("text", "thought"):
+            add(server_sent({"participant": participant, "text": text}, event=kind))
+
+    async def answer() -> None:
+        try:
+            async with _alone(service, stream):
+                document = await service.answer(exchange.answer, stream, listen)
+            add(server_sent(document, event="result"))
+        except Exception as error:
+            add(server_sent(document_of(error), event="problem"))
+        finally:
+            add(None)
+
+    task = asyncio.create_task(answer())
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+
+    async def sent() -> AsyncIterator[bytes]:
+        while True:
+            try:
+                piece = await asyncio.wait_for(pieces.get(), service.limits.heartbeat_s)
+            except TimeoutError:
+                yield b": alive\n\n"
+                continue
+            if piece is None:
+                return
+            yield piece
+
+    return EventStream(sent())
+
+
+_running: set[asyncio.Task[None]] = set()
+_locks: WeakKeyDictionary[Service, WeakValueDictionary[UUID, asyncio.Lock]] = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def _alone(service: Service, stream: UUID | None) -> AsyncIterator[None]:
+    """Wait until no other message of the conversation is being answered by this process.
+
+    Raises:
+        Problem: The wait is longer than the limit.
+    """
+    if stream is None:
+        yield
+        return
+    lock = _locks.setdefault(service, WeakValueDictionary()).setdefault(stream, asyncio.Lock())
+    try:
+        with anyio.fail_after(service.limits.chat_wait_s):
+            await lock.acquire()
+    except TimeoutError as error:
+        raise Problem(
+            409,
+            f"conversation {stream} is still answering another message after "
+            f"{service.limits.chat_wait_s:g} seconds: stop it, or try again",
+            headers={"Retry-After": "5"},
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+_ONE = "/api/conversations/{conversation}"
+_ACCEPT = {"Accept": "`text/event-stream` for the answer in pieces, as server-sent events"}
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/api/chat",
+        name="chat",
+        summary="Send a message to a session, or to a new one, and return the answers.",
+        handler=_chat,
+        body=ChatBody,
+        headers=_ACCEPT,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_ONE}/edit",
+        name="edit_message",
+        summary="Replace a message and answer it; the old one stays an alternative.",
+        handler=_edit,
+        body=EditBody,
+        headers=_ACCEPT,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_ONE}/regenerate",
+        name="regenerate",
+        summary="Answer the last message again; the old answer stays an alternative.",
+        handler=_regenerate,
+        body=RegenerateBody,
+        headers=_ACCEPT,
+    ),
+)
+"""The operations, in the order of the OpenAPI document."""
