@@ -235,6 +235,7 @@ def _shown(
             if each.active and each.turn is not None:
                 points[each.turn] = point
     siblings = _siblings(items)
+    user = views.store.get(stream).user_id
     images, found, seen = 0, [], set[str]()
     for item in items:
         call = None
@@ -248,7 +249,7 @@ def _shown(
         found.append(
             _Shown(
                 item,
-                *_form(item),
+                *_form(item, user),
                 size=len(item.text or ""),
                 call=call,
                 alternatives=points.get(item.turn or 0) if item.kind == "turn" else None,
@@ -283,14 +284,14 @@ def _message_of(item: TimelineItem) -> str:
     return (item.call_id or "").partition(".")[0]
 
 
-def _form(item: TimelineItem) -> tuple[str, str, Markup | str]:
+def _form(item: TimelineItem, user: str | None) -> tuple[str, str, Markup | str]:
     """Return the shape of an item's row, who it is from, and its body."""
     text = item.text or ""
     match item.kind:
         case "turn":
             return "turn", "", ""
         case "user":
-            return "user", item.name or item.actor or "user", rich_text.prose(_without_marks(text))
+            return "user", item.name or user or "user", rich_text.prose(_without_marks(text))
         case "assistant":
             return "assistant", item.name or item.agent_id or "model", rich_text.prose(text)
         case "reasoning":

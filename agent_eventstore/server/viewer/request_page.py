@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -45,7 +45,6 @@ _MOST_BLOCKS = 800
 _MOST_MESSAGES = 400
 _LONG = 420  # characters of a message before it is folded
 _CHARS = 40_000
-_COLUMN = 118  # x of the blocks
 _WIDE = 158
 _WORDS = 4_000
 _BEFORE = 600  # events before which the neighbouring requests are looked for
@@ -88,7 +87,7 @@ class _Message:
     @property
     def start(self) -> str:
         """The start of a folded message."""
-        return rich_text.visible(" ".join(text for _, text in self.pieces)[:_LONG])
+        return rich_text.first_line(" ".join(text for _, text in self.pieces), _LONG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,29 +97,22 @@ class Seen:
     Attributes:
         view: The request.
         entries: For each message, the number of its entry in the ledger; None if there is none.
-        tokens: For each message, its tokens; empty if its format joins messages.
         sections: The tokens of each section.
     """
 
     view: ContextView
     entries: Sequence[int | None]
-    tokens: Sequence[int]
-    sections: Mapping[str, int] = field(default_factory=dict)
+    sections: Mapping[str, int]
 
     @classmethod
     def of(cls, view: ContextView) -> Seen:
         """Return the request's links: each group of the plan gives one message for each row."""
         entries: list[int | None] = []
-        tokens: list[int] = []
         sections: Counter[str] = Counter()
         account, tokenizer = view.account, tokenizer_for(view.encoding)
-        numbers = {
-            (entry.version, entry.kind): number for number, entry in enumerate(view.ledger)
-        }
         shift = 1 if view.ledger and view.ledger[0].version is None else 0
         for place, group in enumerate(account.front):
             entries += [place + shift] * len(group.rows)
-            tokens += [row.tokens for row in group.rows]
             sections["system"] += group.tokens
         paths = not view.policy.get("without_paths", False)
         digests = digest_rows(account.history, tokenizer, paths=paths)
@@ -129,23 +121,19 @@ class Seen:
             group = planned.group
             if account.block is not None and group.key == account.block.before:
                 entries += [place] * len(account.block.group.rows)
-                tokens += [row.tokens for row in account.block.group.rows]
                 sections["recalled"] += account.block.group.tokens
                 place += 1
             if (digest := digests.get(group.key)) is not None:
                 entries.append(None)
-                tokens.append(digest.tokens)
                 sections["digest"] += digest.tokens
             if planned.level in ("full", "shortened"):
                 entries += [place] * len(group.rows)
-                tokens += [row.tokens for row in group.rows]
                 _add(sections, planned)
             place += 1
-        del numbers
         if len(entries) != len(view.messages):
-            entries, tokens = [None] * len(view.messages), []
+            entries = [None] * len(view.messages)
         sections["overhead"] = max(0, view.tokens.tokens - sum(sections.values()))
-        return cls(view, entries, tokens, {name: sections[name] for name in SECTIONS})
+        return cls(view, entries, {name: sections[name] for name in SECTIONS})
 
 
 def _add(sections: Counter[str], planned: Any) -> None:
@@ -558,7 +546,5 @@ def _word_diff(old: str, new: str) -> tuple[Markup, str]:
 
 
 def _prefix_tokens(seen: Seen, messages: int) -> int:
-    if seen.tokens and seen.view.system is None:
-        return sum(seen.tokens[:messages])
     tokenizer = tokenizer_for(seen.view.encoding)
     return count_messages(seen.view.messages[:messages], tokenizer).tokens
