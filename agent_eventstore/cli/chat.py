@@ -39,7 +39,7 @@ from eventstore import EventStore
 from eventstore.errors import EventStoreError
 from eventstore.events.values import MODES
 
-__all__ = ["chat"]
+__all__ = ["chat", "model_client"]
 
 _HELP = """\
 /status          this session: ids, model, mode, turns, tokens
@@ -143,7 +143,7 @@ def _options(given: dict[str, Any], demo: bool, stack: ExitStack) -> dict[str, A
     return {
         **{name: given[name] for name in names},
         "settings": settings_in(given["settings"]),
-        "model": DemoModel() if demo else _client(given["model"], given["base_url"], stack),
+        "model": DemoModel() if demo else model_client(given["model"], given["base_url"], stack),
         "model_name": MODEL if demo else given["model"],
         "tools": tools,
         "sinks": [JsonlHistorySink(given["log_dir"])],
@@ -151,7 +151,7 @@ def _options(given: dict[str, Any], demo: bool, stack: ExitStack) -> dict[str, A
     }
 
 
-def _client(model: str, base_url: str | None, stack: ExitStack) -> Any:
+def model_client(model: str, base_url: str | None, stack: ExitStack) -> Any:
     """Return the client of the model's provider.
 
     Raises:

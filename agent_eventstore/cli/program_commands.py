@@ -41,6 +41,7 @@ COMMANDS = (
     ("keys", "db.keys", "Manage the keys of sealed conversations."),
     ("projections", "projections.projections", "Inspect, rebuild and follow the read models."),
     ("demo", "demo.demo", "Run a scripted conversation and show it."),
+    ("serve", "serve.serve", "Serve the viewer and an HTTP API for this database."),
     ("chat", "chat.chat", "Talk to a model; every turn is recorded as it happens."),
 )
 """The name of each command, in which module it is, and what its help begins with."""

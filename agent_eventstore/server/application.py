@@ -9,7 +9,13 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from agent_eventstore.participants import Participant
-from agent_eventstore.server import chat_api, conversation_api, event_stream, viewer
+from agent_eventstore.server import (
+    chat_api,
+    conversation_api,
+    durable_streams,
+    event_stream,
+    viewer,
+)
 from agent_eventstore.server.endpoints import Call, Operation, route_of
 from agent_eventstore.server.guard import LOOPBACK_NAMES, Authenticate, Guard
 from agent_eventstore.server.openapi import document_of_api
@@ -28,6 +34,7 @@ OPERATIONS = (
     *chat_api.OPERATIONS,
     *conversation_api.OPERATIONS,
     *event_stream.OPERATIONS,
+    *durable_streams.OPERATIONS,
     Operation(
         method="GET",
         path="/api/openapi.json",

@@ -121,7 +121,8 @@ def route_of(operation: Operation, service: Service) -> Route:
             return problem_response(error)
 
     route = Route(operation.path, endpoint, methods=[operation.method], name=operation.name)
-    if operation.method == "GET" and operation.media_type != "application/json":
+    if operation.method == "GET" and inspect.iscoroutinefunction(operation.handler):
+        # Streams: HEAD is an operation of its own, or none.
         assert route.methods is not None  # noqa: S101 - for the type checker
         route.methods.discard("HEAD")
     return route

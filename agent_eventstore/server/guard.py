@@ -26,7 +26,7 @@ from agent_eventstore.server.service import Identity, Limits
 
 __all__ = ["CONTENT_SECURITY_POLICY", "LOOPBACK_NAMES", "Authenticate", "Guard"]
 
-Authenticate = Callable[[Request], Identity | None | Awaitable[Identity | None]]
+Authenticate = Callable[[Request], Identity | Awaitable[Identity | None] | None]
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 """The names under which only programs on the same machine reach a service."""
