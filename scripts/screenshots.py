@@ -65,7 +65,16 @@ def _past_calls(store: EventStore) -> None:
     now = datetime.now(UTC)
     models = (("gpt-4o", 9), ("claude-sonnet-4-5", 6), ("gpt-4o-mini", 8), ("gpt-4.1", 3))
     kinds = ("rate_limit", "network", "provider", "timeout")
-    topics = ("Invoice", "Refund", "Delivery", "Password", "Contract", "Upgrade", "Export", "Limits")
+    topics = (
+        "Invoice",
+        "Refund",
+        "Delivery",
+        "Password",
+        "Contract",
+        "Upgrade",
+        "Export",
+        "Limits",
+    )
     for number in range(60):
         user = CHOICE.choice(("ada", "cleo", "jon", "mara", "desk"))
         topic = f"{CHOICE.choice(topics)} {CHOICE.randrange(1000, 9999)}"
@@ -284,7 +293,11 @@ def _incident(store: EventStore) -> Any:
                 took=0.4,
                 cached=0,
             )  # fmt: skip
-            pool = {"waiting": {"08:30": 0, "09:00": 1, "09:12": 48, "09:30": 51}, "size": 10, "max": 10}
+            pool = {
+                "waiting": {"08:30": 0, "09:00": 1, "09:12": 48, "09:30": 51},
+                "size": 10,
+                "max": 10,
+            }
             _use(
                 turn,
                 call,
@@ -300,7 +313,7 @@ def _incident(store: EventStore) -> Any:
                 "**Release 2026.11.3** is the cause: it merged the read and write pools, so 48 "
                 "requests wait for one of ten connections.\n\n1. Roll back `checkout` now.\n"
                 "2. Then give the pools back their own sizes:\n\n```python\n"
-                "pools = {\n    \"read\": Pool(size=30),\n    \"write\": Pool(size=10),  # as before\n}"
+                'pools = {\n    "read": Pool(size=30),\n    "write": Pool(size=10),  # as before\n}'
                 "\n```\n\n| release | p99 |\n|---|---|\n| 2026.11.2 | 0.41 s |\n| 2026.11.3 | 3.92 s |",
                 took=0.2,
             )

@@ -38,16 +38,18 @@ def client(store: EventStore) -> TestClient:
     return TestClient(app, raise_server_exceptions=True)
 
 
-def _recorded(store: EventStore, text: str = "Where is A-1?", **options: Any) -> tuple[UUID, int]:
+def _recorded(
+    store: EventStore, text: str = "Where is A-1?", limit: int = 4_000, **options: Any
+) -> tuple[UUID, int]:
     """Record a turn with a tool call; return the conversation and its last request's version."""
     with Conversation.start(store, user_id="ada", **options) as conversation:
         with conversation.turn(text) as turn:
-            with turn.llm_call(turn.context(max_tokens=4_000, model="gpt-4o")) as call:
+            with turn.llm_call(turn.context(max_tokens=limit, model="gpt-4o")) as call:
                 asked = {"name": "status", "arguments": '{"id": "A-1"}', "id": "c1"}
                 call.message(text, tool_calls=[asked])
             with turn.tool(call.tool_calls[0]) as tool:
                 tool.result(text)
-            with turn.llm_call(turn.context(max_tokens=4_000, model="gpt-4o")) as call:
+            with turn.llm_call(turn.context(max_tokens=limit, model="gpt-4o")) as call:
                 call.message("It was **shipped**.")
     requests = [each.version for each in store.read(conversation.id) if each.type == "llm_request"]
     return conversation.id, requests[-1]
@@ -109,7 +111,7 @@ def test_hostile_text_is_shown_and_not_run(store: EventStore, client: TestClient
 
 def test_a_megabyte_is_shown_in_part(store: EventStore, client: TestClient) -> None:
     """A page stays small; the whole text has its own address, and is plain text."""
-    stream, version = _recorded(store, "long " * 200_000)
+    stream, version = _recorded(store, "long " * 200_000, limit=900_000)
     page = client.get(f"/c/{stream}")
     assert len(page.text) < 200_000
     whole = re.search(r"/c/[^\"]+/text/\d+/\d+", page.text)

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from agent_eventstore.server.viewer.charts import sparkline
 from agent_eventstore.server.viewer.frame import Frame
+from agent_eventstore.server.viewer.rich_text import visible
 from eventstore.errors import ConversationNotFound, OwnerMismatch
 from eventstore.leases import Lease
 from projections import ConversationEntry, SearchHit, Views
@@ -62,7 +63,10 @@ def conversations(frame: Frame, request: Request) -> Response:
     hits: dict[UUID, SearchHit] = {}
     if sought:
         hits = _hits(views, sought, user)
-        found, cursor = [each for each in _entries(views, hits, sought) if wanted.allows(each)], None
+        found, cursor = (
+            [each for each in _entries(views, hits, sought) if wanted.allows(each)],
+            None,
+        )
     else:
         found, cursor = wanted.page(chosen.get("after") or None)
     lines = [_line(views, entry, hits.get(entry.conversation_id)) for entry in found]
@@ -144,9 +148,7 @@ def _hits(views: Views, sought: str, user: str | None) -> dict[UUID, SearchHit]:
     return found
 
 
-def _entries(
-    views: Views, hits: dict[UUID, SearchHit], sought: str
-) -> Iterator[ConversationEntry]:
+def _entries(views: Views, hits: dict[UUID, SearchHit], sought: str) -> Iterator[ConversationEntry]:
     named: list[UUID] = []
     with suppress(ValueError):
         named.append(UUID(sought))
@@ -203,7 +205,7 @@ def _state(entry: ConversationEntry, writer: Lease | None) -> str:
 def _snippet(hit: SearchHit) -> Markup:
     parts, end = Markup(""), 0
     for first, last in hit.marks:
-        parts += escape(hit.snippet[end:first])
-        parts += Markup("<mark>{}</mark>").format(hit.snippet[first:last])
+        parts += escape(visible(hit.snippet[end:first]))
+        parts += Markup("<mark>{}</mark>").format(visible(hit.snippet[first:last]))
         end = last
-    return parts + escape(hit.snippet[end:])
+    return parts + escape(visible(hit.snippet[end:]))

@@ -198,9 +198,10 @@ def tool_call(frame: Frame, request: Request) -> Response:
     row = found[0]
     given = row.arguments if row.arguments is not None else row.arguments_text
     result = row.result_text or ""
+    alone = request.query_params.get("part") != "call"
     return frame.page(
         request,
-        "tool_call.html",
+        "tool_call.html" if alone else "tool_call_inside.html",
         section="conversations",
         row=row,
         arguments=rich_text.json_code(given if given is not None else {}),
@@ -208,7 +209,6 @@ def tool_call(frame: Frame, request: Request) -> Response:
         size=len(result) if row.result_size_chars is None else row.result_size_chars,
         cut=len(result) > rich_text.LONGEST,
         stream=str(request.path_params["conversation"]),
-        alone=request.query_params.get("part") != "call",
     )
 
 
@@ -363,5 +363,5 @@ def _forks(views: Views, conversation_id: Any) -> list[tuple[str, str]]:
     return [
         (str(each.conversation_id), each.title or "(untitled)")
         for each in views.conversations(limit=200)
-        if each.parent_conversation_id == conversation_id
+        if str(each.parent_conversation_id) == str(conversation_id)
     ]

@@ -59,6 +59,7 @@ class Frame:
             loader=PackageLoader(_STATIC, "templates"),
             autoescape=select_autoescape(default=True, default_for_string=True),
             undefined=StrictUndefined,
+            finalize=_harmless,
             trim_blocks=True,
             lstrip_blocks=True,
         )
@@ -159,6 +160,11 @@ def whole_number(request: Request, name: str, *, least: int = 0) -> int | None:
     if not (text.isascii() and text.isdigit() and least <= int(text[:12]) < 2**31):
         raise PageError(400, "Not a number", f"{name} must be a whole number of at least {least}.")
     return int(text)
+
+
+def _harmless(value: object) -> object:
+    """Return a text with its invisible characters shown; whatever a template prints passes here."""
+    return rich_text.visible(value) if type(value) is str else value
 
 
 def _path(text: object) -> str:

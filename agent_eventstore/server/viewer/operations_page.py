@@ -48,5 +48,7 @@ def operations(frame: Frame, request: Request) -> Response:
     for stream in views.conversations_with_open_work(limit=_OPEN):
         rows = views.rows("directory", conversation_id=stream)
         title = next((row.get("title") for row in rows), None)
-        values["work"].append((stream, title or "(untitled)", views.open_work(stream), store.writer(stream)))
+        values["work"].append(
+            (stream, title or "(untitled)", views.open_work(stream), store.writer(stream))
+        )
     return frame.page(request, "operations.html", **values)

@@ -379,7 +379,9 @@ def _blocks(views: Views, stream: StreamId, view: ContextView) -> tuple[list[Blo
             label = f"{(what if entry.kind == 'assistant' and what else kind)[:14]} {entry.version or ''}"
             last_label = y
         filled = 0.0 if level in ("dropped", "beyond") else max(3.0, round(_WIDE * share, 1))
-        found.append(Block(number, entry, level, round(y, 1), round(height, 1), filled, label, what))
+        found.append(
+            Block(number, entry, level, round(y, 1), round(height, 1), filled, label, what)
+        )
         y += height + 1.2
     return found, round(y + 2, 1)
 
@@ -451,7 +453,9 @@ def _messages(seen: Seen, before: Seen | None) -> tuple[list[_Message], dict[str
     for number, message in enumerate(sent):
         place = entries[number]
         pieces = [
-            (name, rich_text.visible(text[:_CHARS])) for name, text in _pieces(message) if name or text
+            (name, rich_text.visible(text[:_CHARS]))
+            for name, text in _pieces(message)
+            if name or text
         ]
         entry = None if place is None or place >= len(view.ledger) else view.ledger[place]
         role = str(message.get("role") or message.get("type"))
@@ -533,7 +537,11 @@ def _word_diff(old: str, new: str) -> tuple[Markup, str]:
     for kind, a, b, c, d in matcher.get_opcodes():
         if kind == "equal":
             words = after[c:d]
-            shown = "".join(words) if len(words) <= 12 else f"{''.join(words[:5])} … {''.join(words[-5:])}"
+            shown = (
+                "".join(words)
+                if len(words) <= 12
+                else f"{''.join(words[:5])} … {''.join(words[-5:])}"
+            )
             parts += escape(rich_text.visible(shown))
             continue
         if b > a:

@@ -157,7 +157,10 @@ def marked(text: str, words: str, around: int = 90) -> Markup:
     if at < 0 or not sought:
         return escape(first_line(text, 2 * around))
     start, end = max(0, at - around), min(len(text), at + len(sought) + around)
-    before, after = first_line(text[start:at], around) if at > start else "", text[at + len(sought) : end]
+    before, after = (
+        first_line(text[start:at], around) if at > start else "",
+        text[at + len(sought) : end],
+    )
     return Markup("{}{} <mark>{}</mark> {}{}").format(
         "…" if start else "",
         before,

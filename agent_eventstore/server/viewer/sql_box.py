@@ -31,7 +31,9 @@ _CELL = 400
 _ALLOWED = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )
-_REFUSED_FUNCTIONS = frozenset({"load_extension", "writefile", "readfile", "edit", "fts3_tokenizer"})
+_REFUSED_FUNCTIONS = frozenset(
+    {"load_extension", "writefile", "readfile", "edit", "fts3_tokenizer"}
+)
 
 QUESTIONS = (
     (

@@ -191,11 +191,17 @@ def _verdict(
         return "warn", f"It occurs {times}, but this request cannot be built again."
     inside = _contains(view, sought)
     if not found and inside:
-        return "ok", f"No message of the conversation contains it, but {where} does: it is in the system part."
+        return (
+            "ok",
+            f"No message of the conversation contains it, but {where} does: it is in the system part.",
+        )
     if not found:
         return "bad", f"It occurs nowhere in this conversation before {where}."
     if not inside:
-        return "bad", f"It occurs {times} in the conversation, but no message of {where} contains it."
+        return (
+            "bad",
+            f"It occurs {times} in the conversation, but no message of {where} contains it.",
+        )
     whole = sum(1 for each in places if each.level == "full")
     if whole:
         return "ok", f"{where.capitalize()} contains it: {whole:,} of {times} whole."
