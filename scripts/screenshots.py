@@ -362,8 +362,6 @@ def _incident(store: EventStore) -> Any:
                 "![pixel](https://tracker.example/p.gif)",
             )
         own = conversation.id
-        middle = conversation.version if hasattr(conversation, "version") else None
-    del middle
     with Conversation.fork(
         store, own, user_id="mara", title="Checkout latency: what if we raise the pool?"
     ) as fork, fork.turn("What if we had only raised the pool to 40?") as turn:  # fmt: skip
@@ -380,14 +378,81 @@ def _failed_call(turn: Any, message: str, error: type[Exception], partial: str =
         raise error(message)
 
 
+def take(store: EventStore, ids: dict[str, str], folder: Path) -> None:
+    """Take the pictures."""
+    import uvicorn
+    from playwright.sync_api import sync_playwright
+
+    from agent_eventstore.server import create_app
+    from agent_eventstore.server.service import Identity
+
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        sys.exit("no Chromium is installed: apt-get install chromium")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    app = create_app(store, authenticate=lambda request: Identity(), hosts=["127.0.0.1"])
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+    requests = [each.version for each in store.read(ids["long"]) if each.type == "llm_request"]
+    long, request = f"/c/{ids['long']}", requests[-12]
+    incident = f"/c/{ids['incident']}"
+    pictures = (
+        ("viewer-conversations", "/", "light", ""),
+        ("viewer-conversation", incident, "light", _OPENED),
+        ("viewer-errors", incident, "dark", "document.querySelector('#timeline').scrollTop = 9e5"),
+        ("viewer-request", f"{long}/r/{request}", "light", _CHOSEN),
+        ("viewer-other-budget", f"{long}/r/{request}?max_tokens=16000", "dark", ""),
+        ("viewer-why", f"{long}/why?q=INV-1701&r={request}", "light", ""),
+        ("viewer-usage", "/usage", "dark", ""),
+        ("viewer-tools", "/tools", "light", ""),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for name, path, theme, script in pictures:
+            page = browser.new_page(
+                viewport={"width": 1280, "height": 800}, color_scheme=theme, bypass_csp=True
+            )
+            page.goto(f"http://127.0.0.1:{port}{path}")
+            page.wait_for_timeout(300)
+            if script:
+                page.evaluate(script)
+                page.wait_for_timeout(400)
+            page.screenshot(path=folder / f"{name}.png")
+            page.close()
+        browser.close()
+    server.should_exit = True
+    thread.join(5)
+
+
+_OPENED = """() => {
+    document.querySelector("#timeline").scrollTop = 0;
+    document.querySelectorAll(".call")[1].open = true;
+}"""
+_CHOSEN = """() => {
+    const blocks = [...document.querySelectorAll(".block")];
+    blocks.filter((each) => each.querySelector(".l-shortened")).at(-1)?.focus();
+}"""
+
+
 def main() -> None:
     """Fill a store, or take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fill", metavar="URL")
+    parser.add_argument("--fill", metavar="URL", help="only fill this store")
+    parser.add_argument("--out", metavar="DIR", type=Path, default=IMAGES)
     arguments = parser.parse_args()
     if arguments.fill:
         with EventStore.open(arguments.fill) as store:
             sys.stdout.write(f"{json.dumps(fill(store))}\n")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        with EventStore.open(f"sqlite:///{folder}/sample.db") as store:
+            take(store, fill(store), arguments.out)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The viewer in a real browser: clicks, keys, live changes, and what axe-core finds.
 
-Run with ``make test-browser``. Skipped where no Chromium or no Playwright is installed; the rules of
-axe-core are checked if ``AXE_CORE`` names its script.
+Run with ``make test-browser``. Skipped where no Chromium or no Playwright is installed; the rules
+of axe-core are checked if ``AXE_CORE`` names its script.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is install
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EventStore]:
+    """Give a store with a conversation of three turns, and one with hostile text."""
     path = tmp_path_factory.mktemp("browser") / "viewer.db"
     with EventStore.open(f"sqlite:///{path}") as opened:
         with Conversation.start(
@@ -62,6 +63,7 @@ def _turn(conversation: Conversation, text: str, limit: int) -> None:
 
 @pytest.fixture(scope="module")
 def address(store: EventStore) -> Iterator[str]:
+    """Serve the store in a thread, and give the service's address."""
     app = create_app(store, authenticate=lambda request: Identity(), hosts=["127.0.0.1"])
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -79,6 +81,7 @@ def address(store: EventStore) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """Give a headless Chromium."""
     with playwright.sync_playwright() as running:
         found = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield found

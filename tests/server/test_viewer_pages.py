@@ -28,12 +28,14 @@ def _owner_of(request: Request) -> Identity:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[EventStore]:
+    """Give a store in a file, which the SQL box opens on its own."""
     with EventStore.open(f"sqlite:///{tmp_path / 'viewer.db'}") as opened:
         yield opened
 
 
 @pytest.fixture
 def client(store: EventStore) -> TestClient:
+    """Give a client that is everybody, or the user in a header."""
     app = create_app(store, authenticate=_owner_of, hosts=["testserver"])
     return TestClient(app, raise_server_exceptions=True)
 

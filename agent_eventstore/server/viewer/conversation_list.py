@@ -59,7 +59,7 @@ def conversations(frame: Frame, request: Request) -> Response:
     user, model = chosen.get("user") or None, chosen.get("model") or None
     status = chosen.get("status") if chosen.get("status") in ("open", "archived") else None
     with_errors = chosen.get("errors") == "1"
-    wanted = _Wanted(views, user, status, model, with_errors)
+    wanted = _Filters(views, user, status, model, with_errors)
     hits: dict[UUID, SearchHit] = {}
     if sought:
         hits = _hits(views, sought, user)
@@ -93,7 +93,7 @@ def conversations(frame: Frame, request: Request) -> Response:
     )
 
 
-class _Wanted:
+class _Filters:
     """The filters of the list."""
 
     def __init__(

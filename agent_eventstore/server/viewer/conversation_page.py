@@ -134,7 +134,7 @@ def conversation(frame: Frame, request: Request) -> Response:
         conversation_id=stream, before=None if at is None else at + 1, limit=_CALLS
     )
     earlier = items[0].version if len(items) == _PAGE else None
-    values = {
+    values: dict[str, Any] = {
         "rows": _shown(views, stream, items, at),
         "earlier": earlier,
         "at": at,
@@ -323,7 +323,7 @@ def _images(views: Views, stream: StreamId, item: TimelineItem) -> Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Message:
+class _OutlineEntry:
     """A user's message in the outline."""
 
     version: int
@@ -332,13 +332,13 @@ class _Message:
     trouble: bool
 
 
-def _outline(views: Views, stream: StreamId, at: int | None) -> list[_Message]:
+def _outline(views: Views, stream: StreamId, at: int | None) -> list[_OutlineEntry]:
     kinds = ("user", "error", "tool")
     items = views.timeline_page(stream, kinds=("user",), limit=_OUTLINE, at=at)
     others = views.timeline_page(stream, kinds=kinds[1:], limit=5 * _OUTLINE, at=at)
     troubled = {item.turn for item in others if item.kind == "error" or item.status in _TROUBLE}
     return [
-        _Message(
+        _OutlineEntry(
             item.version,
             item.turn,
             rich_text.first_line(_without_marks(item.text or item.preview or ""), 90),
@@ -349,7 +349,7 @@ def _outline(views: Views, stream: StreamId, at: int | None) -> list[_Message]:
 
 
 def _ticks(
-    items: Sequence[TimelineItem], outline: Sequence[_Message], version: int
+    items: Sequence[TimelineItem], outline: Sequence[_OutlineEntry], version: int
 ) -> list[tuple[float, bool]]:
     """Return the places of user messages and errors on the scrubber, of 1,000."""
     places = [(each.version, False) for each in outline[-_TICKS:]]

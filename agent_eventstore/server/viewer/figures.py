@@ -1,4 +1,4 @@
-"""Numbers and times as people read them; "–" for what is unknown, which is never 0."""
+"""Numbers and times as people read them; a dash for what is unknown, which is never 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all pages share: the templates, the response headers, errors as pages, and the owner's views.
+"""What all pages share: templates, response headers, errors as pages, and the owner's views.
 
 A page reads through `Views` alone, bound to the owner that the service found for the request. The
 content security policy allows nothing inline and nothing from elsewhere; so no template may contain

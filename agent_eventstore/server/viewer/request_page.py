@@ -51,7 +51,7 @@ _BEFORE = 600  # events before which the neighbouring requests are looked for
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class HistoryBlock:
     """A block of the history's column."""
 
     number: int
@@ -65,7 +65,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class _Message:
+class _SentMessage:
     """A message of the request as the page shows it."""
 
     number: int
@@ -360,7 +360,7 @@ def _level(entry: LedgerEntry) -> str:
     return "beyond" if entry.version is None and entry.level == "dropped" else entry.level
 
 
-def _blocks(views: Views, stream: StreamId, view: ContextView) -> tuple[list[Block], float]:
+def _blocks(views: Views, stream: StreamId, view: ContextView) -> tuple[list[HistoryBlock], float]:
     ledger = list(enumerate(view.ledger))[-_MOST_BLOCKS:]
     names = _names(views, stream, view)
     whole = sum(entry.tokens_before or 0 for _, entry in ledger)
@@ -376,11 +376,12 @@ def _blocks(views: Views, stream: StreamId, view: ContextView) -> tuple[list[Blo
         what = names.get(entry.version or 0, "")
         label = ""
         if (height >= 9 or entry.version is None) and y - last_label >= 18:
-            label = f"{(what if entry.kind == 'assistant' and what else kind)[:14]} {entry.version or ''}"
+            called = what if entry.kind == "assistant" and what else kind
+            label = f"{called[:14]} {entry.version or ''}"
             last_label = y
         filled = 0.0 if level in ("dropped", "beyond") else max(3.0, round(_WIDE * share, 1))
         found.append(
-            Block(number, entry, level, round(y, 1), round(height, 1), filled, label, what)
+            HistoryBlock(number, entry, level, round(y, 1), round(height, 1), filled, label, what)
         )
         y += height + 1.2
     return found, round(y + 2, 1)
@@ -441,7 +442,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _messages(seen: Seen, before: Seen | None) -> tuple[list[_Message], dict[str, int], int]:
+def _messages(seen: Seen, before: Seen | None) -> tuple[list[_SentMessage], dict[str, int], int]:
     """Return the messages, how many are new, changed and gone, and how many begin the same."""
     view = seen.view
     apart = [] if view.system is None else [{"role": "system", "content": view.system}]
@@ -462,7 +463,7 @@ def _messages(seen: Seen, before: Seen | None) -> tuple[list[_Message], dict[str
         version = entry.version if entry is not None and entry.version else None
         diff, words = diffs.get(number, ("", ""))
         found.append(
-            _Message(
+            _SentMessage(
                 number + 1,
                 role,
                 pieces,

@@ -116,8 +116,12 @@ def _renderer() -> MarkdownIt:
     made.add_render_rule("fence", _fence)
     made.add_render_rule("code_block", _fence)
     # Data images are links that markdown-it refuses; _image and nh3 decide instead.
-    made.validateLink = lambda _url: True  # type: ignore[method-assign]
+    made.validateLink = _any_link  # type: ignore[method-assign]
     return made
+
+
+def _any_link(url: str) -> bool:
+    return bool(url)
 
 
 _MARKDOWN = _renderer()

@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from agent_eventstore.server.viewer import rich_text
 from eventstore import EventStore
 
-__all__ = ["MOST_ROWS", "QUESTIONS", "Answer", "query"]
+__all__ = ["MOST_ROWS", "QUESTIONS", "SqlAnswer", "query"]
 
 MOST_ROWS = 500
 _LONGEST = 20_000
@@ -38,31 +38,32 @@ _REFUSED_FUNCTIONS = frozenset(
 QUESTIONS = (
     (
         "Which tools failed, and how often?",
-        "SELECT name, count(*) AS calls,\n"
-        "       sum(CASE WHEN status IN ('failed', 'outcome_unknown') THEN 1 ELSE 0 END) AS failed\n"
-        "FROM tool_calls GROUP BY name ORDER BY failed DESC, name",
+        """SELECT name, count(*) AS calls,
+       sum(CASE WHEN status IN ('failed', 'outcome_unknown') THEN 1 ELSE 0 END) AS failed
+FROM tool_calls GROUP BY name ORDER BY failed DESC, name""",
     ),
     (
         "Which calls may have run, or not?",
-        "SELECT conversation_id, name, arguments_text, requested_at\nFROM tool_calls\n"
-        "WHERE status = 'outcome_unknown' ORDER BY requested_at DESC",
+        """SELECT conversation_id, name, arguments_text, requested_at
+FROM tool_calls WHERE status = 'outcome_unknown' ORDER BY requested_at DESC""",
     ),
     (
         "What did each day cost?",
-        "SELECT day, model, count(*) AS calls, sum(total_tokens) AS tokens,\n"
-        "       round(sum(cost_usd), 4) AS dollars\n"
-        "FROM usage_by_call WHERE model IS NOT NULL GROUP BY day, model ORDER BY day DESC, model",
+        """SELECT day, model, count(*) AS calls, sum(total_tokens) AS tokens,
+       sum(cost_usd) AS dollars
+FROM usage_by_call WHERE model IS NOT NULL GROUP BY day, model ORDER BY day DESC, model""",
     ),
     (
         "Which results were the largest?",
-        "SELECT name, result_size_chars, conversation_id, call_id\nFROM tool_calls\n"
-        "WHERE result_size_chars IS NOT NULL ORDER BY result_size_chars DESC LIMIT 20",
+        """SELECT name, result_size_chars, conversation_id, call_id
+FROM tool_calls WHERE result_size_chars IS NOT NULL ORDER BY result_size_chars DESC LIMIT 20""",
     ),
 )
+"""The questions that the page offers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SqlAnswer:
     """What a query returned; ``problem`` is empty if it succeeded."""
 
     names: Sequence[str] = ()
@@ -72,11 +73,11 @@ class Answer:
     problem: str = ""
 
 
-def query(store: EventStore, statement: str) -> Answer:
+def query(store: EventStore, statement: str) -> SqlAnswer:
     """Return the answer to a query, or the problem in the database's words."""
     if len(statement) > _LONGEST:
-        return Answer(problem=f"the query is longer than {_LONGEST:,} characters")
-    begun = time.monotonic()
+        return SqlAnswer(problem=f"the query is longer than {_LONGEST:,} characters")
+    started = time.monotonic()
     try:
         if store.engine.dialect.name == "sqlite":
             names, rows = _sqlite(store, statement)
@@ -87,10 +88,10 @@ def query(store: EventStore, statement: str) -> Answer:
         words = str(cause).strip() or type(cause).__name__
         if words == "interrupted":
             words = f"it took longer than {_SECONDS:g} seconds"
-        return Answer(problem=words.splitlines()[0])
+        return SqlAnswer(problem=words.splitlines()[0])
     shown = [[_cell(value) for value in row] for row in rows[:MOST_ROWS]]
-    took = 1_000 * (time.monotonic() - begun)
-    return Answer([str(name) for name in names], shown, len(rows) > MOST_ROWS, took)
+    took = 1_000 * (time.monotonic() - started)
+    return SqlAnswer([str(name) for name in names], shown, len(rows) > MOST_ROWS, took)
 
 
 def _cell(value: Any) -> str:

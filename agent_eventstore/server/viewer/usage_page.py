@@ -44,7 +44,7 @@ class _Total:
     @classmethod
     def of(cls, name: str, calls: Sequence[UsageRow]) -> _Total:
         """Return the totals of calls."""
-        took = sorted(each.latency_ms for each in calls if _is_answered(each))
+        took = _latencies(calls)
         return cls(
             name,
             len(calls),
@@ -122,8 +122,11 @@ def _titled(views: Views, totals: Sequence[UsageTotal]) -> Iterable[tuple[UsageT
                 yield each, row.get("title") or "(untitled)"
 
 
-def _is_answered(call: UsageRow) -> bool:
-    return call.latency_ms is not None and not call.error_kind
+def _latencies(calls: Iterable[UsageRow]) -> list[int]:
+    """Return the milliseconds of answered calls, ascending."""
+    return sorted(
+        each.latency_ms for each in calls if each.latency_ms is not None and not each.error_kind
+    )
 
 
 def _sum(values: Iterable[float | None]) -> int | None:
@@ -131,7 +134,7 @@ def _sum(values: Iterable[float | None]) -> int | None:
     return sum(known) if known else None  # type: ignore[return-value]
 
 
-def _percentile(ordered: Sequence[float | None], share: float) -> float | None:
+def _percentile(ordered: Sequence[int], share: float) -> int | None:
     if not ordered:
         return None
     return ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
@@ -178,7 +181,7 @@ def _cached(by_day: Mapping[date, Sequence[UsageRow]]) -> Mapping[date, float]:
 def _latency(days: Sequence[date], by_day: Mapping[date, Sequence[UsageRow]]) -> charts.Chart:
     series: dict[str, dict[date, float]] = {"median": {}, "p90": {}, "p99": {}}
     for day, calls in by_day.items():
-        took = sorted(each.latency_ms for each in calls if _is_answered(each))
+        took = _latencies(calls)
         for name, share in (("median", 0.5), ("p90", 0.9), ("p99", 0.99)):
             if (value := _percentile(took, share)) is not None:
                 series[name][day] = value / 1_000

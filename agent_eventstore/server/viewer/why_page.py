@@ -191,10 +191,7 @@ def _verdict(
         return "warn", f"It occurs {times}, but this request cannot be built again."
     inside = _contains(view, sought)
     if not found and inside:
-        return (
-            "ok",
-            f"No message of the conversation contains it, but {where} does: it is in the system part.",
-        )
+        return "ok", f"No message contains it, but {where} does: it is in the system part."
     if not found:
         return "bad", f"It occurs nowhere in this conversation before {where}."
     if not inside:
