@@ -377,7 +377,8 @@ def _events(call: Call) -> Any:
     events: list[dict[str, Any]] = []
     scanned = islice(call.store.read(call.named, after=query.after), _SCANNED)
     count = 0
-    for count, event in enumerate(scanned, start=1):
+    for event in scanned:
+        count += 1
         seen = event.version
         if query.type in (None, event.type):
             events.append(event_document(event))

@@ -1,4 +1,4 @@
-"""Server-sent events: a response that ends with its client, and the follow stream of a conversation.
+"""Server-sent events: a response that ends with its client, and a conversation's follow stream.
 
 The id of an event is the version of the conversation. A browser that reconnects sends the last one
 as ``Last-Event-ID``, and any process continues after it.
