@@ -10,6 +10,7 @@ import argparse
 import base64
 import json
 import random
+import re
 import shutil
 import socket
 import struct
@@ -22,6 +23,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from agent_eventstore import Conversation, EventStore
 from eventstore.events import (
@@ -36,7 +38,7 @@ from eventstore.events import (
     TokenUsage,
     UserMessage,
 )
-from projections.context import ContextSettings
+from projections import Views
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 TOOLS = [
@@ -75,7 +77,7 @@ def _past_calls(store: EventStore) -> None:
         "Export",
         "Limits",
     )
-    for number in range(60):
+    for number in range(150):
         user = CHOICE.choice(("ada", "cleo", "jon", "mara", "desk"))
         topic = f"{CHOICE.choice(topics)} {CHOICE.randrange(1000, 9999)}"
         day = now - timedelta(days=CHOICE.triangular(0.02, 29, 2), minutes=number)
@@ -398,7 +400,9 @@ def take(store: EventStore, ids: dict[str, str], folder: Path) -> None:
     thread.start()
     while not server.started:
         time.sleep(0.02)
-    requests = [each.version for each in store.read(ids["long"]) if each.type == "llm_request"]
+    requests = [
+        each.version for each in store.read(UUID(ids["long"])) if each.type == "llm_request"
+    ]
     long, request = f"/c/{ids['long']}", requests[-12]
     incident = f"/c/{ids['incident']}"
     pictures = (
@@ -407,7 +411,12 @@ def take(store: EventStore, ids: dict[str, str], folder: Path) -> None:
         ("viewer-errors", incident, "dark", "document.querySelector('#timeline').scrollTop = 9e5"),
         ("viewer-request", f"{long}/r/{request}", "light", _CHOSEN),
         ("viewer-other-budget", f"{long}/r/{request}?max_tokens=16000", "dark", ""),
-        ("viewer-why", f"{long}/why?q=INV-1701&r={request}", "light", ""),
+        (
+            "viewer-why",
+            f"{long}/why?q={_missing(store, ids['long'], request)}&r={request}",
+            "light",
+            "",
+        ),
         ("viewer-usage", "/usage", "dark", ""),
         ("viewer-tools", "/tools", "light", ""),
     )
@@ -428,6 +437,17 @@ def take(store: EventStore, ids: dict[str, str], folder: Path) -> None:
         browser.close()
     server.should_exit = True
     thread.join(5)
+
+
+def _missing(store: EventStore, stream: str, request: int) -> str:
+    """Return a number that the conversation has and a request has not."""
+    views = Views(store)
+    sent = json.dumps(views.context_of(UUID(stream), request).messages)
+    for item in views.timeline(UUID(stream)):
+        for found in re.findall(r"INV-\d{4}", item.text or ""):
+            if item.version > 100 and found not in sent:
+                return str(found)
+    return "INV-1701"
 
 
 _OPENED = """() => {

@@ -89,6 +89,27 @@ def test_every_page_answers_with_the_policy(store: EventStore, client: TestClien
         assert "unsafe" not in policy
 
 
+def test_every_page_answers_on_both_databases(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that reads plain SQL does so on PostgreSQL too, and writes nothing there."""
+    monkeypatch.setattr(sql_box, "_SECONDS", 0.3)
+    with EventStore.open(database_url) as store:
+        client = TestClient(create_app(store, authenticate=_owner_of, hosts=["testserver"]))
+        for path in _paths(*_recorded(store)):
+            assert client.get(path).status_code == 200, path
+        answer = sql_box.query(store, "SELECT name FROM tool_calls WHERE name LIKE 'sta%'")
+        assert list(answer.rows) == [["status"]]
+        assert sql_box.query(store, "DELETE FROM conversations").problem
+        for statement in (
+            "SELECT 1; COMMIT; CREATE TABLE written (a int)",
+            "WITH gone AS (DELETE FROM projection_heads RETURNING 1) SELECT * FROM gone",
+            "SELECT set_config('transaction_read_only', 'off', true)",
+            "SELECT pg_sleep(60)",
+        ):
+            assert sql_box.query(store, statement).problem, statement
+
+
 def test_no_page_has_inline_styles_or_scripts(store: EventStore, client: TestClient) -> None:
     """The policy would break a page that relied on them."""
     for path in _paths(*_recorded(store)):

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -22,13 +23,14 @@ from starlette.responses import Response
 from agent_eventstore.server.viewer import rich_text
 from agent_eventstore.server.viewer.frame import Frame, PageError, conversation_of, whole_number
 from eventstore.errors import EventStoreError
-from eventstore.events import LlmRequest
+from eventstore.events import LlmRequest, TokenUsage
 from eventstore.ids import StreamId
 from projections import Views
 from projections.context import ContextView, LedgerEntry
 from projections.context.compression.strategy import strategies
 from projections.context.view import digest_rows
 from projections.errors import RequestNotReproducible
+from projections.models.prices import cost_usd
 from projections.models.timeline_items import TimelineItem
 from projections.models.usage import UsageRow
 from projections.providers.request_formats import FORMATS
@@ -108,12 +110,10 @@ class Seen:
     def of(cls, view: ContextView) -> Seen:
         """Return the request's links: each group of the plan gives one message for each row."""
         entries: list[int | None] = []
-        sections: Counter[str] = Counter()
         account, tokenizer = view.account, tokenizer_for(view.encoding)
         shift = 1 if view.ledger and view.ledger[0].version is None else 0
-        for place, group in enumerate(account.front):
-            entries += [place + shift] * len(group.rows)
-            sections["system"] += group.tokens
+        for place, group in enumerate(account.front, start=shift):
+            entries += [place] * len(group.rows)
         paths = not view.policy.get("without_paths", False)
         digests = digest_rows(account.history, tokenizer, paths=paths)
         place = len(account.front) + shift
@@ -121,30 +121,53 @@ class Seen:
             group = planned.group
             if account.block is not None and group.key == account.block.before:
                 entries += [place] * len(account.block.group.rows)
-                sections["recalled"] += account.block.group.tokens
                 place += 1
-            if (digest := digests.get(group.key)) is not None:
+            if group.key in digests:
                 entries.append(None)
-                sections["digest"] += digest.tokens
             if planned.level in ("full", "shortened"):
                 entries += [place] * len(group.rows)
-                _add(sections, planned)
             place += 1
-        if len(entries) != len(view.messages):
+        linked = len(entries) == len(view.messages)
+        if not linked:
             entries = [None] * len(view.messages)
-        sections["overhead"] = max(0, view.tokens.tokens - sum(sections.values()))
-        return cls(view, entries, {name: sections[name] for name in SECTIONS})
+        return cls(view, entries, _sections(view, entries, linked=linked))
 
 
-def _add(sections: Counter[str], planned: Any) -> None:
-    rows = planned.group.rows
-    if rows[0].kind in ("summary", "notebook"):
-        sections["summaries" if rows[0].kind == "summary" else "notebook"] += planned.tokens
-        return
-    first = min(rows[0].tokens, planned.tokens)
-    name = rows[0].role if rows[0].role in ("user", "system") else "assistant"
-    sections[name] += first
-    sections["tools" if len(rows) > 1 else name] += planned.tokens - first
+def _sections(
+    view: ContextView, entries: Sequence[int | None], *, linked: bool
+) -> Mapping[str, int]:
+    """Return the tokens of each section; what no message takes is overhead."""
+    tokenizer = tokenizer_for(view.encoding)
+    empty = count_messages((), tokenizer).tokens
+    found: Counter[str] = Counter()
+    for message, place in zip(view.messages, entries, strict=True):
+        role = str(message.get("role") or message.get("type"))
+        name = _SECTION_OF_ROLE.get(role, "tools")
+        if linked:
+            kind = "digest" if place is None else view.ledger[place].kind
+            name = _SECTION_OF_KIND.get(kind, name)
+        found[name] += count_messages((message,), tokenizer).tokens - empty
+    if view.system is not None:
+        apart = {"role": "system", "content": view.system}
+        found["system"] += count_messages((apart,), tokenizer).tokens - empty
+    found["overhead"] = max(0, view.tokens.tokens - sum(found.values()))
+    return {name: found[name] for name in SECTIONS}
+
+
+_SECTION_OF_ROLE = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tools",
+    "message": "assistant",
+}
+_SECTION_OF_KIND = {
+    "digest": "digest",
+    "summary": "summaries",
+    "notebook": "notebook",
+    "recalled": "recalled",
+}
 
 
 def build_other(
@@ -206,6 +229,7 @@ def sent_request(frame: Frame, request: Request) -> Response:
         answer=_answer(views, stream, call, version),
         is_next=False,
         reproduced=sent is not None,
+        price=_price(shown, call) if changes else None,
     )
 
 
@@ -224,10 +248,11 @@ def next_request(frame: Frame, request: Request) -> Response:
         except (EventStoreError, ValueError):
             raise PageError(400, "This cannot be built", str(error)) from error
     last = next((call.version for call in calls), None)
+    seen = Seen.of(view)
     return frame.page(
         request,
         "request.html",
-        **_values(views, stream, info, Seen.of(view), None, ""),
+        **_values(views, stream, info, seen, None, ""),
         version=info.version,
         recorded=None,
         call=None,
@@ -238,7 +263,18 @@ def next_request(frame: Frame, request: Request) -> Response:
         answer=[],
         is_next=True,
         reproduced=False,
+        price=_price(seen, None),
     )
+
+
+def _price(seen: Seen | None, call: UsageRow | None) -> float | None:
+    """Return the list price of a prompt that nothing of is cached."""
+    if seen is None:
+        return None
+    model = call.model if call is not None else seen.view.policy.get("model")
+    provider = call.provider if call is not None else None
+    usage = TokenUsage(prompt_tokens=seen.view.tokens.tokens)
+    return cost_usd(usage, provider, model, datetime.now(UTC))
 
 
 def _changes(request: Request) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -83,7 +84,7 @@ def query(store: EventStore, statement: str) -> SqlAnswer:
             names, rows = _sqlite(store, statement)
         else:
             names, rows = _postgresql(store, statement)
-    except (sqlite3.Error, sqlite3.Warning, SQLAlchemyError, ValueError) as error:
+    except (sqlite3.Error, sqlite3.Warning, psycopg.Error, SQLAlchemyError, ValueError) as error:
         cause = getattr(error, "orig", None) or error
         words = str(cause).strip() or type(cause).__name__
         if words == "interrupted":
@@ -130,8 +131,12 @@ def _postgresql(store: EventStore, statement: str) -> tuple[Sequence[str], list[
         try:
             connection.execute(text("SET TRANSACTION READ ONLY"))
             connection.execute(text(f"SET LOCAL statement_timeout = {int(1_000 * _SECONDS)}"))
-            # exec_driver_sql: a colon or a percent sign in the query is no parameter.
-            result = connection.exec_driver_sql(statement.replace("%", "%%"))
-            return list(result.keys()), list(result.fetchmany(MOST_ROWS + 1))
+            with closing(connection.connection.cursor()) as cursor:
+                # Only a query can be declared. In the binary format a text is one statement, so
+                # that none can follow that ends the transaction.
+                declared = f"DECLARE viewer_answer NO SCROLL CURSOR FOR {statement}"
+                cursor.execute(declared.encode(), binary=True)  # type: ignore[call-arg]
+                cursor.execute(f"FETCH {MOST_ROWS + 1} FROM viewer_answer")
+                return [column[0] for column in cursor.description or ()], cursor.fetchall()
         finally:
             transaction.rollback()
