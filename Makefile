@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH := $(VENV)/.bench
+BROWSER := $(VENV)/.browser
 AUDIT := $(VENV)/audit
 DOCS := $(VENV)/docs
 LOWEST := $(VENV)/lowest
@@ -26,9 +27,12 @@ FUZZ_ARGS ?=
 TORTURE_URL ?= sqlite:///torture.db
 TORTURE_ARGS ?=
 BENCH_ARGS ?=
+SERVE_URL ?= sqlite:///serve.db
+SERVE_DATA ?= $(wildcard ../shared/data/tau-bench/*.json*)
+SERVE_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-exhaustive fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream lint format bench bench-quick bench-context peers torture clean
+.PHONY: help demo serve test test-browser test-exhaustive screenshots fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream lint format bench bench-quick bench-context peers torture clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +51,13 @@ $(READY): pyproject.toml requirements/dev.txt
 
 $(BENCH): $(READY)
 	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check -c requirements/constraints.txt -e '.[bench]'
+	@touch $@
+
+# Without npm, the rules of axe-core are not checked, which the tests then say.
+$(BROWSER): $(READY)
+	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check playwright
+	@mkdir -p $(VENV)/axe && cd $(VENV)/axe && npm pack --silent axe-core@4 && tar xzf axe-core-*.tgz || \
+	  echo "axe-core cannot be installed: left out." >&2
 	@touch $@
 
 $(AUDIT)/.ready: requirements/audit.txt $(READY)
@@ -82,9 +93,21 @@ $(UPSTREAM)/.ready: requirements/upstream.txt requirements/constraints.txt $(REA
 demo: $(READY) ## Run a scripted conversation on SQLite and show what can be read from it
 	@$(BIN)/eventstore demo
 
+serve: $(READY) ## Fill a database with the demo and transcripts, and serve the viewer: serve.db
+	@$(BIN)/eventstore demo --db $(SERVE_URL) > /dev/null
+	@for file in $(SERVE_DATA); do $(BIN)/eventstore --db $(SERVE_URL) import "$$file" || true; done
+	@$(BIN)/eventstore --db $(SERVE_URL) serve --demo $(SERVE_ARGS)
+
 test: $(READY) ## Run every test, and a part of the sweeps, on SQLite and PostgreSQL
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal \
 	  -m "not exhaustive" --hypothesis-profile quick $(PYTEST_ARGS)
+
+test-browser: $(BROWSER) ## Drive the viewer in a headless Chromium, which must be installed
+	AXE_CORE=$$(ls $(CURDIR)/$(VENV)/axe/package/axe.min.js 2>/dev/null) \
+	  $(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
+
+screenshots: $(BROWSER) ## Take the pictures of the viewer's pages again: docs/images
+	@$(BIN)/python -m scripts.screenshots
 
 test-exhaustive: $(READY) ## Run what `make test` leaves out: full sweeps, all examples of properties
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal \

@@ -16,17 +16,17 @@ from agent_eventstore.server import (
     event_stream,
     viewer,
 )
-from agent_eventstore.server.endpoints import Call, Operation, route_of
-from agent_eventstore.server.guard import LOOPBACK_NAMES, Authenticate, Guard
+from agent_eventstore.server.endpoints import ApiCall, Operation, route_of
+from agent_eventstore.server.guard import LOOPBACK_NAMES, Authenticate, RequestGuard
 from agent_eventstore.server.openapi import document_of_api
 from agent_eventstore.server.problems import handlers
-from agent_eventstore.server.service import Limits, Service
+from agent_eventstore.server.service import Service, ServiceLimits
 from eventstore import EventStore
 
 __all__ = ["OPERATIONS", "create_app"]
 
 
-def _document(call: Call) -> Any:
+def _document(call: ApiCall) -> Any:
     return document_of_api(OPERATIONS)
 
 
@@ -57,7 +57,7 @@ def create_app(
     user_header: str | None = None,
     hosts: Sequence[str] = LOOPBACK_NAMES,
     read_only: bool = False,
-    limits: Limits | None = None,
+    limits: ServiceLimits | None = None,
 ) -> Starlette:
     """Return the service of a store; mount it under any path, or run it with an ASGI server.
 
@@ -73,11 +73,11 @@ def create_app(
         model_name: The name of the model for participants that name none.
         authenticate: Takes the request, and returns its `Identity`; None refuses it. It may be
             asynchronous.
-        token: The secret that requests must carry; see `Guard`.
+        token: The secret that requests must carry; see `RequestGuard`.
         user_header: The header in which a proxy that has authenticated the user names them.
         hosts: The host names under which the service may be called, without ports; ``*`` for any.
         read_only: Refuse every request that writes.
-        limits: The bounds; see `Limits`.
+        limits: The bounds; see `ServiceLimits`.
 
     Raises:
         ValueError: Neither ``authenticate``, ``token`` nor ``user_header`` says who may read.
@@ -93,10 +93,10 @@ def create_app(
         participants=tuple(participants) or tuple(Participant(name) for name in models),
         model_name=model_name,
         read_only=read_only or store.read_only,
-        limits=limits or Limits(),
+        limits=limits or ServiceLimits(),
     )
     guard = Middleware(
-        Guard,
+        RequestGuard,
         authenticate=authenticate,
         token=token,
         user_header=user_header,

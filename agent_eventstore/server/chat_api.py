@@ -21,9 +21,9 @@ from starlette.responses import Response
 
 from agent_eventstore.agents import ChatResult, ChatSession
 from agent_eventstore.participants import WORKFLOW, Participant
-from agent_eventstore.server.endpoints import Call, Operation, RequestModel
+from agent_eventstore.server.endpoints import ApiCall, Operation, RequestModel
 from agent_eventstore.server.event_stream import EventStream, server_sent
-from agent_eventstore.server.problems import Problem, document_of
+from agent_eventstore.server.problems import RequestProblem, document_of
 from agent_eventstore.server.service import Service
 from eventstore import EventStore
 from eventstore.events import ConversationStart
@@ -128,7 +128,7 @@ class _Exchange:
         start = _start_of(self.store, stream)
         stored = tuple(Participant.of(each) for each in start.participants)
         if self.project_id is not None and start.config.get("project_id") != self.project_id:
-            raise Problem(
+            raise RequestProblem(
                 409,
                 f"conversation {stream} does not belong to the project {self.project_id!r}: name "
                 "the project_id that it was created with",
@@ -192,7 +192,7 @@ def _document(session: ChatSession, result: ChatResult, project_id: str | None) 
     }
 
 
-async def _chat(call: Call) -> Any:
+async def _chat(call: ApiCall) -> Any:
     body = call.body
     exchange = _Exchange(
         call.service,
@@ -206,7 +206,7 @@ async def _chat(call: Call) -> Any:
     return await _exchanged(call, exchange, body.thread_id)
 
 
-async def _edit(call: Call) -> Any:
+async def _edit(call: ApiCall) -> Any:
     body = call.body
     exchange = _Exchange(
         call.service,
@@ -218,18 +218,18 @@ async def _edit(call: Call) -> Any:
     return await _exchanged(call, exchange, call.named)
 
 
-async def _regenerate(call: Call) -> Any:
+async def _regenerate(call: ApiCall) -> Any:
     exchange = _Exchange(
         call.service, call.store, call.body.thread_slug, None, lambda chat: chat.regenerate()
     )
     return await _exchanged(call, exchange, call.named)
 
 
-async def _exchanged(call: Call, exchange: _Exchange, named: str | None) -> Any:
+async def _exchanged(call: ApiCall, exchange: _Exchange, named: str | None) -> Any:
     """Answer a message, as one document or, on request, as server-sent events."""
     service = call.service
     if not service.models:
-        raise Problem(
+        raise RequestProblem(
             501,
             "no model answers here: pass models= to create_app, or --model or --demo to "
             "eventstore serve",
@@ -297,7 +297,7 @@ async def _alone(service: Service, stream: UUID | None) -> AsyncIterator[None]:
     """Wait until no other message of the conversation is being answered by this process.
 
     Raises:
-        Problem: The wait is longer than the limit.
+        RequestProblem: The wait is longer than the limit.
     """
     if stream is None:
         yield
@@ -307,7 +307,7 @@ async def _alone(service: Service, stream: UUID | None) -> AsyncIterator[None]:
         with anyio.fail_after(service.limits.chat_wait_s):
             await lock.acquire()
     except TimeoutError as error:
-        raise Problem(
+        raise RequestProblem(
             409,
             f"conversation {stream} is still answering another message after "
             f"{service.limits.chat_wait_s:g} seconds: stop it, or try again",

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from agent_eventstore import transcripts
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.documents import event_document, json_bytes
-from agent_eventstore.server.endpoints import Call, Operation, RequestModel
-from agent_eventstore.server.problems import Problem
+from agent_eventstore.server.endpoints import ApiCall, Operation, RequestModel
+from agent_eventstore.server.problems import RequestProblem
 from projections import Views
 from projections.models.directory import DIRECTORY, ConversationStatus
 from projections.models.totals import UsageBy
@@ -192,7 +192,7 @@ class ExportQuery(RequestModel):
     format: Annotated[str, Field(json_schema_extra={"enum": list(_FILES)})] = "openai"
 
 
-def _list(call: Call) -> Any:
+def _list(call: ApiCall) -> Any:
     query = call.query
     page = call.views.conversations(
         status=query.status,
@@ -205,7 +205,7 @@ def _list(call: Call) -> Any:
     return {"conversations": page.entries, "next": page.cursor}
 
 
-def _search(call: Call) -> Any:
+def _search(call: ApiCall) -> Any:
     query = call.query
     hits = call.views.search(
         query.q, user_id=query.user_id, tenant_id=query.tenant_id, limit=query.limit
@@ -213,10 +213,10 @@ def _search(call: Call) -> Any:
     return {"hits": hits}
 
 
-def _create(call: Call) -> Any:
+def _create(call: ApiCall) -> Any:
     body = call.body
     config = {"thread_slug": body.thread_slug, "project_id": body.project_id}
-    begun = Conversation.start(
+    started = Conversation.start(
         call.store,
         title=body.title,
         mode=body.mode,
@@ -226,11 +226,11 @@ def _create(call: Call) -> Any:
         config={name: value for name, value in config.items() if value is not None},
         **body.model_dump(include={"user_id", "tenant_id"}, exclude_none=True),
     )
-    begun.close()
-    return _created(call, begun.id)
+    started.close()
+    return _created(call, started.id)
 
 
-def _created(call: Call, stream: UUID) -> Response:
+def _created(call: ApiCall, stream: UUID) -> Response:
     where = f"{call.request.scope.get('root_path', '')}/api/conversations/{stream}"
     document = _shown(call.views, stream)
     return Response(json_bytes(document), 201, {"Location": where}, "application/json")
@@ -254,19 +254,19 @@ def _shown(views: Views, conversation: UUID | str) -> dict[str, Any]:
     }
 
 
-def _get(call: Call) -> Any:
+def _get(call: ApiCall) -> Any:
     return _shown(call.views, call.named)
 
 
-def _opened(call: Call) -> AbstractContextManager[Conversation]:
+def _opened(call: ApiCall) -> AbstractContextManager[Conversation]:
     call.store.get(call.named)
     return Conversation.open(call.store, call.named, if_busy="wait", wait_s=_WAIT_S)
 
 
-def _change(call: Call) -> Any:
+def _change(call: ApiCall) -> Any:
     body = call.body
     if not body.model_fields_set:
-        raise Problem(400, "name what to change: title, archived or metadata")
+        raise RequestProblem(400, "name what to change: title, archived or metadata")
     with _opened(call) as conversation:
         if body.title is not None:
             conversation.rename(body.title)
@@ -277,19 +277,19 @@ def _change(call: Call) -> Any:
     return _shown(call.views, call.named)
 
 
-def _erase(call: Call) -> Any:
+def _erase(call: ApiCall) -> Any:
     call.store.get(call.named)
     receipt = call.store.erase(call.named, reason=call.query.reason)
     return {**asdict(receipt), "versions": len(receipt.versions)}
 
 
-def _end(call: Call) -> Any:
+def _end(call: ApiCall) -> Any:
     with _opened(call) as conversation:
         conversation.destroy(call.body.message)
     return _shown(call.views, call.named)
 
 
-def _stop(call: Call) -> Any:
+def _stop(call: ApiCall) -> Any:
     store = call.store
     store.get(call.named)
     writer = store.writer(call.named)
@@ -299,7 +299,7 @@ def _stop(call: Call) -> Any:
     return {"stopped": writer is not None, "writer": writer}
 
 
-def _fork(call: Call) -> Any:
+def _fork(call: ApiCall) -> Any:
     call.store.get(call.named)
     options: dict[str, Any] = {"before": call.body.before}
     if call.body.title is not None:
@@ -309,33 +309,33 @@ def _fork(call: Call) -> Any:
     return _created(call, forked.id)
 
 
-def _switch(call: Call) -> Any:
+def _switch(call: ApiCall) -> Any:
     with _opened(call) as conversation:
         conversation.switch_branch(call.body.version)
     return {"branches": call.views.branches(call.named)}
 
 
-def _timeline(call: Call) -> Any:
+def _timeline(call: ApiCall) -> Any:
     query, version = call.query, call.store.get(call.named).version
     items = call.views.timeline(call.named, after=query.after, at=query.at, limit=query.limit)
     # A page may end before the last change: the next one begins there.
-    last = max((item.end_version for item in items), default=query.after)
+    last = max((item.end_version or 0 for item in items), default=query.after)
     whole = len(items) < query.limit
     at = version if query.at is None else query.at
     return {"items": items, "version": at, "next": None if whole else last}
 
 
-def _branches(call: Call) -> Any:
+def _branches(call: ApiCall) -> Any:
     call.store.get(call.named)
     return {"branches": call.views.branches(call.named, at=call.query.at)}
 
 
-def _context(call: Call) -> Any:
+def _context(call: ApiCall) -> Any:
     call.store.get(call.named)
     query = call.query
     if query.of is not None:
         if others := query.model_fields_set - {"of"}:
-            raise Problem(
+            raise RequestProblem(
                 400,
                 "`of` shows a request as it was sent, so it cannot be combined with "
                 f"{', '.join(sorted(others))}",
@@ -346,32 +346,32 @@ def _context(call: Call) -> Any:
     return call.views.context(call.named, mode=mode, **options).document
 
 
-def _usage(call: Call) -> Any:
+def _usage(call: ApiCall) -> Any:
     call.store.get(call.named)
     options = call.query.model_dump()
     return {"totals": call.views.usage(conversation_id=call.named, **options)}
 
 
-def _all_usage(call: Call) -> Any:
+def _all_usage(call: ApiCall) -> Any:
     return {"totals": call.views.usage(**call.query.model_dump())}
 
 
-def _tool_calls(call: Call) -> Any:
+def _tool_calls(call: ApiCall) -> Any:
     call.store.get(call.named)
     options = call.query.model_dump()
     return {"tool_calls": call.views.tool_calls(conversation_id=call.named, **options)}
 
 
-def _all_tool_calls(call: Call) -> Any:
+def _all_tool_calls(call: ApiCall) -> Any:
     return {"tool_calls": call.views.tool_calls(**call.query.model_dump())}
 
 
-def _runs(call: Call) -> Any:
+def _runs(call: ApiCall) -> Any:
     call.store.get(call.named)
     return call.views.run_state(call.named)
 
 
-def _events(call: Call) -> Any:
+def _events(call: ApiCall) -> Any:
     call.store.get(call.named)
     query, seen = call.query, call.query.after
     events: list[dict[str, Any]] = []
@@ -388,13 +388,13 @@ def _events(call: Call) -> Any:
     return {"events": events, "next": seen if more else None}
 
 
-def _verify(call: Call) -> Any:
+def _verify(call: ApiCall) -> Any:
     call.store.get(call.named)
     found = call.store.verify(call.named)
     return {"ok": found.ok, **asdict(found)}
 
 
-def _export(call: Call) -> Any:
+def _export(call: ApiCall) -> Any:
     store, stream = call.store, call.store.get(call.named).conversation_id
     lines: Iterable[Any]
     match call.query.format:
@@ -411,7 +411,9 @@ def _export(call: Call) -> Any:
         case "openai":
             return transcripts.export_openai(store, stream)
         case other:
-            raise Problem(400, f"{other!r:.80} is not a format: choose {' or '.join(_FILES)}")
+            raise RequestProblem(
+                400, f"{other!r:.80} is not a format: choose {' or '.join(_FILES)}"
+            )
     text = b"".join(json_bytes(line) + b"\n" for line in lines)
     return Response(text, media_type="application/x-ndjson")
 

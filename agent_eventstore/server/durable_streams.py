@@ -24,9 +24,9 @@ from pydantic import Field
 from starlette.responses import Response
 
 from agent_eventstore.documents import event_document, json_bytes
-from agent_eventstore.server.endpoints import Call, Operation, RequestModel
+from agent_eventstore.server.endpoints import ApiCall, Operation, RequestModel
 from agent_eventstore.server.event_stream import EventStream, server_sent
-from agent_eventstore.server.problems import Problem, document_of
+from agent_eventstore.server.problems import RequestProblem, document_of
 from projections import Views
 from projections.models.directory import DIRECTORY
 from projections.models.timeline_changes import item_changes
@@ -121,17 +121,19 @@ def _position(offset: str | None, tail: _Tail) -> int:
     """Return the version after which an offset reads.
 
     Raises:
-        Problem: It is not an offset of this stream.
+        RequestProblem: It is not an offset of this stream.
     """
     if offset in (None, "-1"):
         return 0
     if offset == "now":
         return tail.version
     if _OFFSET.fullmatch(str(offset)) is None:
-        raise Problem(400, f"{offset!r} is not an offset: use a Stream-Next-Offset, -1 or now")
+        raise RequestProblem(
+            400, f"{offset!r} is not an offset: use a Stream-Next-Offset, -1 or now"
+        )
     version = int(str(offset))
     if version > tail.version:
-        raise Problem(
+        raise RequestProblem(
             400,
             f"the stream ends at {_offset_of(tail.version)}, before the offset {offset}: perhaps a "
             "backup was restored; read it again from -1",
@@ -149,7 +151,7 @@ def _events_after(views: Views, tail: _Tail, after: int) -> _Chunk:
 
 def _changes_after(views: Views, tail: _Tail, after: int) -> _Chunk:
     items = views.timeline(tail.stream, after=after, limit=_PAGE)
-    last = max((item.end_version for item in items), default=tail.version)
+    last = max((item.end_version or 0 for item in items), default=tail.version)
     version = max(tail.version, last) if len(items) < _PAGE else last
     changes = list(item_changes(items, after))
     messages = [{"version": version, "changes": changes}] if changes else []
@@ -170,12 +172,12 @@ def _cursor_after(sent: str | None) -> str:
     return str(now)
 
 
-async def _read(call: Call) -> Response:
+async def _read(call: ApiCall) -> Response:
     query = call.query
     if query.live is not None and query.offset is None:
-        raise Problem(400, "a live read needs an offset: -1, now or a Stream-Next-Offset")
+        raise RequestProblem(400, "a live read needs an offset: -1, now or a Stream-Next-Offset")
     if "offset" in call.request.query_params and not query.offset:
-        raise Problem(400, "the offset is empty: leave it out, or use -1")
+        raise RequestProblem(400, "the offset is empty: leave it out, or use -1")
     views, read = call.views, _READS[query.view]
     tail = await call.service.run(_tail_of, views, call.named)
     after = _position(query.offset, tail)
@@ -197,7 +199,7 @@ async def _read(call: Call) -> Response:
     return _as_json(call, chunk, after, chunk.headers(None))
 
 
-def _as_json(call: Call, chunk: _Chunk, after: int, headers: dict[str, str]) -> Response:
+def _as_json(call: ApiCall, chunk: _Chunk, after: int, headers: dict[str, str]) -> Response:
     body = json_bytes(chunk.messages)
     # The digest: an erasure changes messages in their place.
     digest = hashlib.sha256(body).hexdigest()[:16]
@@ -210,7 +212,7 @@ def _as_json(call: Call, chunk: _Chunk, after: int, headers: dict[str, str]) -> 
     return Response(body, 200, headers, "application/json")
 
 
-async def _beyond(call: Call, tail: _Tail, after: int) -> _Tail:
+async def _beyond(call: ApiCall, tail: _Tail, after: int) -> _Tail:
     """Wait until the stream has more than a version, but not too long; return where it ends."""
     service, views = call.service, call.views
     until = time.monotonic() + service.limits.long_poll_s
@@ -224,7 +226,7 @@ async def _beyond(call: Call, tail: _Tail, after: int) -> _Tail:
     return await service.run(_tail_of, views, tail.stream)
 
 
-def _live(call: Call, tail: _Tail, after: int) -> Response:
+def _live(call: ApiCall, tail: _Tail, after: int) -> Response:
     """Return the stream as server-sent events: ``data``, each followed by ``control``."""
     service, views, read = call.service, call.views, _READS[call.query.view]
     live = service.live_views_for(call.request)
@@ -273,7 +275,7 @@ def _live(call: Call, tail: _Tail, after: int) -> Response:
     return EventStream(sent(), service.following())
 
 
-async def _head(call: Call) -> Response:
+async def _head(call: ApiCall) -> Response:
     tail = await call.service.run(_tail_of, call.views, call.named)
     headers = {"Stream-Next-Offset": _offset_of(tail.version), "Cache-Control": "no-store"}
     if tail.closed:

@@ -18,13 +18,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_eventstore.documents import json_bytes
-from agent_eventstore.server.problems import Problem, problem_response, refused, status_of
+from agent_eventstore.server.problems import RequestProblem, problem_response, refused, status_of
 from agent_eventstore.server.service import Service
 from eventstore import EventStore
 from eventstore.errors import EventStoreError
 from projections import Views
 
-__all__ = ["Call", "Operation", "RequestModel", "json_response", "route_of"]
+__all__ = ["ApiCall", "Operation", "RequestModel", "json_response", "route_of"]
 
 _REPORTED = 20
 
@@ -36,7 +36,7 @@ class RequestModel(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiCall:
     """A request to an operation, checked.
 
     Attributes:
@@ -76,7 +76,7 @@ class Operation:
         path: The path, with ``{conversation}`` for a conversation's id or key.
         name: The unique name of the operation.
         summary: What it does, in a sentence.
-        handler: Takes a `Call`; returns a value for JSON, or a response.
+        handler: Takes a `ApiCall`; returns a value for JSON, or a response.
         query: The model of the query.
         body: The model of the JSON body; None if there is none.
         status: The status of a success.
@@ -88,7 +88,7 @@ class Operation:
     path: str
     name: str
     summary: str
-    handler: Callable[[Call], Any]
+    handler: Callable[[ApiCall], Any]
     query: type[RequestModel] = RequestModel
     body: type[RequestModel] | None = None
     status: int = 200
@@ -112,7 +112,7 @@ def route_of(operation: Operation, service: Service) -> Route:
     async def endpoint(request: Request) -> Response:
         try:
             return await _answer(operation, service, request)
-        except (EventStoreError, Problem) as error:
+        except (EventStoreError, RequestProblem) as error:
             return await refused(request, error)
         except (ValueError, LookupError) as error:
             # Of the library's own checks of arguments: a request cannot name these otherwise.
@@ -132,7 +132,7 @@ async def _answer(operation: Operation, service: Service, request: Request) -> R
     body = None
     if operation.body is not None:
         body = _checked(operation.body, await _json_of(request), "body")
-    call = Call(service, request, _checked(operation.query, _query_of(request), "query"), body)
+    call = ApiCall(service, request, _checked(operation.query, _query_of(request), "query"), body)
     if inspect.iscoroutinefunction(operation.handler):
         value = await operation.handler(call)
         return value if isinstance(value, Response) else json_response(value, operation.status)
@@ -148,19 +148,19 @@ def _query_of(request: Request) -> dict[str, Any]:
     pairs = request.query_params.multi_items()
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise Problem(400, "a parameter of the query is given more than once")
+        raise RequestProblem(400, "a parameter of the query is given more than once")
     return found
 
 
 async def _json_of(request: Request) -> Any:
     sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if sent != "application/json":
-        raise Problem(415, "send the body as Content-Type: application/json")
+        raise RequestProblem(415, "send the body as Content-Type: application/json")
     raw = await request.body()
     try:
         return json.loads(raw.decode() or "{}", parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise Problem(
+        raise RequestProblem(
             400, f"the body is not JSON: {str(error) or 'it is nested too deep'}"
         ) from None
 
@@ -178,7 +178,9 @@ def _checked(model: type[RequestModel], values: Any, place: str) -> RequestModel
             for each in error.errors(include_url=False, include_context=False, include_input=False)
         ]
         first = f"{found[0]['at']}: {found[0]['problem']}"
-        raise Problem(400, f"the {place} is not valid: {first}", errors=found[:_REPORTED]) from None
+        raise RequestProblem(
+            400, f"the {place} is not valid: {first}", errors=found[:_REPORTED]
+        ) from None
 
 
 def _is_of_arguments(error: Exception) -> bool:

@@ -17,8 +17,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from agent_eventstore.documents import json_bytes
-from agent_eventstore.server.endpoints import Call, Operation, RequestModel
-from agent_eventstore.server.problems import Problem, document_of
+from agent_eventstore.server.endpoints import ApiCall, Operation, RequestModel
+from agent_eventstore.server.problems import RequestProblem, document_of
 from projections.models.timeline_changes import TimelineUpdate
 
 __all__ = ["OPERATIONS", "EventStream", "after_version", "server_sent"]
@@ -27,7 +27,7 @@ _CHANGES = 200
 """The most changes in one event; longer updates are several events."""
 
 
-class EventStream(Response):
+class EventStream(Response):  # type: ignore[misc] # mypy skips Starlette
     """A response of server-sent events; its iterator is closed when the client leaves.
 
     Args:
@@ -87,25 +87,25 @@ class FollowQuery(RequestModel):
     after: Annotated[int, Field(ge=0, le=2**53, description="Only changes after this version.")] = 0
 
 
-def after_version(call: Call) -> int:
+def after_version(call: ApiCall) -> int:
     """Return the version after which a client continues.
 
     Raises:
-        Problem: ``Last-Event-ID`` is not a version.
+        RequestProblem: ``Last-Event-ID`` is not a version.
     """
     sent = call.request.headers.get("last-event-id", "")
     if not sent:
         return int(call.query.after)
     if not (sent.isascii() and sent.isdecimal() and len(sent) <= 16):
-        raise Problem(400, f"Last-Event-ID is not a version: {sent!r:.80}")
+        raise RequestProblem(400, f"Last-Event-ID is not a version: {sent!r:.80}")
     return int(sent)
 
 
-async def _follow(call: Call) -> Response:
+async def _follow(call: ApiCall) -> Response:
     service, after = call.service, after_version(call)
     info = await service.run(lambda: call.store.get(call.named))
     if after > info.version:
-        raise Problem(
+        raise RequestProblem(
             409,
             f"conversation {info.conversation_id} has no version {after}, perhaps because a "
             "backup was restored: load it again, and follow it from its version",

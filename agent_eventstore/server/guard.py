@@ -1,4 +1,4 @@
-"""`Guard`: what every request passes before it reaches a route, whatever the route.
+"""`RequestGuard`: what every request passes before it reaches a route, whatever the route.
 
 Its host and origin are checked, so that no web page that is open in the same browser can reach the
 service under another name (DNS rebinding). Then comes who makes it: by token, by a proxy's header
@@ -21,10 +21,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent_eventstore.server.problems import Problem, problem_response
-from agent_eventstore.server.service import Identity, Limits
+from agent_eventstore.server.problems import RequestProblem, problem_response
+from agent_eventstore.server.service import Identity, ServiceLimits
 
-__all__ = ["CONTENT_SECURITY_POLICY", "LOOPBACK_NAMES", "Authenticate", "Guard"]
+__all__ = ["CONTENT_SECURITY_POLICY", "LOOPBACK_NAMES", "Authenticate", "RequestGuard"]
 
 Authenticate = Callable[[Request], Identity | Awaitable[Identity | None] | None]
 
@@ -48,7 +48,7 @@ _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _TOKEN = "token"  # noqa: S105 - the name of the parameter
 
 
-class Guard:
+class RequestGuard:
     """Refuses what must not reach the application, and adds the security headers.
 
     A token is sent as ``Authorization: Bearer TOKEN``, or once as ``?token=TOKEN`` in the address
@@ -73,7 +73,7 @@ class Guard:
         user_header: str | None,
         hosts: Sequence[str],
         read_only: bool,
-        limits: Limits,
+        limits: ServiceLimits,
     ) -> None:
         self.app = app
         self._authenticate, self._token, self._user_header = authenticate, token, user_header
@@ -103,7 +103,7 @@ class Guard:
 
         try:
             redirect = await self._admit(scope, receive)
-        except Problem as problem:
+        except RequestProblem as problem:
             await problem_response(problem)(scope, receive, secured)
             return
         if redirect is not None:
@@ -115,24 +115,24 @@ class Guard:
         """Find out who makes a request; return a redirect if it brings the token in its address.
 
         Raises:
-            Problem: It is refused.
+            RequestProblem: It is refused.
         """
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if "*" not in self._hosts and _name_of(host) not in self._hosts:
-            raise Problem(
+            raise RequestProblem(
                 421,
                 f"this service is not called {host!r:.100}: use one of its names, which "
                 "create_app(hosts=...) or eventstore serve --allow-host adds to",
             )
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            raise Problem(403, f"requests of pages from {origin!r:.100} are refused")
+            raise RequestProblem(403, f"requests of pages from {origin!r:.100} are refused")
         if self._read_only and scope["method"] not in _READING:
-            raise Problem(403, "this service is read-only")
+            raise RequestProblem(403, "this service is read-only")
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdecimal():
-            raise Problem(400, "Content-Length is not a number")
+            raise RequestProblem(400, "Content-Length is not a number")
         if len(length) > 18 or int(length) > self._limits.body_bytes:
             raise _too_large(self._limits)
         if self._token is not None:
@@ -197,7 +197,7 @@ class Guard:
 class _Body:
     """A request's body, within the bounds of size and time."""
 
-    def __init__(self, receive: Receive, limits: Limits) -> None:
+    def __init__(self, receive: Receive, limits: ServiceLimits) -> None:
         self._receive, self._limits = receive, limits
         self._size, self._complete = 0, False
         self._until: float | None = None
@@ -206,7 +206,7 @@ class _Body:
         """Return the next message of the server.
 
         Raises:
-            Problem: The body is too large, or too slow.
+            RequestProblem: The body is too large, or too slow.
         """
         if self._complete:
             return await self._receive()
@@ -216,7 +216,7 @@ class _Body:
             with anyio.fail_after(self._until - anyio.current_time()):
                 message = await self._receive()
         except TimeoutError as error:
-            raise Problem(
+            raise RequestProblem(
                 408, f"the body did not arrive within {self._limits.body_s:g} seconds"
             ) from error
         self._size += len(message.get("body", b""))
@@ -226,12 +226,12 @@ class _Body:
         return message
 
 
-def _too_large(limits: Limits) -> Problem:
-    return Problem(413, f"the body is larger than {limits.body_bytes:,} bytes")
+def _too_large(limits: ServiceLimits) -> RequestProblem:
+    return RequestProblem(413, f"the body is larger than {limits.body_bytes:,} bytes")
 
 
-def _unauthorized(detail: str) -> Problem:
-    return Problem(401, detail, headers={"WWW-Authenticate": "Bearer"})
+def _unauthorized(detail: str) -> RequestProblem:
+    return RequestProblem(401, detail, headers={"WWW-Authenticate": "Bearer"})
 
 
 def _name_of(host: str) -> str:

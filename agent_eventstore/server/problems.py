@@ -17,7 +17,7 @@ from agent_eventstore import errors
 from agent_eventstore.documents import json_bytes
 from eventstore.telemetry.log import get_logger
 
-__all__ = ["Problem", "handlers", "problem_response", "refused", "status_of"]
+__all__ = ["RequestProblem", "handlers", "problem_response", "refused", "status_of"]
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -64,7 +64,7 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
-class Problem(Exception):
+class RequestProblem(Exception):
     """A request that is refused, with its status and the reason.
 
     Args:
@@ -87,7 +87,7 @@ class Problem(Exception):
 
 def status_of(error: Exception) -> int:
     """Return the HTTP status of an error."""
-    if isinstance(error, Problem):
+    if isinstance(error, RequestProblem):
         return error.status
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
 
@@ -97,7 +97,7 @@ def document_of(error: Exception) -> dict[str, Any]:
     status = status_of(error)
     more: dict[str, Any] = {}
     detail, name = str(error), type(error).__name__
-    if isinstance(error, Problem):
+    if isinstance(error, RequestProblem):
         more = error.more
     elif isinstance(error, errors.OwnerMismatch) and error.conversation_id is not None:
         # That it exists is known to its owner alone.
@@ -110,7 +110,7 @@ def document_of(error: Exception) -> dict[str, Any]:
         detail = "the server has failed; its log says why"
     if name == "ConversationNotFound":
         more = {}
-    if not isinstance(error, Problem):
+    if not isinstance(error, RequestProblem):
         more = {"error": name, **more}
     return {
         "type": "about:blank",
@@ -124,7 +124,7 @@ def document_of(error: Exception) -> dict[str, Any]:
 def problem_response(error: Exception) -> Response:
     """Return the response to a request that has failed."""
     document = document_of(error)
-    headers = error.headers if isinstance(error, Problem) else {}
+    headers = error.headers if isinstance(error, RequestProblem) else {}
     return Response(
         json_bytes(document),
         status_code=document["status"],
@@ -143,18 +143,18 @@ async def refused(request: Request, error: Exception) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     _log.warning("request failed", path=request.url.path, reason=f"{error!r:.500}")
-    return problem_response(Problem(500, "the server has failed: its log says why"))
+    return problem_response(RequestProblem(500, "the server has failed: its log says why"))
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
     return problem_response(
-        Problem(error.status_code, str(error.detail), headers=dict(error.headers or {}))
+        RequestProblem(error.status_code, str(error.detail), headers=dict(error.headers or {}))
     )
 
 
 handlers: dict[Any, Any] = {
-    Problem: refused,
+    RequestProblem: refused,
     HTTPException: _unrouted,
     errors.EventStoreError: refused,
     Exception: _failed,

@@ -17,11 +17,11 @@ from anyio import to_thread
 from starlette.requests import Request
 
 from agent_eventstore.participants import Participant
-from agent_eventstore.server.problems import Problem
+from agent_eventstore.server.problems import RequestProblem
 from eventstore import AsyncEventStore, EventStore
 from projections import AsyncViews, Views
 
-__all__ = ["Identity", "Limits", "Service"]
+__all__ = ["Identity", "Service", "ServiceLimits"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ServiceLimits:
     """The bounds of the service.
 
     Attributes:
@@ -90,7 +90,7 @@ class Service:
     participants: Sequence[Participant] = ()
     model_name: str | None = None
     read_only: bool = False
-    limits: Limits = field(default_factory=Limits)
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
     views: Views = field(init=False)
     live_views: AsyncViews = field(init=False)
     followers: int = field(init=False, default=0)
@@ -123,10 +123,10 @@ class Service:
         return self._live_of(self.identity_of(request))
 
     async def run(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """Call a function that reads in a thread, and return its result.
+        """ApiCall a function that reads in a thread, and return its result.
 
         Raises:
-            Problem: It takes longer than the limit; the call goes on in its thread.
+            RequestProblem: It takes longer than the limit; the call goes on in its thread.
         """
         try:
             with anyio.fail_after(self.limits.read_s):
@@ -135,14 +135,16 @@ class Service:
                 )
         except TimeoutError as error:
             limit = f"{self.limits.read_s:g} seconds"
-            raise Problem(504, f"this read took longer than {limit}: ask for less") from error
+            raise RequestProblem(
+                504, f"this read took longer than {limit}: ask for less"
+            ) from error
 
     async def write(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """Call a function that writes in a thread; it is never abandoned."""
+        """ApiCall a function that writes in a thread; it is never abandoned."""
         return await to_thread.run_sync(partial(call, *args, **options), limiter=self._reading)
 
     async def answer(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """Call a function that waits for models in a thread of its own kind."""
+        """ApiCall a function that waits for models in a thread of its own kind."""
         return await to_thread.run_sync(partial(call, *args, **options), limiter=self._answering)
 
     @contextmanager
@@ -150,10 +152,10 @@ class Service:
         """Count a stream while it is open.
 
         Raises:
-            Problem: Too many are open.
+            RequestProblem: Too many are open.
         """
         if self.followers >= self.limits.followers:
-            raise Problem(
+            raise RequestProblem(
                 503,
                 f"{self.limits.followers} streams are open, which is the limit: try again later",
                 headers={"Retry-After": "5"},

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from agent_eventstore.server import create_app
-from agent_eventstore.server.service import Limits
+from agent_eventstore.server.service import ServiceLimits
 from eventstore import EventStore
 from tests.server.serving import TOKEN, Answering, Running, running
 
@@ -27,7 +27,7 @@ def test_without_a_token_nothing_is_served(service: Running) -> None:
         {"Authorization": "Bearer \xff"},
     ):
         for path in (LISTED, "/", "/nothing", "/api/openapi.json", "/streams/x?token=wrong"):
-            encoded = {name: value.encode("latin-1") for name, value in headers.items()}
+            encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
             found = httpx.get(f"{service.address}{path}", headers=encoded)
             assert found.status_code == 401, (path, headers)
             assert found.headers["content-type"] == "application/problem+json"
@@ -76,7 +76,7 @@ def test_every_response_has_the_headers_of_security(service: Running) -> None:
 
 def test_bodies_are_bounded(store: EventStore) -> None:
     """In size, whether or not the size is announced, and in time."""
-    limits = Limits(body_bytes=1_000, body_s=0.3)
+    limits = ServiceLimits(body_bytes=1_000, body_s=0.3)
     with running(store, models={"tom": Answering("tom")}, limits=limits) as service:
         text = json.dumps({"message": "x" * 2_000})
         sent = {"Content-Type": "application/json"}

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from agent_eventstore import Conversation
-from agent_eventstore.server.service import Limits
+from agent_eventstore.server.service import ServiceLimits
 from eventstore import EventStore
 from projections import Views
 from tests.server.serving import TOKEN, Answering, Running, events_in, running
@@ -59,7 +59,7 @@ def test_a_follower_goes_on_where_it_was(service: Running, store: EventStore) ->
 
 def test_streams_are_bounded(store: EventStore) -> None:
     """Beyond the limit a stream is refused, and its place is free once a client has left."""
-    limits = Limits(followers=1, heartbeat_s=0.2)
+    limits = ServiceLimits(followers=1, heartbeat_s=0.2)
     with running(store, models={"tom": Answering("tom")}, limits=limits) as service:
         thread = service.chat("hi")["thread_id"]
         place = f"/api/conversations/{thread}/follow"
@@ -117,7 +117,7 @@ def test_a_durable_stream(service: Running, store: EventStore) -> None:
 
 def test_a_long_poll_waits_for_news(store: EventStore) -> None:
     """It returns as soon as there is something, with 204 if there is not, and with a cursor."""
-    limits = Limits(long_poll_s=0.5)
+    limits = ServiceLimits(long_poll_s=0.5)
     with running(store, models={"tom": Answering("tom")}, limits=limits) as service:
         thread = service.chat("one")["thread_id"]
         place = f"/streams/{thread}"
