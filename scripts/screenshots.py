@@ -153,6 +153,10 @@ def _answer(
     return call
 
 
+def _wanted(name: str, own_id: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "id": own_id, "arguments": json.dumps(arguments)}
+
+
 def _use(turn: Any, call: Any, results: list[Any]) -> None:
     for requested, result in zip(call.tool_calls, results, strict=True):
         with turn.tool(requested) as tool:
@@ -163,8 +167,16 @@ def _use(turn: Any, call: Any, results: list[Any]) -> None:
                 tool.result(result)
 
 
-_FILES = ("billing/invoice.py", "billing/tax.py", "billing/api.py", "billing/currency.py",
-          "tests/test_tax.py", "tests/test_invoice.py", "ledger/entries.py", "ledger/client.py")  # fmt: skip
+_FILES = (
+    "billing/invoice.py",
+    "billing/tax.py",
+    "billing/api.py",
+    "billing/currency.py",
+    "tests/test_tax.py",
+    "tests/test_invoice.py",
+    "ledger/entries.py",
+    "ledger/client.py",
+)
 
 
 def _source(name: str) -> str:
@@ -190,9 +202,11 @@ def _migration(store: EventStore) -> Any:
         "never change a public signature without asking."
     )
     with Conversation.start(
-        store, title="Migrate billing to the ledger API", user_id="jon",
+        store,
+        title="Migrate billing to the ledger API",
+        user_id="jon",
         base_instructions=instructions,
-    ) as conversation:  # fmt: skip
+    ) as conversation:
         for number in range(34):
             name = _FILES[number % len(_FILES)]
             question = CHOICE.choice(
@@ -208,19 +222,16 @@ def _migration(store: EventStore) -> Any:
                     turn,
                     f"I look at `{name}` first.",
                     [
-                        {"name": "read_file", "arguments": json.dumps({"path": name}), "id": f"a{number}"},
-                        {"name": "search_logs", "arguments": json.dumps({"query": name, "last": "2h"}),
-                         "id": f"b{number}"},
+                        _wanted("read_file", f"a{number}", path=name),
+                        _wanted("search_logs", f"b{number}", query=name, last="2h"),
                     ],
-                )  # fmt: skip
+                )
                 logs = "\n".join(
                     f"10:{line:02}:11 staging {name} INV-{CHOICE.randrange(1000, 9999)} ok"
                     for line in range(CHOICE.randrange(4, 40))
                 )
                 _use(turn, call, [_source(name), logs])
-                call = _answer(
-                    turn, None, [{"name": "run_tests", "arguments": '{"path": "tests"}', "id": f"c{number}"}]
-                )  # fmt: skip
+                call = _answer(turn, None, [_wanted("run_tests", f"c{number}", path="tests")])
                 _use(turn, call, [f"{20 + number} passed in 0.{number}s"])
                 _answer(
                     turn,
@@ -261,13 +272,19 @@ HOSTILE = (
 )
 
 
+LATENCY = "histogram_quantile(0.99, sum by (le, release) (rate(checkout[5m])))"
+WAITING = 'pg_pool_waiting{service="checkout"}'
+
+
 def _incident(store: EventStore) -> Any:
     with Conversation.start(
-        store, title="Checkout latency after release 2026.11.3", user_id="mara",
+        store,
+        title="Checkout latency after release 2026.11.3",
+        user_id="mara",
         key="incident-4121",
         base_instructions="You are the on-call assistant of the payments team. Say what you know, "
         "and what you only suspect.",
-    ) as conversation:  # fmt: skip
+    ) as conversation:
         opening: list[Any] = [
             {
                 "type": "text",
@@ -283,18 +300,15 @@ def _incident(store: EventStore) -> Any:
                 "I look at three things at once: latency by release, the pool, and the logs of the "
                 "order.",
                 [
-                    {"name": "query_metrics", "id": "m1", "arguments": json.dumps({
-                        "query": "histogram_quantile(0.99, sum by (le, release) (rate(checkout[5m])))",
-                        "range": "08:30/10:00"})},
-                    {"name": "query_metrics", "id": "m2", "arguments": json.dumps({
-                        "query": 'pg_pool_waiting{service="checkout"}', "range": "08:30/10:00"})},
-                    {"name": "search_logs", "id": "m3", "arguments": json.dumps({"query": "W-4121"})},
+                    _wanted("query_metrics", "m1", query=LATENCY, range="08:30/10:00"),
+                    _wanted("query_metrics", "m2", query=WAITING, range="08:30/10:00"),
+                    _wanted("search_logs", "m3", query="W-4121"),
                 ],
-                reasoning="The step at 09:12 looks like a deploy, not traffic. I compare the latency "
-                "with the release log, and look at the pool of connections.",
+                reasoning="The step at 09:12 looks like a deploy, not traffic. I compare the "
+                "latency with the release log, and look at the pool of connections.",
                 took=0.4,
                 cached=0,
-            )  # fmt: skip
+            )
             pool = {
                 "waiting": {"08:30": 0, "09:00": 1, "09:12": 48, "09:30": 51},
                 "size": 10,
@@ -316,7 +330,8 @@ def _incident(store: EventStore) -> Any:
                 "requests wait for one of ten connections.\n\n1. Roll back `checkout` now.\n"
                 "2. Then give the pools back their own sizes:\n\n```python\n"
                 'pools = {\n    "read": Pool(size=30),\n    "write": Pool(size=10),  # as before\n}'
-                "\n```\n\n| release | p99 |\n|---|---|\n| 2026.11.2 | 0.41 s |\n| 2026.11.3 | 3.92 s |",
+                "\n```\n\n| release | p99 |\n|---|---|\n| 2026.11.2 | 0.41 s |\n"
+                "| 2026.11.3 | 3.92 s |",
                 took=0.2,
             )
         with conversation.turn("Yes, roll back. But only checkout.") as turn:
@@ -324,10 +339,10 @@ def _incident(store: EventStore) -> Any:
                 turn,
                 None,
                 [
-                    {"name": "rollback_deploy", "id": "r1", "arguments": '{"service": "checkout", "to": "2026.11.2"}'},
-                    {"name": "rollback_deploy", "id": "r2", "arguments": '{"service": "cart", "to": "2026.11.2"}'},
+                    _wanted("rollback_deploy", "r1", service="checkout", to="2026.11.2"),
+                    _wanted("rollback_deploy", "r2", service="cart", to="2026.11.2"),
                 ],
-            )  # fmt: skip
+            )
             with turn.tool(call.tool_calls[0]) as tool:
                 tool.result({"pods": "3/3", "release": "2026.11.2"})
             turn.deny(call.tool_calls[1], "the user allowed only checkout")
@@ -348,8 +363,10 @@ def _incident(store: EventStore) -> Any:
             _answer(turn, "...for one of ten connections. It took 52 minutes until the rollback.")
         for again in (
             "...for one of ten connections, and customers saw errors.",
-            "...for one of ten connections. p99 was 3.92 s for 52 minutes, until the rollback at "
-            "10:04 UTC. Nobody was charged twice.",
+            (
+                "...for one of ten connections. p99 was 3.92 s for 52 minutes, until the rollback "
+                "at 10:04 UTC. Nobody was charged twice."
+            ),
         ):
             with conversation.regenerate() as turn:
                 _answer(turn, again)
@@ -364,9 +381,12 @@ def _incident(store: EventStore) -> Any:
                 "![pixel](https://tracker.example/p.gif)",
             )
         own = conversation.id
-    with Conversation.fork(
-        store, own, user_id="mara", title="Checkout latency: what if we raise the pool?"
-    ) as fork, fork.turn("What if we had only raised the pool to 40?") as turn:  # fmt: skip
+    with (
+        Conversation.fork(
+            store, own, user_id="mara", title="Checkout latency: what if we raise the pool?"
+        ) as fork,
+        fork.turn("What if we had only raised the pool to 40?") as turn,
+    ):
         _answer(turn, "Then the database would have run out of connections at 09:20.")
     return own
 

@@ -128,7 +128,8 @@ def conversation(frame: Frame, request: Request) -> Response:
     if at is not None and at >= info.version:
         at = None
     before = whole_number(request, "before", least=1)
-    items = views.timeline_page(stream, before=before, limit=_PAGE, at=at)
+    past = None if at is None else views.timeline(stream, at=at)
+    items = _page(views, stream, before, past)
     [entry] = views.rows("directory", conversation_id=stream) or [{}]
     calls = views.model_calls(
         conversation_id=stream, before=None if at is None else at + 1, limit=_CALLS
@@ -143,7 +144,7 @@ def conversation(frame: Frame, request: Request) -> Response:
     }
     if request.query_params.get("part") == "items":
         return frame.page(request, "items_page.html", **values)
-    outline = _outline(views, stream, at)
+    outline = _outline(views, stream, past)
     return frame.page(
         request,
         "conversation.html",
@@ -230,7 +231,9 @@ def _shown(
         return []
     calls = _calls_of(views, stream, items)
     points = {}
-    for point in views.branches(stream, at=at):
+    # Without branches now there never were any: then the past need not be read for them.
+    now = views.branches(stream)
+    for point in views.branches(stream, at=at) if now and at is not None else now:
         for each in point.alternatives:
             if each.active and each.turn is not None:
                 points[each.turn] = point
@@ -332,10 +335,24 @@ class _OutlineEntry:
     trouble: bool
 
 
-def _outline(views: Views, stream: StreamId, at: int | None) -> list[_OutlineEntry]:
-    kinds = ("user", "error", "tool")
-    items = views.timeline_page(stream, kinds=("user",), limit=_OUTLINE, at=at)
-    others = views.timeline_page(stream, kinds=kinds[1:], limit=5 * _OUTLINE, at=at)
+def _page(
+    views: Views, stream: StreamId, before: int | None, past: Sequence[TimelineItem] | None
+) -> Sequence[TimelineItem]:
+    """Return a page of items; of the past, which is read once for the whole page."""
+    if past is None:
+        return views.timeline_page(stream, before=before, limit=_PAGE)
+    return [each for each in past if before is None or each.version < before][-_PAGE:]
+
+
+def _outline(
+    views: Views, stream: StreamId, past: Sequence[TimelineItem] | None
+) -> list[_OutlineEntry]:
+    if past is None:
+        items = views.timeline_page(stream, kinds=("user",), limit=_OUTLINE)
+        others = views.timeline_page(stream, kinds=("error", "tool"), limit=5 * _OUTLINE)
+    else:
+        items = [each for each in past if each.kind == "user"][-_OUTLINE:]
+        others = [each for each in past if each.kind in ("error", "tool")]
     troubled = {item.turn for item in others if item.kind == "error" or item.status in _TROUBLE}
     return [
         _OutlineEntry(

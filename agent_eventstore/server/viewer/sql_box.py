@@ -137,6 +137,6 @@ def _postgresql(store: EventStore, statement: str) -> tuple[Sequence[str], list[
                 declared = f"DECLARE viewer_answer NO SCROLL CURSOR FOR {statement}"
                 cursor.execute(declared.encode(), binary=True)  # type: ignore[call-arg]
                 cursor.execute(f"FETCH {MOST_ROWS + 1} FROM viewer_answer")
-                return [column[0] for column in cursor.description or ()], cursor.fetchall()
+                return [column[0] for column in cursor.description or ()], list(cursor.fetchall())
         finally:
             transaction.rollback()
