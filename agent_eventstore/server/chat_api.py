@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import anyio
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from agent_eventstore.agents import ChatResult, ChatSession
@@ -26,7 +26,9 @@ from agent_eventstore.server.event_stream import EventStream, server_sent
 from agent_eventstore.server.problems import RequestProblem, document_of
 from agent_eventstore.server.service import Service
 from eventstore import EventStore
+from eventstore.errors import ConversationNotFound, OwnerMismatch
 from eventstore.events import ConversationStart
+from eventstore.ids import uuid_in
 
 __all__ = ["OPERATIONS"]
 
@@ -72,6 +74,35 @@ class RegenerateBody(RequestModel):
     thread_slug: Slug | None = None
 
 
+class UiPart(RequestModel):
+    """A part of a message of Vercel's AI SDK; only texts are read."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    type: Annotated[str, Field(max_length=200)]
+    text: Annotated[str, Field(max_length=1_000_000)] = ""
+
+
+class UiMessage(RequestModel):
+    """A message of Vercel's AI SDK."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    id: Annotated[str, Field(max_length=512)] = ""
+    role: Annotated[str, Field(max_length=64)]
+    parts: Annotated[list[UiPart], Field(max_length=10_000, default_factory=list)]
+
+
+class UiChatBody(RequestModel):
+    """What the AI SDK's default transport sends; of the messages only the last is read."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    id: Annotated[Slug, Field(description="The chat: its own name for it, or a thread_id.")]
+    messages: Annotated[list[UiMessage], Field(min_length=1, max_length=100_000)]
+    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
+
+
 @dataclass(slots=True, frozen=True)
 class _Exchange:
     """A message on its way through a session: what to send, and how."""
@@ -83,6 +114,7 @@ class _Exchange:
     send: Callable[[ChatSession], ChatResult]
     mode: str | None = None
     roles: dict[str, str] | None = None
+    key: str | None = None
 
     def answer(
         self, stream: UUID | None, listener: Callable[[str, str, str], None] | None
@@ -112,13 +144,15 @@ class _Exchange:
         return options
 
     def _created(self, listener: Callable[[str, str, str], None] | None) -> ChatSession:
-        config = {} if self.project_id is None else {"project_id": self.project_id}
+        start: dict[str, Any] = {} if self.key is None else {"key": self.key}
+        if self.project_id is not None:
+            start["config"] = {"project_id": self.project_id}
         return ChatSession.create(
             self.store,
             mode=self.mode or "free_chat",
             role_map=self.roles,
             thread_slug=self.thread_slug,
-            conversation={"config": config},
+            conversation=start,
             **self._options(tuple(self.service.participants), listener),
         )
 
@@ -225,15 +259,67 @@ async def _regenerate(call: ApiCall) -> Any:
     return await _exchanged(call, exchange, call.named)
 
 
+async def _ui_chat(call: ApiCall) -> Any:
+    """Answer as the AI SDK's UI message stream, version 1."""
+    service, body = call.service, call.body
+    last = next((each for each in reversed(body.messages) if each.role == "user"), None)
+    text = "" if last is None else "".join(each.text for each in last.parts)
+    if last is None or not text:
+        raise RequestProblem(400, "the messages have no text of a user")
+    _require_models(service)
+    # Ids that browsers choose are names within one owner: nobody learns which others have.
+    key = f"ui:{service.identity_of(call.request).user_id or ''}:{body.id}"
+
+    def found() -> UUID | None:
+        known = call.store.find(key=key)
+        if known is None and uuid_in(body.id) is not None:
+            with suppress(ConversationNotFound, OwnerMismatch):  # then it is the chat's own name
+                known = call.store.get(body.id)
+        return None if known is None else known.conversation_id
+
+    stream = await service.run(found)
+    again = body.trigger == "regenerate-message" and stream is not None
+
+    def send(chat: ChatSession) -> ChatResult:
+        return chat.regenerate() if again else chat.send(text, message_id=last.id or None)
+
+    exchange = _Exchange(service, call.store, None, None, send, key=key)
+    return _streamed(service, exchange, stream, _ui_pieces())
+
+
+def _ui_pieces() -> _Pieces:
+    """Return how an answer's pieces become the parts of one UI message."""
+    open_parts: dict[str, None] = {}
+
+    def part(**fields: Any) -> bytes:
+        return server_sent(fields)
+
+    def listen(participant: str, kind: str, text: str) -> bytes:
+        name = "reasoning" if kind == "thought" else "text"
+        own_id, begin = f"{participant}-{name}", b""
+        if own_id not in open_parts:
+            open_parts[own_id] = None
+            begin = part(type=f"{name}-start", id=own_id)
+        return begin + part(type=f"{name}-delta", id=own_id, delta=text)
+
+    def end(document: dict[str, Any]) -> bytes:
+        ends = [part(type=f"{each.rpartition('-')[2]}-end", id=each) for each in open_parts]
+        errors = [part(type="error", errorText=document["error"])] if document["error"] else []
+        known = {"threadId": document["thread_id"], "turn": document["turn"]}
+        finish = part(type="finish", messageMetadata=known)
+        return b"".join([*ends, *errors, finish, _DONE])
+
+    def fail(error: Exception) -> bytes:
+        return part(type="error", errorText=document_of(error)["detail"]) + _DONE
+
+    headers = {"x-vercel-ai-ui-message-stream": "v1"}
+    return _Pieces(part(type="start"), listen, end, fail, headers)
+
+
 async def _exchanged(call: ApiCall, exchange: _Exchange, named: str | None) -> Any:
     """Answer a message, as one document or, on request, as server-sent events."""
     service = call.service
-    if not service.models:
-        raise RequestProblem(
-            501,
-            "no model answers here: pass models= to create_app, or --model or --demo to "
-            "eventstore serve",
-        )
+    _require_models(service)
     stream: UUID | None = None
     if named is not None:
         found = named
@@ -241,14 +327,46 @@ async def _exchanged(call: ApiCall, exchange: _Exchange, named: str | None) -> A
     if "text/event-stream" not in call.request.headers.get("accept", ""):
         async with _alone(service, stream):
             return await service.answer(exchange.answer, stream, None)
-    return _streamed(service, exchange, stream)
+    return _streamed(service, exchange, stream, _PLAIN)
 
 
-def _streamed(service: Service, exchange: _Exchange, stream: UUID | None) -> Response:
-    """Return the answer as events: ``text`` for each piece, and last ``result`` or ``problem``.
+def _require_models(service: Service) -> None:
+    if not service.models:
+        raise RequestProblem(
+            501,
+            "no model answers here: pass models= to create_app, or --model or --demo to "
+            "eventstore serve",
+        )
 
-    The answer goes on, and is recorded, if the client leaves.
-    """
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """How the pieces of an answer are written as server-sent events."""
+
+    begin: bytes
+    listen: Callable[[str, str, str], bytes]
+    end: Callable[[dict[str, Any]], bytes]
+    fail: Callable[[Exception], bytes]
+    headers: dict[str, str]
+
+
+_DONE = b"data: [DONE]\n\n"
+_PLAIN = _Pieces(
+    b"",
+    lambda participant, kind, text: server_sent(
+        {"participant": participant, "text": text}, event=kind
+    ),
+    lambda document: server_sent(document, event="result"),
+    lambda error: server_sent(document_of(error), event="problem"),
+    {},
+)
+"""``text`` or ``thought`` for each piece, and last ``result`` or ``problem``."""
+
+
+def _streamed(
+    service: Service, exchange: _Exchange, stream: UUID | None, written: _Pieces
+) -> Response:
+    """Return the answer in pieces; it goes on, and is recorded, if the client leaves."""
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
 
@@ -258,15 +376,15 @@ def _streamed(service: Service, exchange: _Exchange, stream: UUID | None) -> Res
 
     def listen(participant: str, kind: str, text: str) -> None:
         if kind in ("text", "thought"):
-            add(server_sent({"participant": participant, "text": text}, event=kind))
+            add(written.listen(participant, kind, text))
 
     async def answer() -> None:
         try:
             async with _alone(service, stream):
                 document = await service.answer(exchange.answer, stream, listen)
-            add(server_sent(document, event="result"))
+            add(written.end(document))
         except Exception as error:
-            add(server_sent(document_of(error), event="problem"))
+            add(written.fail(error))
         finally:
             add(None)
 
@@ -275,6 +393,8 @@ def _streamed(service: Service, exchange: _Exchange, stream: UUID | None) -> Res
     task.add_done_callback(_running.discard)
 
     async def sent() -> AsyncIterator[bytes]:
+        if written.begin:
+            yield written.begin
         while True:
             try:
                 piece = await asyncio.wait_for(pieces.get(), service.limits.heartbeat_s)
@@ -285,7 +405,7 @@ def _streamed(service: Service, exchange: _Exchange, stream: UUID | None) -> Res
                 return
             yield piece
 
-    return EventStream(sent())
+    return EventStream(sent(), headers=written.headers)
 
 
 _running: set[asyncio.Task[None]] = set()
@@ -331,6 +451,15 @@ OPERATIONS = (
         handler=_chat,
         body=ChatBody,
         headers=_ACCEPT,
+    ),
+    Operation(
+        method="POST",
+        path="/api/ui-chat",
+        name="ui_chat",
+        summary="Answer a message of Vercel's AI SDK, as its UI message stream.",
+        handler=_ui_chat,
+        body=UiChatBody,
+        media_type="text/event-stream",
     ),
     Operation(
         method="POST",

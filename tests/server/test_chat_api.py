@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from eventstore import EventStore
 from projections import Views
@@ -139,3 +141,33 @@ def test_a_message_posted_twice_is_answered_once(service: Running) -> None:
     second = service.chat("@tom hi", message_id="m1", thread_id=first["thread_id"])
     assert second["responses"][0]["content"] == first["responses"][0]["content"]
     assert second["turn"] == first["turn"]
+
+
+def test_the_stream_of_the_ai_sdk(service: Running, store: EventStore) -> None:
+    """Its transport's request is answered as parts of a message; its chat's id names the session."""
+
+    def post(text: str, own_id: str, **more: str) -> list[Any]:
+        message = {"id": own_id, "role": "user", "parts": [{"type": "text", "text": text}]}
+        body = {"id": "chat-1", "messages": [message], "trigger": "submit-message", **more}
+        with service.client.stream("POST", "/api/ui-chat", json=body) as response:
+            assert response.headers["x-vercel-ai-ui-message-stream"] == "v1"
+            lines = [line for line in response.iter_lines() if line.startswith("data: ")]
+        assert lines.pop() == "data: [DONE]"
+        return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+    parts = post("@tom hi", "m1")
+    assert [each["type"] for each in parts] == [
+        "start",
+        "text-start",
+        "text-delta",
+        "text-delta",
+        "text-end",
+        "finish",
+    ]
+    assert "".join(each.get("delta", "") for each in parts) == "tom says 1"
+    thread = parts[-1]["messageMetadata"]["threadId"]
+    again = post("@tom more", "m2")
+    assert again[-1]["messageMetadata"] == {"threadId": thread, "turn": 2}
+    regenerated = post("@tom more", "m2", trigger="regenerate-message")
+    assert "".join(each.get("delta", "") for each in regenerated) == "tom says 3"
+    assert store.get(thread).key == "ui::chat-1"

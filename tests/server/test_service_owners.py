@@ -55,6 +55,9 @@ def test_no_route_reaches_another_owner(store: EventStore) -> None:
                 body = body_of(document, operation)
                 if path == "/api/conversations/{conversation}" and method == "patch":
                     body = {"title": "mine"}
+                if operation["operationId"] == "ui_chat":
+                    parts = [{"type": "text", "text": "mine"}]
+                    body = {"id": own_id, "messages": [{"role": "user", "parts": parts}]}
                 if operation["operationId"] == "chat":
                     body = {"message": "mine", "thread_id": own_id}
                 params = {
@@ -76,7 +79,7 @@ def test_no_route_reaches_another_owner(store: EventStore) -> None:
                     assert "another" not in found.text
                 else:
                     assert own_id not in found.text, path
-        assert tried >= 25
+        assert tried >= 26
         assert store.get(own_id).version == before
         for name in ("user_id", "tenant_id"):
             for path in ("/api/conversations", "/api/usage", "/api/tool-calls"):
