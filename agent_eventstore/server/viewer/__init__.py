@@ -6,10 +6,9 @@ address that can be shared; scripts add only search as one types, live changes a
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.routing import BaseRoute, Route
 
+from agent_eventstore.server.service import Service
 from agent_eventstore.server.viewer import (
     conversation_list,
     conversation_page,
@@ -39,12 +38,8 @@ _PAGES = (
 )
 
 
-def routes(service: Any) -> list[BaseRoute]:
-    """Return the pages of the viewer.
-
-    Args:
-        service: Has ``views_for(request)``, which returns the `Views` of the request's owner.
-    """
+def routes(service: Service) -> list[BaseRoute]:
+    """Return the pages of the viewer, and its scripts and styles."""
     frame = Frame(service)
     pages = [Route(path, frame.endpoint(handler), methods=["GET"]) for path, handler in _PAGES]
     return [*pages, Route("/static/{name}", frame.file, methods=["GET"])]

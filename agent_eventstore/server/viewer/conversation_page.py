@@ -35,6 +35,7 @@ from projections.models.usage import UsageRow
 __all__ = ["changed_items", "conversation", "outline_rows", "tool_call", "whole_text"]
 
 _PAGE = 120
+_CHANGED = 400
 _OUTLINE = 200
 _CALLS = 40
 _TICKS = 300
@@ -166,7 +167,8 @@ def changed_items(frame: Frame, request: Request) -> Response:
     """Return the rows that changed after a version, for the script to put in place."""
     views, stream = frame.views(request), conversation_of(request)
     after = whole_number(request, "after", least=0) or 0
-    items = views.timeline(stream, after=after, limit=_PAGE)
+    # An answer with thousands of calls changes them all at once: the newest are enough.
+    items = views.timeline(stream, after=after, limit=_PAGE)[-_CHANGED:]
     shown = _shown(views, stream, [each for each in items if not each.inactive], None)
     last = max((item.end_version or 0 for item in items), default=after)
     gone = [f"i{each.version}-{each.part}" for each in items if each.inactive]

@@ -8,7 +8,7 @@ a ``style`` attribute or a script.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cached_property, wraps
 from importlib.resources import files
 from typing import Any
@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
+from agent_eventstore.server.service import Service
 from agent_eventstore.server.viewer import figures, rich_text
 from eventstore.errors import ConversationNotFound, EventStoreError, InvalidCursor, OwnerMismatch
 from eventstore.ids import StreamId
@@ -26,7 +27,7 @@ from projections import Views
 
 __all__ = ["HEADERS", "Frame", "PageError", "conversation_of", "whole_number"]
 
-Endpoint = Callable[[Request], Response]
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 HEADERS = {
     "content-security-policy": (
@@ -53,7 +54,7 @@ class PageError(Exception):
 class Frame:
     """Renders pages for one service."""
 
-    def __init__(self, service: Any) -> None:
+    def __init__(self, service: Service) -> None:
         self.service = service
         self.environment = Environment(
             loader=PackageLoader(_STATIC, "templates"),
@@ -71,9 +72,7 @@ class Frame:
 
     def views(self, request: Request) -> Views:
         """Return the views of the request's owner."""
-        found = self.service.views_for(request)
-        assert isinstance(found, Views)  # noqa: S101 - the service's interface
-        return found
+        return self.service.views_for(request)
 
     @cached_property
     def files(self) -> dict[str, tuple[bytes, str]]:
@@ -116,10 +115,9 @@ class Frame:
         return HTMLResponse(self.render(request, template, **values), code, HEADERS)
 
     def endpoint(self, handler: Callable[[Frame, Request], Response]) -> Endpoint:
-        """Return a handler as an endpoint, with the library's errors as pages."""
+        """Return a handler as an endpoint, run in a thread, with the library's errors as pages."""
 
-        @wraps(handler)
-        def answer(request: Request) -> Response:
+        def answered(request: Request) -> Response:
             try:
                 return handler(self, request)
             except PageError as error:
@@ -135,6 +133,12 @@ class Frame:
             return self.page(
                 request, "problem.html", code=status, title=title, message=message, section=""
             )
+
+        @wraps(handler)
+        async def answer(request: Request) -> Response:
+            found = await self.service.run(answered, request)
+            assert isinstance(found, Response)  # noqa: S101 - the service returns what was returned
+            return found
 
         return answer
 

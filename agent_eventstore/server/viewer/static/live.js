@@ -33,8 +33,12 @@ export function followConversation(page, timeline) {
       const users = part.querySelector(".item.user") !== null;
       for (const gone of part.dataset.gone.split(" ").filter(Boolean)) document.getElementById(gone)?.remove();
       for (const row of [...part.children]) place(row);
-      version = Math.max(version, Number(part.dataset.last));
       const last = part.dataset.version;
+      const reached = Number(part.dataset.last);
+      if (reached > version) {
+        version = reached;
+        if (reached < Number(last)) again = true; // the changes come in pages
+      }
       find("#version").textContent = last;
       const scrubber = find("#at");
       const wasLast = scrubber.value === scrubber.max;
