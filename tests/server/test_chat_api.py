@@ -144,7 +144,7 @@ def test_a_message_posted_twice_is_answered_once(service: Running) -> None:
 
 
 def test_the_stream_of_the_ai_sdk(service: Running, store: EventStore) -> None:
-    """Its transport's request is answered as parts of a message; its chat's id names the session."""
+    """Its transport's request is answered in parts of a message; the chat's id names it."""
 
     def post(text: str, own_id: str, **more: str) -> list[Any]:
         message = {"id": own_id, "role": "user", "parts": [{"type": "text", "text": text}]}
