@@ -284,10 +284,10 @@ async def _ui_chat(call: ApiCall) -> Any:
         return chat.regenerate() if again else chat.send(text, message_id=last.id or None)
 
     exchange = _Exchange(service, call.store, None, None, send, key=key)
-    return _streamed(service, exchange, stream, _ui_pieces())
+    return _streamed(service, exchange, stream, _ui_format())
 
 
-def _ui_pieces() -> _Pieces:
+def _ui_format() -> _StreamFormat:
     """Return how an answer's pieces become the parts of one UI message."""
     open_parts: dict[str, None] = {}
 
@@ -313,7 +313,7 @@ def _ui_pieces() -> _Pieces:
         return part(type="error", errorText=document_of(error)["detail"]) + _DONE
 
     headers = {"x-vercel-ai-ui-message-stream": "v1"}
-    return _Pieces(part(type="start"), listen, end, fail, headers)
+    return _StreamFormat(part(type="start"), listen, end, fail, headers)
 
 
 async def _exchanged(call: ApiCall, exchange: _Exchange, named: str | None) -> Any:
@@ -340,7 +340,7 @@ def _require_models(service: Service) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pieces:
+class _StreamFormat:
     """How the pieces of an answer are written as server-sent events."""
 
     begin: bytes
@@ -351,7 +351,7 @@ class _Pieces:
 
 
 _DONE = b"data: [DONE]\n\n"
-_PLAIN = _Pieces(
+_PLAIN = _StreamFormat(
     b"",
     lambda participant, kind, text: server_sent(
         {"participant": participant, "text": text}, event=kind
@@ -364,7 +364,7 @@ _PLAIN = _Pieces(
 
 
 def _streamed(
-    service: Service, exchange: _Exchange, stream: UUID | None, written: _Pieces
+    service: Service, exchange: _Exchange, stream: UUID | None, written: _StreamFormat
 ) -> Response:
     """Return the answer in pieces; it goes on, and is recorded, if the client leaves."""
     loop = asyncio.get_running_loop()
