@@ -89,6 +89,7 @@ class AsyncViews:
             return self._views
 
     timeline = _awaited(Views.timeline)
+    timeline_page = _awaited(Views.timeline_page)
     branches = _awaited(Views.branches)
     context = _awaited(Views.context)
     tool_policy = _awaited(Views.tool_policy)
@@ -96,6 +97,7 @@ class AsyncViews:
     why = _awaited(Views.why)
     neutral = _awaited(Views.neutral)
     usage = _awaited(Views.usage)
+    model_calls = _awaited(Views.model_calls)
     calibration = _awaited(Views.calibration)
     tool_calls = _awaited(Views.tool_calls)
     run_state = _awaited(Views.run_state)
