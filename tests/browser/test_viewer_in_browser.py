@@ -162,6 +162,7 @@ def test_a_new_answer_appears_while_one_looks(page: Any, store: EventStore) -> N
     page.locator(".item.user", has_text="And order A-9?").wait_for()
     playwright.expect(page.locator("#outline li")).to_have_count(before + 1)
     page.locator(".item.assistant strong").last.wait_for()
+    playwright.expect(page.locator("#aside")).to_contain_text("Model calls 8")
 
 
 def test_blocks_light_up_their_messages(page: Any, store: EventStore) -> None:

@@ -66,6 +66,7 @@ def _paths(stream: UUID, version: int) -> list[str]:
         f"/c/{stream}?at=5",
         f"/c/{stream}?before=9&part=items",
         f"/c/{stream}/items?after=3",
+        f"/c/{stream}?part=aside",
         f"/c/{stream}/outline",
         f"/c/{stream}/r/{version}",
         f"/c/{stream}/r/{version}?max_tokens=2000&strategy=retrieval&format=anthropic_messages",

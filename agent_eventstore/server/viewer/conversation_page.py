@@ -145,19 +145,23 @@ def conversation(frame: Frame, request: Request) -> Response:
     }
     if request.query_params.get("part") == "items":
         return frame.page(request, "items_page.html", **values)
+    values |= {
+        "entry": entry,
+        "writer": views.store.writer(stream),
+        "usage": views.usage(by="model", conversation_id=stream),
+        "calls": calls,
+        "forks": _forks(views, info.conversation_id),
+    }
+    if request.query_params.get("part") == "aside":
+        return frame.page(request, "aside.html", **values)
     outline = _outline(views, stream, past)
     return frame.page(
         request,
         "conversation.html",
         section="conversations",
-        entry=entry,
         title=entry.get("title") or "(untitled)",
         outline=outline,
         ticks=_ticks(items, outline, info.version),
-        writer=views.store.writer(stream),
-        usage=views.usage(by="model", conversation_id=stream),
-        calls=calls,
-        forks=_forks(views, info.conversation_id),
         before=before,
         **values,
     )

@@ -55,9 +55,20 @@ export function followConversation(page, timeline) {
     }
   };
 
+  // Usage, writer and calls follow more slowly than the rows.
+  let asideDue = 0;
+  const loadAside = () => {
+    if (asideDue) return;
+    asideDue = setTimeout(async () => {
+      asideDue = 0;
+      const answer = await fetch(`${page.dataset.path}?part=aside`);
+      if (answer.ok) find("#aside").innerHTML = await answer.text();
+    }, 1500);
+  };
+
   const source = new EventSource(`${page.dataset.follow}?after=${version}`);
   const live = find("#live");
-  const news = () => { live.hidden = false; load(); };
+  const news = () => { live.hidden = false; load(); loadAside(); };
   source.addEventListener("message", news);
   for (const name of ["update", "timeline", "changes"]) source.addEventListener(name, news);
   source.addEventListener("open", () => { live.hidden = false; });
