@@ -230,7 +230,7 @@ async def _chat(call: ApiCall) -> Any:
     body = call.body
     exchange = _Exchange(
         call.service,
-        call.store,
+        await call.service.run(lambda: call.store),
         body.thread_slug,
         body.project_id,
         lambda chat: chat.send(body.message, name=body.name, message_id=body.message_id),
@@ -244,7 +244,7 @@ async def _edit(call: ApiCall) -> Any:
     body = call.body
     exchange = _Exchange(
         call.service,
-        call.store,
+        await call.service.run(lambda: call.store),
         body.thread_slug,
         None,
         lambda chat: chat.edit(body.version, body.message, message_id=body.message_id),
@@ -254,7 +254,11 @@ async def _edit(call: ApiCall) -> Any:
 
 async def _regenerate(call: ApiCall) -> Any:
     exchange = _Exchange(
-        call.service, call.store, call.body.thread_slug, None, lambda chat: chat.regenerate()
+        call.service,
+        await call.service.run(lambda: call.store),
+        call.body.thread_slug,
+        None,
+        lambda chat: chat.regenerate(),
     )
     return await _exchanged(call, exchange, call.named)
 
@@ -283,7 +287,8 @@ async def _ui_chat(call: ApiCall) -> Any:
     def send(chat: ChatSession) -> ChatResult:
         return chat.regenerate() if again else chat.send(text, message_id=last.id or None)
 
-    exchange = _Exchange(service, call.store, None, None, send, key=key)
+    store = await service.run(lambda: call.store)
+    exchange = _Exchange(service, store, None, None, send, key=key)
     return _streamed(service, exchange, stream, _ui_format())
 
 

@@ -178,7 +178,7 @@ async def _read(call: ApiCall) -> Response:
         raise RequestProblem(400, "a live read needs an offset: -1, now or a Stream-Next-Offset")
     if "offset" in call.request.query_params and not query.offset:
         raise RequestProblem(400, "the offset is empty: leave it out, or use -1")
-    views, read = call.views, _READS[query.view]
+    views, read = await call.service.run(lambda: call.views), _READS[query.view]
     tail = await call.service.run(_tail_of, views, call.named)
     after = _position(query.offset, tail)
     if query.live == "sse":
@@ -276,7 +276,7 @@ def _live(call: ApiCall, tail: _Tail, after: int) -> Response:
 
 
 async def _head(call: ApiCall) -> Response:
-    tail = await call.service.run(_tail_of, call.views, call.named)
+    tail = await call.service.run(lambda: _tail_of(call.views, call.named))
     headers = {"Stream-Next-Offset": _offset_of(tail.version), "Cache-Control": "no-store"}
     if tail.closed:
         headers["Stream-Closed"] = "true"

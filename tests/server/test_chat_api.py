@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 from eventstore import EventStore
 from projections import Views
-from tests.server.serving import Answering, Running, events_in
+from tests.server.serving import Answering, Running, events_in, running
 
 
 def test_document_002(service: Running, models: dict[str, Answering], store: EventStore) -> None:
@@ -171,3 +172,21 @@ def test_the_stream_of_the_ai_sdk(service: Running, store: EventStore) -> None:
     regenerated = post("@tom more", "m2", trigger="regenerate-message")
     assert "".join(each.get("delta", "") for each in regenerated) == "tom says 3"
     assert store.get(thread).key == "ui::chat-1"
+
+
+def test_messages_through_two_servers_are_serialised(database_url: str) -> None:
+    """A server waits for the session of another one, and both see all messages."""
+    model = Answering("tom says", pause_s=0.02)
+    with ExitStack() as stack:
+        servers = []
+        for _ in range(2):
+            store = stack.enter_context(EventStore.open(database_url))
+            servers.append(stack.enter_context(running(store, models={"tom": model})))
+        thread = servers[0].chat("first")["thread_id"]
+        model.most = 0
+        with ThreadPoolExecutor(6) as threads:
+            found = list(
+                threads.map(lambda n: servers[n % 2].chat(f"{n}", thread_id=thread), range(6))
+            )
+        assert model.most == 1
+        assert sorted(each["turn"] for each in found) == list(range(2, 8))
