@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.responses import HTMLResponse, Response
 
 from agent_eventstore.participants import Participant
 from agent_eventstore.server import (
@@ -18,7 +19,7 @@ from agent_eventstore.server import (
 )
 from agent_eventstore.server.endpoints import ApiCall, Operation, route_of
 from agent_eventstore.server.guard import LOOPBACK_NAMES, Authenticate, RequestGuard
-from agent_eventstore.server.openapi import document_of_api
+from agent_eventstore.server.openapi import document_of_api, page_of_api
 from agent_eventstore.server.problems import handlers
 from agent_eventstore.server.service import Service, ServiceLimits
 from eventstore import EventStore
@@ -28,6 +29,10 @@ __all__ = ["OPERATIONS", "create_app"]
 
 def _document(call: ApiCall) -> Any:
     return document_of_api(OPERATIONS)
+
+
+def _page(call: ApiCall) -> Response:
+    return HTMLResponse(page_of_api(document_of_api(OPERATIONS)))
 
 
 OPERATIONS = (
@@ -41,6 +46,14 @@ OPERATIONS = (
         name="openapi",
         summary="Return this document.",
         handler=_document,
+    ),
+    Operation(
+        method="GET",
+        path="/api",
+        name="api_page",
+        summary="Return this document as a page for people.",
+        handler=_page,
+        media_type="text/html",
     ),
 )
 """Every operation of the API."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
+from html import escape
 from importlib.metadata import version
 from typing import Any
 
 from agent_eventstore.server.endpoints import Operation
 
-__all__ = ["document_of_api"]
+__all__ = ["document_of_api", "page_of_api"]
 
 _PROBLEM = {
     "type": "object",
@@ -100,3 +102,47 @@ def _parameters(operation: Operation) -> Iterable[dict[str, Any]]:
             "description": description,
             "schema": {"type": "string"},
         }
+
+
+def page_of_api(document: dict[str, Any]) -> str:
+    """Return the document as a page in HTML, for people: it needs no script and no style."""
+    schemas = document["components"]["schemas"]
+    sections = [
+        _section(method.upper(), path, operation, schemas)
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+    ]
+    title = f"{document['info']['title']} {document['info']['version']}"
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<main><h1>{escape(title)}</h1><p>Also as <a href="api/openapi.json">OpenAPI</a>.</p>'
+        f"{''.join(sections)}</main></html>"
+    )
+
+
+def _section(method: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]) -> str:
+    rows = [
+        (each["name"], each["in"], each.get("description", ""), each["schema"])
+        for each in operation["parameters"]
+    ]
+    if "requestBody" in operation:
+        reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+        fields = schemas[reference.rpartition("/")[2]]["properties"]
+        rows += [(name, "body", "", schema) for name, schema in fields.items()]
+    cells = "".join(
+        f"<tr><td><code>{escape(name)}</code><td>{escape(place)}"
+        f"<td>{escape(described or schema.get('description', ''))}"
+        f"<td><code>{escape(_kind_of(schema))}</code>"
+        for name, place, described, schema in rows
+    )
+    head = "<tr><th>name<th>in<th>meaning<th>type"
+    return (
+        f"<section><h2><code>{method} {escape(path)}</code></h2>"
+        f"<p>{escape(operation['summary'])}</p>"
+        f"{f'<table>{head}{cells}</table>' if rows else ''}</section>"
+    )
+
+
+def _kind_of(schema: dict[str, Any]) -> str:
+    kinds = [each.get("type") or json.dumps(each) for each in schema.get("anyOf", [schema])]
+    return " or ".join(map(str, kinds)) + "".join(f" | {each}" for each in schema.get("enum", ()))

@@ -133,3 +133,6 @@ def test_the_document_is_of_the_routes(service: Running) -> None:
         if route.path.startswith(("/api", "/streams")) and method != "HEAD"
     }
     assert routed == {each for each in documented if each[0] != "HEAD"}
+    page = service.client.get("/api")
+    assert page.headers["content-type"].startswith("text/html")
+    assert all(path in page.text for _, path in documented)
