@@ -12,7 +12,7 @@ from pathlib import Path
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _LINK = re.compile(
-    r"\[(?P<words>[^\]]+)\]\((?!\w+:|#)(?P<target>[^)\s]+)\)|^```.*?^```", re.M | re.S
+    r"(?P<image>!?)\[(?P<words>[^\]]+)\]\((?!\w+:|#)(?P<target>[^)\s]+)\)|^```.*?^```", re.M | re.S
 )
 
 
@@ -34,7 +34,9 @@ def absolute(text: str, source: str | None) -> str:
         if found["words"] is None:
             return found[0]
         if source is None:
-            return found["words"]
-        return f"[{found['words']}]({source.rstrip('/')}/blob/HEAD/{found['target']})"
+            return "" if found["image"] else found["words"]
+        way = "raw" if found["image"] else "blob"
+        place = f"{source.rstrip('/')}/{way}/HEAD/{found['target']}"
+        return f"{found['image']}[{found['words']}]({place})"
 
     return _LINK.sub(link, text)
