@@ -10,6 +10,7 @@ import pytest
 
 from agent_eventstore import Conversation, EventStore
 from projections import Views
+from projections.models.timeline_items import TimelineItem
 
 
 @pytest.fixture
@@ -32,7 +33,8 @@ def _recorded(store: EventStore, turns: int = 4) -> UUID:
 def test_pages_from_the_end_are_the_timeline(store: EventStore) -> None:
     """Page after page, from the end to the beginning, every item is returned once."""
     views, stream = Views(store), _recorded(store)
-    found, before = [], None
+    found: list[TimelineItem] = []
+    before = None
     while page := views.timeline_page(stream, before=before, limit=3):
         found[:0] = page
         before = page[0].version
