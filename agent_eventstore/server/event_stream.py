@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Annotated, Any, cast
 
 import anyio
+from anyio.lowlevel import checkpoint
 from pydantic import Field
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -71,6 +72,7 @@ class EventStream(Response):  # type: ignore[misc] # mypy skips Starlette
         async with aclosing(self._content):
             async for piece in self._content:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await checkpoint()  # a client that has left is noticed before the next piece
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
