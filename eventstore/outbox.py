@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 from uuid import UUID
 
-from eventstore.errors import EventStoreError, FactsNotWritten
+from eventstore.errors import EventStoreError, FactsNotWritten, StatementRefused
 from eventstore.events.records import NewEvent
 from eventstore.leases import ENDS_S, KEEPER, give_back
 from eventstore.sql.driver_errors import is_away
@@ -38,6 +38,9 @@ MOST_LEFT = 1_000
 _AGAIN_S = 0.05
 _SELDOM_S = 0.5
 _AT_EXIT_S = 2.0
+_REFUSED_S = 60.0
+"""How long a refused statement is retried: a trigger, a privilege or a pooler may be mended."""
+
 _log = get_logger("eventstore")
 
 
@@ -50,7 +53,7 @@ class Unwritten:
         session_id: The session that recorded them.
         events: The events, in order.
         status: ``pending`` while they are kept and retried, ``written``, or ``dropped``: a newer
-            writer has the conversation, or the database refuses them.
+            writer has the conversation, or the database has refused them for a minute.
         reason: Why they are not written.
     """
 
@@ -90,6 +93,8 @@ class _Entry:
     events: tuple[NewEvent, ...]
     retried: bool = True
     """Whether the thread retries; not after the store was closed."""
+    refused_at: float | None = None
+    """When the database first refused the events (`time.monotonic`)."""
 
     def report(
         self, status: Literal["pending", "written", "dropped"], events: tuple[NewEvent, ...]
@@ -204,7 +209,7 @@ class Outbox:
             entry.left.write_unwritten()
         except Exception as error:
             entry.reason = str(error)
-            if is_away(error):
+            if is_away(error) or self._may_be_mended(entry, error):
                 return error
             if not isinstance(error, EventStoreError):
                 _log.warning("outbox failed", exc_info=True)
@@ -216,6 +221,15 @@ class Outbox:
         self._let_go(entry)
         _tell(entry, entry.report("written", entry.events))
         return None
+
+    def _may_be_mended(self, entry: _Entry, error: Exception) -> bool:
+        """Whether the database refuses the events for a reason that may yet go away."""
+        if not isinstance(error, StatementRefused):
+            return False
+        now = time.monotonic()
+        if entry.refused_at is None:
+            entry.refused_at = now
+        return now - entry.refused_at < _REFUSED_S
 
     def _drop(self, entry: _Entry, events: tuple[NewEvent, ...]) -> None:
         removed = self._remove(entry)
@@ -260,9 +274,10 @@ class Outbox:
             for each in waiting:
                 if id(_pool(each.store)) in away or not each.retried:
                     continue
-                if self._write(each) is None:
+                error = self._write(each)
+                if error is None:
                     written += 1
-                else:
+                elif is_away(error):
                     away.add(id(_pool(each.store)))
             pause = _AGAIN_S if written else min(2 * pause, _SELDOM_S)
 

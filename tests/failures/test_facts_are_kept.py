@@ -5,6 +5,7 @@ A recorder dropped two tool results when a pooler had lost its prepared statemen
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
@@ -118,6 +119,24 @@ def test_said_when_the_conversation_is_closed(
 
     assert ["tool_call", "tool_result", "turn_end", "session_end"] == kinds(recording, conversation)
     assert recording.store.verify().ok
+
+
+def test_refused_in_the_background(
+    recording: Recorder, refusing: Callable[[bool], None]
+) -> None:
+    """The outbox keeps what is refused while it may be mended, and writes it unasked after that."""
+    conversation = recording.start()
+    use_a_tool(conversation, refusing)
+    with pytest.raises(FactsNotWritten):
+        conversation.close()
+    time.sleep(1.5)  # the outbox has tried, in vain
+    assert [u.status for u in recording.store.unwritten()] == ["pending"]
+    refusing(False)
+    until = time.monotonic() + 30
+    while recording.store.unwritten() and time.monotonic() < until:
+        time.sleep(0.05)
+
+    assert ["tool_call", "tool_result", "turn_end", "session_end"] == kinds(recording, conversation)
 
 
 def test_a_newer_writer_leaves_no_place(
