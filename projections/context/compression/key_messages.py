@@ -65,7 +65,7 @@ class KeyMessages:
     rounds: int = 4
 
     name: ClassVar[str] = "key_messages"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
         """Check that both numbers are whole and not negative."""
