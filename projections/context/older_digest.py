@@ -24,6 +24,7 @@ from projections.context.compression.facts import texts_of
 from projections.context.compression.lasting import (
     MOST_READ,
     Lasting,
+    has_frame,
     lasting_of,
     may_take_back,
     takes_back,
@@ -191,7 +192,8 @@ def _rules(left: Sequence[_Left], until: int = END) -> Iterator[_Line]:
 
 
 def _statements(left: Sequence[_Left], until: int = END) -> Iterator[_Line]:
-    return _verbatim(((row, lasting.statements) for row, lasting in left), until)
+    framed = ((row, [*filter(has_frame, lasting.statements)]) for row, lasting in left)
+    return _verbatim(chain(framed, ((row, lasting.statements) for row, lasting in left)), until)
 
 
 def _verbatim(left: Iterable[tuple[ContextRow, Sequence[str]]], until: int) -> Iterator[_Line]:

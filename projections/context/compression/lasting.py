@@ -33,6 +33,7 @@ __all__ = [
     "Lasting",
     "about",
     "facts_to_keep",
+    "has_frame",
     "is_lasting",
     "lasting_of",
     "leaves_anything",
@@ -341,6 +342,12 @@ def is_lasting(sentence: str) -> bool:
 
 
 @lru_cache(maxsize=1 << 12)
+def has_frame(statement: str) -> bool:
+    """Whether a statement has a typical form, such as "my ... is", beyond the first person."""
+    return _WEAK.search(statement) is not None or _VALUE.search(statement) is not None
+
+
+@lru_cache(maxsize=1 << 12)
 def about(statement: str) -> str:
     """Return what a statement is about if only one such statement can hold; otherwise ``""``.
 
@@ -474,7 +481,7 @@ def _strength(sentence: str) -> int:
         return 2
     if _QUESTION.search(sentence) is not None:
         return 0
-    if _WEAK.search(sentence) or _VALUE.search(sentence):
+    if has_frame(sentence):
         return 1
     return int(
         len(sentence) <= _LONGEST_STATEMENT
