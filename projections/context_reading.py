@@ -42,8 +42,14 @@ from projections.context.groups import groups_of
 from projections.context.levels import StoredLevels
 from projections.context.planning import HORIZON, LookForLevels
 from projections.context.prompts import permitted
-from projections.context.recall import embedding_of, retrieves
-from projections.context.recall_search import SearchableRows, SearchBehind, lacking, store_vectors
+from projections.context.recall import adds_block, embedding_of, retrieves
+from projections.context.recall_search import (
+    SearchableRows,
+    SearchBehind,
+    UnsearchedRows,
+    lacking,
+    store_vectors,
+)
 from projections.context.row_cache import RowMemory
 from projections.context.search_tables import fingerprint, item_to_search
 from projections.context.sent_requests import recorded_request
@@ -217,15 +223,17 @@ class ContextReading:
 
         Runs are a separate projection, which most requests need not catch up.
         """
-        if self.at is None and not with_runs and not retrieves(strategy):
-            return read_on_driver(
-                self.store,
-                CONTEXT,
-                self.conversation_id,
-                partial(self._plain, strategy),
-                last=self.memory.head(self.conversation_id),
-                deferred=self.levels,
-            )
+        if self.at is None and not with_runs and (adds_block(strategy) or not retrieves(strategy)):
+            # Most requests of such a strategy search nothing.
+            with suppress(SearchBehind):
+                return read_on_driver(
+                    self.store,
+                    CONTEXT,
+                    self.conversation_id,
+                    partial(self._plain, strategy),
+                    last=self.memory.head(self.conversation_id),
+                    deferred=self.levels,
+                )
         projections: tuple[Projection, ...] = (CONTEXT, RUNS) if with_runs else (CONTEXT,)
 
         def attempt(patient: bool) -> ContextView | None:
@@ -251,7 +259,7 @@ class ContextReading:
         request = self._request(connection, generation, runs=None, head=head)
         if request is None:
             return None
-        rows = SqlRowSource(
+        rows = UnsearchedRows(
             connection,
             generation.tables["context_messages"],
             self.conversation_id,

@@ -73,6 +73,7 @@ class Fitting:
         look_for_levels: Called with the rows that may lose detail, before their levels are read.
         teller: Writes the digest's lines about the older part of the history, if any are wanted.
         sections: Upper limits for the tokens of sections.
+        block: Tokens of a block of recalled messages beside the plan.
     """
 
     past: Past
@@ -86,6 +87,7 @@ class Fitting:
     look_for_levels: LookForLevels
     digest_writer: DigestWriter | None
     sections: Mapping[str, int]
+    block: int = 0
 
     def fitting(self) -> Plan:
         """Return the plan of a request without steps, trimmed to just fit."""
@@ -153,7 +155,11 @@ class Fitting:
             return 0
         must = self.fixed + sum(group.tokens for group in near if group.label)
         oldest = self.past.groups[start + HORIZON - 1]
-        reserved = self.digest_writer.reserve(oldest.key[0], aim.limit, must, _numbered_texts(near))
+        # A block takes nothing from the lines about older messages.
+        limit = aim.limit * (self.limit + self.block) // self.limit
+        reserved = self.digest_writer.reserve(oldest.key[0], limit, must, _numbered_texts(near))
+        if self.block:
+            reserved = min(reserved, aim.limit // 2 - must)
         return max(min(reserved, aim.sections.get("digest", reserved)), 0)
 
     def _with_older(
@@ -443,6 +449,7 @@ def plan(
         look_for_levels,
         digest_writer,
         dict(budget.sections),
+        budget.block,
     )
     if budget.thresholds is None:
         return fit.fitting()

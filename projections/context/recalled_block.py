@@ -9,11 +9,13 @@ groups that the first request of the turn contains in full.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from projections.context import detail
-from projections.context.compression.facts import calls_of, texts_of
+from projections.context.compression.facts import calls_of, facts_of_text, texts_of
+from projections.context.compression.items import text_of
+from projections.context.compression.lasting import may_take_back, takes_back
 from projections.context.output_paths import without_path
 from projections.context.plans import Group, Plan
 from projections.context.prompts import RECALLED
@@ -21,9 +23,10 @@ from projections.context.recall import Recall
 from projections.context.rows import ContextRow
 from projections.tokens import Tokenizer
 
-__all__ = ["RecalledBlock", "block_of", "reserve"]
+__all__ = ["RecalledBlock", "block_of", "is_talk", "missing", "reserve", "tools_room"]
 
 _SHARE = 60  # percent of the room
+_LEAST_TALK = 40  # groups
 _LEAST = 96  # tokens of the smallest useful block
 _FOUND = 256
 _AT_A_TIME = 32
@@ -58,6 +61,43 @@ def reserve(limit: int, fixed: int, most: int | None = None) -> int:
     return tokens if tokens >= _LEAST else 0
 
 
+def is_talk(plan: Plan) -> bool:
+    """Whether few of a history's groups use tools: less than a tenth of the tokens of 40 or more."""
+    groups = [each.group.whole or each.group for each in plan.groups]
+    tools = sum(group.tokens for group in groups if group.section == "tools")
+    return len(groups) >= _LEAST_TALK and tools * 10 < sum(group.tokens for group in groups)
+
+
+def tools_room(limit: int, fixed: int, free: int, most: int | None = None) -> int:
+    """Return the tokens of a block where tools are used: of what is free, or 0 if that is little.
+
+    Args:
+        limit: Upper limit for the request's tokens.
+        fixed: Tokens of what every request of the conversation contains.
+        free: Tokens that the first request of the turn leaves free.
+        most: The budget of the section ``recalled``; None for no limit.
+    """
+    tokens = min((limit - fixed) // 10, free // 2)
+    tokens = tokens if most is None else min(tokens, most)
+    return tokens if tokens >= _LEAST else 0
+
+
+def missing(latest: ContextRow, rows: Sequence[ContextRow]) -> list[str]:
+    """Return the identifiers in a message that stand nowhere else in a request.
+
+    Args:
+        latest: The message.
+        rows: All rows of the request.
+    """
+    facts = facts_of_text("\n".join(texts_of(latest.message)))
+    named = dict.fromkeys(fact.text for fact in facts if fact.kind == "identifier")
+    for row in rows if named else ():
+        if row.key != latest.key:
+            text = text_of((row.message,))
+            named = {name: None for name in named if name not in text}
+    return [*named]
+
+
 def block_of(
     recall: Recall,
     latest: Group,
@@ -66,6 +106,8 @@ def block_of(
     tokenizer: Tokenizer,
     *,
     paths: bool,
+    intent: str | None = None,
+    lasting: Sequence[ContextRow] = (),
 ) -> RecalledBlock | None:
     """Return the block, or None if no hit fits.
 
@@ -76,11 +118,16 @@ def block_of(
         room: Upper limit for the block's tokens.
         tokenizer: Counts tokens.
         paths: Whether to show the paths of whole outputs.
+        intent: What to search for instead of the text of the latest user message; groups of tools
+            then bring no neighbours.
+        lasting: Messages of users that may correct others, newest first. A group that one of them
+            corrects brings the correction along.
     """
     there = {each.group.key for each in plan.groups if each.level == "full"} | {latest.key}
-    chosen = _chosen(recall, latest, there, room)
+    chosen = _chosen(recall, latest, there, room, intent)
+    corrections = [row for row in lasting if may_take_back(_text_of(row))]
     while chosen:
-        groups = sorted(chosen, key=lambda group: group.key)
+        groups = sorted(_corrected(recall, chosen, corrections, there), key=lambda group: group.key)
         group = recall.grouped((_row(groups, tokenizer, paths=paths),))
         if group.tokens <= room:
             return RecalledBlock(group, tuple(groups), latest.key)
@@ -88,9 +135,45 @@ def block_of(
     return None
 
 
-def _chosen(recall: Recall, latest: Group, there: set[tuple[int, int]], room: int) -> list[Group]:
+def _text_of(row: ContextRow) -> str:
+    return "\n".join(texts_of(row.message))
+
+
+def _corrected(
+    recall: Recall,
+    groups: Sequence[Group],
+    corrections: Sequence[ContextRow],
+    there: Collection[tuple[int, int]],
+) -> list[Group]:
+    """Return the groups, and the messages that correct any of them."""
+    keys = {group.key for group in groups}
+    added: dict[tuple[int, int], Group] = {}
+    for row in corrections:
+        if row.key in keys or row.key in added:
+            continue
+        newer = (row.version, _text_of(row))
+        if any(
+            takes_back(newer, (each.version, _text_of(each)))
+            for group in groups
+            for each in group.rows
+            if each.version < row.version and each.kind != "tool"
+        ):
+            added[row.key] = recall.grouped((row,))
+    return [*groups, *added.values()]
+
+
+def _chosen(
+    recall: Recall,
+    latest: Group,
+    there: set[tuple[int, int]],
+    room: int,
+    intent: str | None,
+) -> list[Group]:
     """Return the groups that fit, best first."""
-    scores = recall.scores(latest.rows, latest.key, _FOUND)
+    if intent is None:
+        scores = recall.scores(latest.rows, latest.key, _FOUND)
+    else:
+        scores = recall.scores_of(intent, latest.key, _FOUND)
     ranked = [key for key in scores if key < latest.key]
     chosen: list[Group] = []
     left = room
@@ -99,6 +182,8 @@ def _chosen(recall: Recall, latest: Group, there: set[tuple[int, int]], room: in
             break
         hits = ranked[start : start + _AT_A_TIME]
         for group in recall.around(hits):
+            if intent is not None and group.key not in scores:
+                continue
             size = group.tokens - sum(group.native) + _BEHIND * len(group.rows)
             if group.key in there or group.key > latest.key or size > left:
                 continue

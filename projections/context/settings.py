@@ -159,7 +159,7 @@ class ContextSettings(BaseModel):
     prompt_cache_key: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     context_management: Annotated[tuple[dict[str, Any], ...], Field(max_length=16)] = ()
     section_budgets: dict[str, int | float] = Field(default_factory=dict)
-    strategy: _Name = "key_messages"
+    strategy: _Name = "hybrid"
     strategy_options: dict[str, Any] = Field(default_factory=dict)
     prompts: PromptTexts = Field(default_factory=PromptTexts)
 
