@@ -352,16 +352,21 @@ class ContextReading:
             policy=policy,
             runs=request.injections,
         )
-        view = build(
-            recent or rows,
-            injections=composed,
-            tools=tools,
-            settings=self.settings,
-            strategy=strategy,
-            memo=memo,
-            look_for_levels=look_for,
-            **self.options,
-        )
+        try:
+            view = build(
+                recent or rows,
+                injections=composed,
+                tools=tools,
+                settings=self.settings,
+                strategy=strategy,
+                memo=memo,
+                look_for_levels=look_for,
+                **self.options,
+            )
+        except SearchBehind:
+            if recent is not None:
+                recent.keep()  # The read is repeated at once.
+            raise
         if recent is not None:
             recent.keep()
             self.levels.look_ahead(next_needed(view))

@@ -27,12 +27,12 @@ from projections.context.output_paths import READ_OUTPUT, message_alias, without
 from projections.context.planning import LookForLevels, plan
 from projections.context.plans import COMPACTED, ERROR, Budget, Group, Plan, Planned
 from projections.context.prompts import Injection, declared_name
-from projections.context.older_digest import MOST_OLDER
 from projections.context.recall import adds_block, recall_for
 from projections.context.recalled_block import (
     RecalledBlock,
     block_of,
     is_talk,
+    lacks_best,
     missing,
     reserve,
     tools_room,
@@ -550,10 +550,14 @@ class _Builder:
         rows = self._rows(front, then)
         sought = missing(latest.rows[0], rows)
         free = limit - overhead - detail.total(rows, self._tokenizer)
-        room = tools_room(limit, fixed, free, most)
-        if not sought or not room:
+        if not tools_room(limit, fixed, free, most):
             return chosen, ended, None
-        block = self._block(latest, then, room, " ".join(sought))
+        assert self._recall is not None  # noqa: S101 - the strategy retrieves
+        lacking = not sought and lacks_best(self._recall, latest, then)
+        if not sought and not lacking:
+            return chosen, ended, None
+        room = tools_room(limit, fixed, free, most, lacking=lacking)
+        block = self._block(latest, then, room, " ".join(sought) or None)
         size = overhead + detail.total(self._rows(front, chosen), self._tokenizer)
         if block is None or size + block.group.tokens > limit:
             return chosen, ended, None
@@ -596,7 +600,6 @@ class _Builder:
             self._tokenizer,
             paths=self._paths,
             intent=intent,
-            lasting=self._source.lasting(latest.key[0], MOST_OLDER),
         )
 
     def _is_divided(self, latest: Group, room: int, rest: int) -> bool:

@@ -156,7 +156,7 @@ class Fitting:
         must = self.fixed + sum(group.tokens for group in near if group.label)
         oldest = self.past.groups[start + HORIZON - 1]
         # A block takes nothing from the lines about older messages.
-        limit = aim.limit * (self.limit + self.block) // self.limit
+        limit = aim.limit * (self.limit + self.block) // max(self.limit, 1)
         reserved = self.digest_writer.reserve(oldest.key[0], limit, must, _numbered_texts(near))
         if self.block:
             reserved = min(reserved, aim.limit // 2 - must)

@@ -46,6 +46,11 @@ class Recall:
         self._groups: dict[Key, Group] = {}
         self._reach: Mapping[Key, Group] | None = None
 
+    @property
+    def by_words(self) -> bool:
+        """Whether scores are those of full-text search alone."""
+        return self._embedding is None
+
     def within(self, groups: Iterable[Group]) -> Recall:
         """Return a copy that returns only these groups."""
         bounded = Recall(self._source, self._embedding, self.grouped)

@@ -187,7 +187,7 @@ class TestItComesBack:
         options = {"recent": 1, "rounds": 1}
         settings = ContextSettings(strategy_options=options)
         sent, version = send(
-            store, views, cid, max_tokens=250, settings=settings, strategy="key_messages"
+            store, views, cid, max_tokens=250, settings=settings, strategy="hybrid"
         )
         assert (
             sent.prompt

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import ClassVar
 
 from projections.context.compression.items import Item
-from projections.context.compression.key_messages import KeyMessages
-from projections.context.compression.scoring import fading, protected
+from projections.context.compression.key_messages import KeyMessages, RankedItems
+from projections.context.compression.scoring import (
+    fading,
+    has_results,
+    last_rounds,
+    protected,
+)
 from projections.context.compression.search import Embedding, Search
 from projections.context.compression.strategy import Reduction, require_counts
 
@@ -24,6 +28,7 @@ __all__ = ["Hybrid", "Retrieval", "require_embedding", "with_relevance"]
 
 
 _MOST_FOUND = 64
+_MOST_RELEVANT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +85,8 @@ class Hybrid(KeyMessages):
     """Lower detail as `KeyMessages` does; what answers the intent comes back, or goes last.
 
     With steps, the plan is that of `KeyMessages`, and messages that answer the latest user message
-    stand in one block before it (`projections.context.recalled_block`). Without steps, they lose
-    detail after all others.
+    stand in one block before it (`projections.context.recalled_block`). Without steps, the best
+    of them lose detail after all others before the last rounds.
 
     Attributes:
         embedding: With an embedding, searches by meaning too, not only by words.
@@ -101,16 +106,12 @@ class Hybrid(KeyMessages):
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
         """Return the reductions of key messages; those of relevant items come last."""
-        listed = KeyMessages(self.recent, self.rounds).reductions(items, intent)
-        best = max((item.relevance for item in items), default=0.0)
-        if best <= 0:
-            return listed
-        relevant = {n for n, item in enumerate(items) if item.relevance >= best / 2}
-        found = [*listed]
-        return chain(
-            (each for each in found if each.item not in relevant),
-            (each for each in found if each.item in relevant),
-        )
+        recent = last_rounds(items, self.rounds)
+        talk = [n for n in range(recent) if items[n].relevance > 0 and not has_results(items[n])]
+        ranked = sorted(talk, key=lambda n: (-items[n].relevance, -n))[:_MOST_RELEVANT]
+        least = items[ranked[0]].relevance / 2 if ranked else 0.0
+        relevant = [n for n in ranked if items[n].relevance >= least]
+        return RankedItems(items, self.recent, self.rounds, relevant).reductions()
 
 
 def require_embedding(embedding: Embedding | None) -> None:
