@@ -51,6 +51,9 @@ HORIZON = 128
 """How many of the newest groups may lose detail; older ones are sent whole or dropped."""
 
 
+_LASTS = 64  # groups of the usual size that fit after a major step, unless the target leaves less
+
+
 _ONLY_ENDS = "shortened: with what must be sent, there is room only for its ends"
 
 
@@ -606,7 +609,7 @@ class _Stepping:
         None if there is nothing to cover, or if a minor step cannot trim far enough.
         """
         fixed = self._fixed if front is None else self._fixed + self._tokens_sent(front.before)
-        target = self._target if front is None else fixed + (self._trigger - fixed) // 2
+        target = self._mark(index) if front is None else fixed + (self._trigger - fixed) // 2
         # One more, since the lines of a digest are counted one by one.
         least = min(target, -(-self._limit // 2)) + 1
         # The group at which a step happens stays whole: no model has answered it yet. However large
@@ -637,6 +640,17 @@ class _Stepping:
         limit = self._limit - (self._trigger - target)
         room = Room(limit, least, (limit, self._limit), sections=self._sections(None, None))
         return self._step(index, index, room, None)
+
+    def _mark(self, index: int) -> int:
+        """Return the tokens to which a major step at a group trims.
+
+        At least the target; more if the room that this leaves free would last for more groups of
+        the usual size than a step is meant to last for.
+        """
+        self._past.at(index + HORIZON)
+        sizes = [*map(self._past.size, self._past.groups[index + 1 : index + 1 + HORIZON])]
+        growth = _LASTS * sum(sizes) // max(len(sizes), 1)
+        return max(self._target, self._trigger - growth)
 
     def _sections(self, front: PlanStep | None, newest: Group | None) -> dict[str, int]:
         """Return the tokens that a step leaves each section.
