@@ -243,6 +243,6 @@ def _thresholds(view: ContextView) -> tuple[int, int] | None:
     tokenizer = tokenizer_for(view.encoding)
     overhead = count_messages((), tokenizer) + count_tools(view.tools, tokenizer)
     fixed = overhead.tokens + render_context.fixed_tokens(view.ledger)
-    thresholds = Thresholds(chosen.trigger, chosen.target)
+    thresholds = chosen.thresholds
     budget = view.usage.budget
     return thresholds.trigger_tokens(fixed, budget), thresholds.target_tokens(fixed, budget)

@@ -58,22 +58,20 @@ class KeyMessages:
 
     Attributes:
         recent: The number of newest groups that are kept by rule.
-        rounds: The number of last rounds that lose detail last; 0 for none.
     """
 
     recent: int = 8
-    rounds: int = 4
 
     name: ClassVar[str] = "key_messages"
     version: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
-        """Check that both numbers are whole and not negative."""
-        require_counts(rounds=self.rounds, recent=self.recent)
+        """Check that the number is whole and not negative."""
+        require_counts(recent=self.recent)
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
         """Return the reductions in the order above; ``intent`` is not used."""
-        return RankedItems(items, self.recent, self.rounds).reductions()
+        return RankedItems(items, self.recent).reductions()
 
 
 class RankedItems:
@@ -82,12 +80,11 @@ class RankedItems:
     Args:
         items: All items, oldest first.
         recent: See `KeyMessages`.
-        rounds: See `KeyMessages`.
         relevant: Items before the last rounds that lose detail just before these.
     """
 
     def __init__(
-        self, items: Sequence[Item], recent: int, rounds: int, relevant: Sequence[int] = ()
+        self, items: Sequence[Item], recent: int, relevant: Sequence[int] = ()
     ) -> None:
         self._items = items
         late = {index for index in relevant if not items[index].mandatory}
@@ -98,7 +95,8 @@ class RankedItems:
             if not item.mandatory and index not in late
         ]
         self._recent = len(items) - recent
-        self._last = last_rounds(items, rounds)
+        # Of a history of a few rounds, all but the last one may be less relevant than others.
+        self._last = last_rounds(items) or (last_rounds(items, 1) if relevant else 0)
         self._reasons: dict[int, str] = {}
         self._rounds = _rounds_of(items)
         self._answers = {

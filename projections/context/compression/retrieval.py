@@ -36,12 +36,10 @@ class Retrieval:
     """Lower detail by relevance to the intent; the last rounds lose detail last.
 
     Attributes:
-        rounds: The number of last rounds that lose detail last; 0 for none.
-        recent: The most groups that these rounds may have.
+        recent: The most groups that the last rounds may have, which lose detail last.
         embedding: With an embedding, searches by meaning too, not only by words.
     """
 
-    rounds: int = 4
     recent: int = 16
     embedding: Embedding | None = None
 
@@ -50,13 +48,13 @@ class Retrieval:
     retrieves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check that both numbers are whole and not negative, and the embedding's type."""
-        require_counts(rounds=self.rounds, recent=self.recent)
+        """Check that the number is whole and not negative, and the embedding's type."""
+        require_counts(recent=self.recent)
         require_embedding(self.embedding)
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
         """Return the reductions by ``Item.relevance``, which already reflects ``intent``."""
-        recent = protected(items, self.rounds, self.recent)
+        recent = protected(items, self.recent)
         order = sorted(range(recent), key=lambda index: (items[index].relevance, index))
         reasons = {
             index: f"relevance {items[index].relevance:.3f}, rank {recent - place} of {recent}"
@@ -100,18 +98,18 @@ class Hybrid(KeyMessages):
     adds_block: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the numbers and the embedding's type."""
-        require_counts(rounds=self.rounds, recent=self.recent)
+        """Check the number and the embedding's type."""
+        require_counts(recent=self.recent)
         require_embedding(self.embedding)
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
         """Return the reductions of key messages; those of relevant items come last."""
-        recent = last_rounds(items, self.rounds)
+        recent = last_rounds(items) or last_rounds(items, 1)
         talk = [n for n in range(recent) if items[n].relevance > 0 and not has_results(items[n])]
         ranked = sorted(talk, key=lambda n: (-items[n].relevance, -n))[:_MOST_RELEVANT]
         least = items[ranked[0]].relevance / 2 if ranked else 0.0
         relevant = [n for n in ranked if items[n].relevance >= least]
-        return RankedItems(items, self.recent, self.rounds, relevant).reductions()
+        return RankedItems(items, self.recent, relevant).reductions()
 
 
 def require_embedding(embedding: Embedding | None) -> None:
