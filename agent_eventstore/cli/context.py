@@ -31,7 +31,6 @@ from eventstore import EventStore
 from eventstore.errors import EventStoreError
 from projections import Views
 from projections.context import ContextSettings, ContextView
-from projections.context.compression import Thresholds
 from projections.providers.request_formats import FORMATS
 from projections.tokens import count_messages, count_tools, tokenizer_for
 

@@ -46,8 +46,16 @@ _ENGLISH = (
     ("My birthday is on the 3rd of March.", "When is my birthday?", "3rd of March"),
     ("We have four cats at home.", "How many cats do we have?", "four cats"),
     ("I moved to 14 Linden Road last spring.", "Which road did I move to?", "14 Linden Road"),
-    ("We decided to paint the kitchen green.", "Which colour did we choose for the kitchen?", "green"),
-    ("I can spend at most 75 dollars on the gift.", "How much can I spend on the gift?", "75 dollars"),
+    (
+        "We decided to paint the kitchen green.",
+        "Which colour did we choose for the kitchen?",
+        "green",
+    ),
+    (
+        "I can spend at most 75 dollars on the gift.",
+        "How much can I spend on the gift?",
+        "75 dollars",
+    ),
     ("My shoe size is 43.", "What is my shoe size?", "43"),
     ("I work as a paramedic.", "What do I work as?", "paramedic"),
     ("The wifi password at the cabin is bluefinch.", "What is the wifi password?", "bluefinch"),
@@ -55,8 +63,16 @@ _ENGLISH = (
     ("I can't stand coriander.", "Which herb can't I stand?", "coriander"),
 )
 _GERMAN = (
-    ("Unser Konto bei der Bank hat die Nummer 77120-45.", "Welche Nummer hat unser Konto?", "77120-45"),
-    ("Meine Bestellung läuft unter B-90321.", "Unter welcher Nummer läuft meine Bestellung?", "B-90321"),
+    (
+        "Unser Konto bei der Bank hat die Nummer 77120-45.",
+        "Welche Nummer hat unser Konto?",
+        "77120-45",
+    ),
+    (
+        "Meine Bestellung läuft unter B-90321.",
+        "Unter welcher Nummer läuft meine Bestellung?",
+        "B-90321",
+    ),
     ("Ruf mich bitte nie nach acht Uhr abends an.", "Wann darfst du mich anrufen?", "nach acht"),
     ("Ich hätte gern ein ruhiges Zimmer zum Hof.", "Was für ein Zimmer hätte ich gern?", "zum Hof"),
     ("Von Nüssen bekomme ich Ausschlag.", "Wovon bekomme ich Ausschlag?", "Nüssen"),
@@ -64,11 +80,19 @@ _GERMAN = (
     ("Ich habe am 12. Mai Geburtstag.", "Wann habe ich Geburtstag?", "12. Mai"),
     ("Wir haben drei Kinder.", "Wie viele Kinder haben wir?", "drei Kinder"),
     ("Ich wohne jetzt in der Gartenstraße 8.", "In welcher Straße wohne ich?", "Gartenstraße 8"),
-    ("Wir haben uns auf Eiche für den Boden geeinigt.", "Welches Holz nehmen wir für den Boden?", "Eiche"),
+    (
+        "Wir haben uns auf Eiche für den Boden geeinigt.",
+        "Welches Holz nehmen wir für den Boden?",
+        "Eiche",
+    ),
     ("Mein Budget für den Urlaub liegt bei 900 Euro.", "Wie hoch ist mein Budget?", "900 Euro"),
     ("Ich trage Größe 52.", "Welche Größe trage ich?", "52"),
     ("Ich bin Hebamme von Beruf.", "Was bin ich von Beruf?", "Hebamme"),
-    ("Das Passwort fürs Gartentor lautet Amsel.", "Wie lautet das Passwort fürs Gartentor?", "Amsel"),
+    (
+        "Das Passwort fürs Gartentor lautet Amsel.",
+        "Wie lautet das Passwort fürs Gartentor?",
+        "Amsel",
+    ),
     ("Nenn mich bitte Toni.", "Wie sollst du mich nennen?", "Toni"),
     ("Ich mag keinen Koriander.", "Welches Kraut mag ich nicht?", "Koriander"),
 )
@@ -97,8 +121,14 @@ _TOPICS = (
     *("chess", "sailing", "beetles", "maps", "theatre", "steam engines", "deserts", "clocks"),
 )
 _TALK = (
-    ("What makes {0} so interesting to people?", "Many enjoy how {0} and {1} have changed over time."),
-    ("Tell me a little about {0}, please.", "There is much to read about {0}; most begin with {1}."),
+    (
+        "What makes {0} so interesting to people?",
+        "Many enjoy how {0} and {1} have changed over time.",
+    ),
+    (
+        "Tell me a little about {0}, please.",
+        "There is much to read about {0}; most begin with {1}.",
+    ),
     ("Is there a good book on {0}?", "Several: the best known compares {0} with {1}."),
     ("How did {0} begin?", "Nobody is sure, but {0} came up around the time of {1}."),
     ("That reminds me of {1}.", "Indeed, {0} and {1} have that in common."),
@@ -113,7 +143,12 @@ _TALK = (
 
 _CORRECTIONS = (
     ("The invoice number is 4471.", "No, not 4471 but 4717.", "4471", "4717"),
-    ("My invoice has the number INV-20931.", "Sorry, not INV-20931 but INV-20913.", "INV-20931", "INV-20913"),
+    (
+        "My invoice has the number INV-20931.",
+        "Sorry, not INV-20931 but INV-20913.",
+        "INV-20931",
+        "INV-20913",
+    ),
     ("The meeting is on Tuesday.", "No, not on Tuesday but on Thursday.", "Tuesday", "Thursday"),
     ("My name is Katrin.", "Correction: my name is Karin, not Katrin.", "Katrin", "Karin"),
     ("Die Rechnung hat die Nummer 8812.", "Nein, nicht 8812, sondern 8821.", "8812", "8821"),
@@ -121,7 +156,12 @@ _CORRECTIONS = (
     ("发票号是3307。", "不对, 不是3307, 而是3370。", "3307", "3370"),
     ("我住在南京。", "不是南京, 是南宁。", "南京", "南宁"),
     ("I live in Bremen.", "I actually live in Bonn now.", "Bremen", "Bonn"),
-    ("My budget is 500 dollars.", "My budget is 650 dollars after all.", "500 dollars", "650 dollars"),
+    (
+        "My budget is 500 dollars.",
+        "My budget is 650 dollars after all.",
+        "500 dollars",
+        "650 dollars",
+    ),
 )
 
 
@@ -140,13 +180,17 @@ def varied(store: EventStore, turns: int = _TURNS) -> list[tuple[str, list[tuple
             read = follow(chain)
             for share, (asked, unasked) in zip(VARIED_SHARES, results, strict=True):
                 measured(chain, read, share, asked)
-                other = tuple(Asked("And what about rivers?", each.evidence) for each in chain.asked)
+                other = tuple(
+                    Asked("And what about rivers?", each.evidence) for each in chain.asked
+                )
                 measured(Chain(chain.messages, other), read, share, unasked)
         found.append((name, results))
     return found
 
 
-def _readers(store: EventStore) -> dict[str, Callable[[Chain], Callable[[str, int], Sequence[Message]]]]:
+def _readers(
+    store: EventStore,
+) -> dict[str, Callable[[Chain], Callable[[str, int], Sequence[Message]]]]:
     return {
         "messages[] view, default": ours(store, ContextSettings()),
         "plain BM25, a neighbour each side": plain_bm25,

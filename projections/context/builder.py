@@ -542,7 +542,9 @@ class _Builder:
         fixed = overhead + sum(group.tokens for group in (*front, mandatory[0]))
         most = dict(budget.sections).get("recalled")
         if is_talk(then):
-            return self._in_talk(front, mandatory, summaries, overhead, reserve(limit, fixed, most)) or (
+            return self._in_talk(
+                front, mandatory, summaries, overhead, reserve(limit, fixed, most)
+            ) or (
                 chosen,
                 ended,
                 None,

@@ -69,9 +69,7 @@ class Recall:
         """
         return self.scores_of(item_to_search(questions).text, until, most)
 
-    def scores_of(
-        self, intent: str, until: Key | None, most: int = HITS
-    ) -> Mapping[Key, float]:
+    def scores_of(self, intent: str, until: Key | None, most: int = HITS) -> Mapping[Key, float]:
         """Return the keys and scores of the hits for a text, best first; see `scores`."""
         request_key = (intent, until, most)
         if request_key not in self._scores:

@@ -67,7 +67,7 @@ def reserve(limit: int, fixed: int, most: int | None = None) -> int:
 
 
 def is_talk(plan: Plan) -> bool:
-    """Whether few of a history's groups use tools: less than a tenth of the tokens of 40 or more."""
+    """Whether a history has 40 groups or more, and less than a tenth of its tokens are of tools."""
     groups = [each.group.whole or each.group for each in plan.groups]
     tools = sum(group.tokens for group in groups if group.section == "tools")
     return len(groups) >= _LEAST_TALK and tools * 10 < sum(group.tokens for group in groups)

@@ -169,10 +169,7 @@ def test_a_strategy_is_chosen_by_name(imported: str, weather: str) -> None:
     """What loses detail first is recorded in the policy."""
     options = ("--strategy", "window", "--json")
 
-    assert (
-        "window"
-        == run("context", weather, *options, url=imported).document["policy"]["name"]
-    )
+    assert "window" == run("context", weather, *options, url=imported).document["policy"]["name"]
 
 
 def test_the_past_is_shown(imported: str, weather: str) -> None:

@@ -83,16 +83,12 @@ class RankedItems:
         relevant: Items before the last rounds that lose detail just before these.
     """
 
-    def __init__(
-        self, items: Sequence[Item], recent: int, relevant: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, items: Sequence[Item], recent: int, relevant: Sequence[int] = ()) -> None:
         self._items = items
         late = {index for index in relevant if not items[index].mandatory}
         self._late = [index for index in reversed(relevant) if index in late]
         self._open = [
-            index
-            for index, item in enumerate(items)
-            if not item.mandatory and index not in late
+            index for index, item in enumerate(items) if not item.mandatory and index not in late
         ]
         self._recent = len(items) - recent
         # Of a history of a few rounds, all but the last one may be less relevant than others.

@@ -95,14 +95,18 @@ _WEAK = re.compile(
 
 # Nouns for things that have one value at a time.
 _ENGLISH_NOUNS = (
-    r"(?:name|nickname|address|numbers?|e-?mail|phone|birthday|anniversary|code|pin|password|passphrase"
-    r"|account|iban|appointment|meeting|deadline|due date|date|time|budget|limit|size|age|weight|height"
-    r"|job|salary|rent|seat|room|gate|invoice|order|booking|reservation|flight|policy|plan|ticket|port"
+    r"(?:name|nickname|address|numbers?|e-?mail|phone|birthday|anniversary|code|pin|password"
+    r"|passphrase"
+    r"|account|iban|appointment|meeting|deadline|due date|date|time|budget|limit|size|age|weight"
+    r"|height"
+    r"|job|salary|rent|seat|room|gate|invoice|order|booking|reservation|flight|policy|plan|ticket"
+    r"|port"
     r"|version|branch|host|url|path|id|user ?name|login|colou?r|title|currency|language|favou?rite"
     r"(?: \w+)?|price|doctor|dentist|blood type|licen[cs]e(?: plate)?|contact|time ?zone)"
 )
 _GERMAN_NOUNS = (
-    r"(?:\w*(?:name|adresse|nummer|konto|geburtstag|termin|budget|größe|passwort|kennwort|code|datum"
+    r"(?:\w*(?:name|adresse|nummer|konto|geburtstag|termin|budget|größe|passwort|kennwort|code"
+    r"|datum"
     r"|frist|preis|limit|alter|gewicht|beruf|miete|gehalt|sitzplatz|zimmer|rechnung|bestellung"
     r"|buchung|farbe|titel|währung|sprache|arzt|ärztin|besprechung|iban)|e-?mail|pin|lieblings\w+)"
 )
@@ -112,9 +116,11 @@ _CHINESE_NOUNS = (
 )
 _VALUE = re.compile(
     rf"\b(?:the|my|our|his|her|their|this|your) (?:[\w'-]+ ){{0,3}}?{_ENGLISH_NOUNS}"
-    r"(?: (?:of|for|at|in|on|to|with) (?:[\w'.-]+ ){1,5}?| )(?:is|are|will be|has|was moved to|ends?) "
+    r"(?: (?:of|for|at|in|on|to|with) (?:[\w'.-]+ ){1,5}?| )(?:is|are|will be|has|was moved to"
+    r"|ends?) "
     rf"|\b(?:der|die|das|dem|den|mein|meine|unser|unsere|ihr|ihre|sein|seine) (?:[\w-]+ ){{0,2}}?"
-    rf"{_GERMAN_NOUNS}(?: (?:von|für|fürs|vom|bei|beim|im|in|am|zum|zur|der|des) (?:[\w-]+ ){{1,4}}?| )"
+    rf"{_GERMAN_NOUNS}(?: (?:von|für|fürs|vom|bei|beim|im|in|am|zum|zur|der"
+    rf"|des) (?:[\w-]+ ){{1,4}}?| )"
     r"(?:ist|sind|lautet|heißt|liegt|beträgt|läuft|hat|wird) "
     rf"|{_CHINESE_NOUNS}[^\uff0c,。?\uff1f]{{0,6}}?(?:是|为|改为|最多|[:\uff1a])",
     re.IGNORECASE,
@@ -127,11 +133,14 @@ _SELF = re.compile(
     r"|\b(?:ich|wir|mein\w{0,2}|unser\w{0,2}|mir|mich|uns)\b"
     r"|我|咱|本人"
     # French, Spanish, Portuguese, Italian, Dutch
-    r"|\b(?:je|j'ai|j'habite|j'aime|mon|ma|mes|nous|notre|nos|yo|soy|tengo|vivo|prefiero|mi|mis|nuestr[oa]s?|eu"
-    r"|sou|tenho|moro|prefiro|meus?|minhas?|nosso|nossa|io|sono|ho|abito|preferisco|mio|mia|miei|nostro|nostra"
+    r"|\b(?:je|j'ai|j'habite|j'aime|mon|ma|mes|nous|notre|nos|yo|soy|tengo|vivo|prefiero|mi|mis"
+    r"|nuestr[oa]s?|eu"
+    r"|sou|tenho|moro|prefiro|meus?|minhas?|nosso|nossa|io|sono|ho|abito|preferisco|mio|mia|miei"
+    r"|nostro|nostra"
     r"|ik|mijn|wij|onze)\b|\bj'"
     # Russian, Polish, Turkish, Japanese, Korean, Arabic
-    r"|\b(?:я|мой|моя|моё|мои|меня|мне|мы|наш|наша|наше|jestem|mam|mój|moja|moje|benim|ben|bizim|أنا|لدي)\b"
+    r"|\b(?:я|мой|моя|моё|мои|меня|мне|мы|наш|наша|наше|jestem|mam|mój|moja|moje|benim|ben|bizim"
+    r"|أنا|لدي)\b"
     r"|私|僕|俺|わたし|(?:저|나)(?:는|의)|내 |제 |우리",
     re.IGNORECASE,
 )
@@ -139,15 +148,22 @@ _PASSING = re.compile(
     # What users think, read or want to know now, and what they ask for.
     r"\b(?:i|we)(?:'m| am|'d| would|'ve| have|'ll| will|'re| are| was| were)? ?"
     r"(?:\b(?:just|really|only|also|still|already|recently|often|sometimes|once|always) )*"
-    r"\b(?:think|thought|guess|suppose|wonder\w*|see|saw|seen|know|knew|understand|understood|mean|meant|agree"
-    r"|hope|hoping|read|reading|heard|hear|watch\w*|notice\w*|remember\w*|find|found|feel|felt|believe"
+    r"\b(?:think|thought|guess|suppose|wonder\w*|see|saw|seen|know|knew|understand|understood"
+    r"|mean|meant|agree"
+    r"|hope|hoping|read|reading|heard|hear|watch\w*|notice\w*|remember\w*|find|found|feel|felt"
+    r"|believe"
     r"|assume|imagine|learn\w*|ask\w*|say|said|tell|told|look\w*|try\w*|tried|appreciate|thank\w*"
-    r"|sorry|glad|happy|sure|curious|interested|confused|afraid|ready|fine|okay|done|back|going|talk\w*"
-    r"|check\w*|get|got|getting|can (?:see|understand|imagine|remember)|can't (?:see|find|remember|wait)|could|may|might"
-    r"|should|do not know|don't know|enjoy(?:ed)?|writing|calling|planning to ask|aware|unable|facing|here)\b"
-    r"|\b(?:let me|lets? us|tell (?:me|us)|show (?:me|us)|give (?:me|us)|help (?:me|us)|reminds? (?:me|us)"
+    r"|sorry|glad|happy|sure|curious|interested|confused|afraid|ready|fine|okay|done|back|going"
+    r"|talk\w*"
+    r"|check\w*|get|got|getting|can (?:see|understand|imagine|remember)|can't (?:see|find"
+    r"|remember|wait)|could|may|might"
+    r"|should|do not know|don't know|enjoy(?:ed)?|writing|calling|planning to ask|aware|unable"
+    r"|facing|here)\b"
+    r"|\b(?:let me|lets? us|tell (?:me|us)|show (?:me|us)|give (?:me|us)|help (?:me|us)"
+    r"|reminds? (?:me|us)"
     r"|explain|can you|could you|would you|will you|do you|are you)\b"
-    r"|\b(?:ich|wir) (?:denke|glaube|meine|finde|weiß|verstehe|sehe|hoffe|frage|wundere|hörte|las|sah|kann"
+    r"|\b(?:ich|wir) (?:denke|glaube|meine|finde|weiß|verstehe|sehe|hoffe|frage|wundere|hörte|las"
+    r"|sah|kann"
     r"|könnte|möchte (?:wissen|fragen)|danke|würde gern wissen)\b"
     r"|\b(?:habe|haben) (?:\w+ ){0,5}(?:gelesen|gehört|gesehen|gefragt|gedacht)\b"
     r"|\b(?:erzähl\w*|zeig\w*|erklär\w*|sag\w*|hilf|gib) (?:mir|uns)\b"
@@ -253,7 +269,8 @@ _PAIRED = re.compile(r"[\s\"'“”\u2018\u2019«»「」『』]+")
 
 # Statements of which only one can hold: a newer one with the same words takes the older one back.
 _FRAME = re.compile(
-    r"\b(?:call|address) me\b|\bi (?:(?:now|actually|currently) )?(?:live|work) (?:in|at|for|as)\b|\bmy (?:[\w-]+ ){0,2}?(?:name"
+    r"\b(?:call|address) me\b|\bi (?:(?:now|actually|currently) )?(?:live|work) (?:in|at|for"
+    r"|as)\b|\bmy (?:[\w-]+ ){0,2}?(?:name"
     r"|address"
     r"|numbers?|e-?mail|phone|birthday|code|pin|account|appointment|meeting|deadline|budget|size"
     r"|favou?rite \w+) (?:is|are)\b"
@@ -273,7 +290,8 @@ _LANGUAGE = re.compile(
 
 _FREE = frozenset(
     "i we my our the this new current correct right actual actually now really is are will be has"
-    " das der die den dem mein meine unser unsere neue neuer neues jetzt ist sind lautet heißt liegt"
+    " das der die den dem mein meine unser unsere neue neuer neues jetzt ist sind lautet heißt"
+    " liegt"
     " beträgt".split()
 )
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from projections.context.compression import (
-    LevelOfDetail,
     Item,
     KeyMessages,
     Level,
+    LevelOfDetail,
     LlmSummary,
     Message,
     SummaryRequest,

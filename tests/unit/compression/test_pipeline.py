@@ -76,9 +76,7 @@ def test_above_the_trigger_it_goes_down_to_the_target() -> None:
     history = a_history(20)
     budget = tokens(history) * 10 // 9
 
-    done = compress(
-        history, max_tokens=budget, strategy="window", thresholds=Thresholds(0.8, 0.5)
-    )
+    done = compress(history, max_tokens=budget, strategy="window", thresholds=Thresholds(0.8, 0.5))
 
     assert budget * 0.4 < done.tokens <= budget * 0.5
     assert done.usage.status == "compressing"

@@ -111,9 +111,7 @@ class TestSteps:
         """At the trigger exactly, everything is there."""
         log = talk(30)
         tokens = log.view().tokens.tokens
-        view = log.view(
-            max_tokens=tokens, settings=ContextSettings(target=0.5)
-        )
+        view = log.view(max_tokens=tokens, settings=ContextSettings(target=0.5))
         assert (True, None) == (view.complete, view.step)
 
     def test_the_newest_group_is_whole_at_a_step(self) -> None:
