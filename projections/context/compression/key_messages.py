@@ -114,6 +114,7 @@ class RankedItems:
         return reason
 
     def reductions(self) -> Iterator[Reduction]:
+        """Yield the reductions in the order of this module's list."""
         talk, tools = self._of(_TALK), self._of(_TOOLS)
         between = [index for index in talk if index not in self._answers]
         yield from self._leave(
