@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import inspect
 
 from eventstore import EventStore
-from projections import Views
+from projections import Views, context_reading
 from projections.context import CONTEXT, ContextSettings, search_tables
 from projections.context.compression import (
     Embedding,
@@ -25,6 +25,7 @@ from projections.context.search_tables import item_to_search
 from projections.context.source import SqlRowSource
 from projections.context_reading import bring_up
 from projections.errors import EmbeddingFailed
+from projections.worker import run
 from tests.projections.searching import (
     EACH,
     FACT,
@@ -204,3 +205,13 @@ def test_a_request_is_built_though_the_embedding_fails(
         view = views.context(cid, max_tokens=400, settings=settings, strategy=strategy)
         assert (f"searched by words alone: {reason}",) == view.notes
         assert lesser.digest == view.digest
+
+
+def test_the_worker_indexes_long_conversations(
+    store: EventStore, views: Views, cid: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of the default strategy finds the index current; once the request built it."""
+    talk(store, cid, "Hello", "Hello", FACT, "Noted.", *small_talk(1_000), QUESTION)
+    run(store, once=True)
+    monkeypatch.setattr(context_reading, "bring_up", lambda *_: pytest.fail("built in a request"))
+    assert "RECALLED" in str(views.context(cid, max_tokens=600).messages)
