@@ -42,8 +42,14 @@ from projections.context.groups import groups_of
 from projections.context.levels import StoredLevels
 from projections.context.planning import HORIZON, LookForLevels
 from projections.context.prompts import permitted
-from projections.context.recall import embedding_of, retrieves
-from projections.context.recall_search import SearchableRows, SearchBehind, lacking, store_vectors
+from projections.context.recall import adds_block, embedding_of, retrieves
+from projections.context.recall_search import (
+    SearchableRows,
+    SearchBehind,
+    UnsearchedRows,
+    lacking,
+    store_vectors,
+)
 from projections.context.row_cache import RowMemory
 from projections.context.search_tables import fingerprint, item_to_search
 from projections.context.sent_requests import recorded_request
@@ -61,7 +67,7 @@ from projections.reading import read_current, read_on_driver
 from projections.replica import Copy, read_past
 from projections.run_mode import injections, read_run_state
 
-__all__ = ["CHANGEABLE", "ContextReading", "bring_up", "searched", "sent"]
+__all__ = ["CHANGEABLE", "ContextReading", "bring_up", "index_if_long", "searched", "sent"]
 
 CHANGEABLE = frozenset({"format", "max_messages", "max_tokens", "model", "strategy"})
 """The choices of a recorded request that `Views.context_of` can replace."""
@@ -70,6 +76,7 @@ CHANGEABLE = frozenset({"format", "max_messages", "max_tokens", "model", "strate
 T = TypeVar("T")
 
 _EMBEDDED = 64  # texts at a time
+_LONG = 1_000  # events; a request indexes fewer in about 0.3 s
 
 
 def searched(
@@ -127,6 +134,21 @@ def bring_up(store: EventStore, conversation_id: UUID, embedding: Embedding | No
                     index.save(connection)
     if index.done and embedding is not None:
         _embed(store, generation, conversation_id, embedding)
+
+
+def index_if_long(store: EventStore, conversation_id: UUID) -> bool:
+    """Index a conversation of at least a thousand events, and return whether it is one.
+
+    Shorter ones are indexed when searched. A database that is busy is left for the next time.
+    """
+    with store.reading() as connection:
+        generation = find_live(connection, CONTEXT)
+        version = generation and search_index.folded_to(connection, generation, conversation_id)
+    is_long = (version or 0) >= _LONG
+    if is_long:
+        with suppress(DatabaseBusy):
+            bring_up(store, conversation_id)
+    return is_long
 
 
 def _embed(
@@ -221,15 +243,17 @@ class ContextReading:
 
         Runs are a separate projection, which most requests need not catch up.
         """
-        if self.at is None and not with_runs and not retrieves(strategy):
-            return read_on_driver(
-                self.store,
-                CONTEXT,
-                self.conversation_id,
-                partial(self._plain, strategy),
-                last=self.memory.head(self.conversation_id),
-                deferred=self.levels,
-            )
+        if self.at is None and not with_runs and (adds_block(strategy) or not retrieves(strategy)):
+            # Most requests of such a strategy search nothing.
+            with suppress(SearchBehind):
+                return read_on_driver(
+                    self.store,
+                    CONTEXT,
+                    self.conversation_id,
+                    partial(self._plain, strategy),
+                    last=self.memory.head(self.conversation_id),
+                    deferred=self.levels,
+                )
         projections: tuple[Projection, ...] = (CONTEXT, RUNS) if with_runs else (CONTEXT,)
 
         def attempt(patient: bool) -> ContextView | None:
@@ -255,7 +279,7 @@ class ContextReading:
         request = self._request(connection, generation, runs=None, head=head)
         if request is None:
             return None
-        rows = SqlRowSource(
+        rows = UnsearchedRows(
             connection,
             generation.tables["context_messages"],
             self.conversation_id,
@@ -348,16 +372,21 @@ class ContextReading:
             policy=policy,
             runs=request.injections,
         )
-        view = build(
-            recent or rows,
-            injections=composed,
-            tools=tools,
-            settings=self.settings,
-            strategy=strategy,
-            memo=memo,
-            look_for_levels=look_for,
-            **self.options,
-        )
+        try:
+            view = build(
+                recent or rows,
+                injections=composed,
+                tools=tools,
+                settings=self.settings,
+                strategy=strategy,
+                memo=memo,
+                look_for_levels=look_for,
+                **self.options,
+            )
+        except SearchBehind:
+            if recent is not None:
+                recent.keep()  # The read is repeated at once.
+            raise
         if recent is not None:
             recent.keep()
             self.levels.look_ahead(next_needed(view))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from uuid import UUID
 
 from tenacity import (
     RetryCallState,
@@ -25,6 +26,8 @@ from eventstore.errors import CannotConnect, DatabaseBusy, KeyUnavailable
 from eventstore.telemetry.gauges import observing
 from eventstore.telemetry.log import get_logger
 from projections.catalogue import PROJECTIONS, ProjectionSet
+from projections.context import CONTEXT
+from projections.context_reading import index_if_long
 from projections.engine.follower import RETRY_S, catch_up_behind, due_again, retry_set_aside
 from projections.engine.generations import gone
 from projections.engine.lag import measure
@@ -169,6 +172,14 @@ class _Rounds:
         if self._stop.is_set():
             raise _Stopped
 
+    def _index(self, conversations: Sequence[UUID]) -> None:
+        """Keep the search indexes of long conversations current, so that no request does."""
+        if any(each.name == CONTEXT.name for each in self._projections):
+            for conversation_id in conversations:
+                started = time.perf_counter()
+                if index_if_long(self._store, conversation_id):
+                    self._pause(time.perf_counter() - started)
+
     def do(self) -> int:
         """Catch up every conversation that is behind; return their number."""
         started, count = time.perf_counter(), 0
@@ -181,7 +192,7 @@ class _Rounds:
             elif time.monotonic() >= self._retry_at:
                 retry_set_aside(self._store, self._projections, due_again)
                 self._retry_at = time.monotonic() + RETRY_S
-            count = catch_up_behind(self._store, self._projections, self._pause)
+            count = catch_up_behind(self._store, self._projections, self._pause, gained=self._index)
         self.took_s = time.perf_counter() - started
         if count:
             duration_ms = round(self.took_s * 1000, 1)

@@ -49,8 +49,9 @@ class AgentOptions(TypedDict, total=False):
         settings: How a request's messages are selected; options of this class take precedence.
         max_prompt_tokens: Maximum number of tokens of a request.
         over_max_prompt: ``refuse`` a longer one before anything is written, or ``trim`` it.
-        strategy: Which messages lose detail first: see `ContextOptions`; ``live_summary`` shows
-            only the newest input or tool result with its screen.
+        strategy: Which messages lose detail first: see `ContextOptions`;
+            ``LevelOfDetail(live_only_newest=True)`` shows only the newest input or tool result with
+            its screen.
         warn_prompt_tokens: Number of tokens from which a turn begins with a note; by default the
             settings' value.
         parameters: Temperature and similar parameters of the provider's API.

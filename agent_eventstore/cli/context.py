@@ -31,7 +31,6 @@ from eventstore import EventStore
 from eventstore.errors import EventStoreError
 from projections import Views
 from projections.context import ContextSettings, ContextView
-from projections.context.compression import Thresholds
 from projections.providers.request_formats import FORMATS
 from projections.tokens import count_messages, count_tools, tokenizer_for
 
@@ -243,6 +242,6 @@ def _thresholds(view: ContextView) -> tuple[int, int] | None:
     tokenizer = tokenizer_for(view.encoding)
     overhead = count_messages((), tokenizer) + count_tools(view.tools, tokenizer)
     fixed = overhead.tokens + render_context.fixed_tokens(view.ledger)
-    thresholds = Thresholds(chosen.trigger, chosen.target)
+    thresholds = chosen.thresholds
     budget = view.usage.budget
     return thresholds.trigger_tokens(fixed, budget), thresholds.target_tokens(fixed, budget)

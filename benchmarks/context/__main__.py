@@ -28,6 +28,7 @@ from benchmarks.context.report import (
     Sheet,
     agents_sheet,
     cache_sheet,
+    corrected_sheet,
     grounding_sheet,
     held_sheet,
     machine,
@@ -35,9 +36,11 @@ from benchmarks.context.report import (
     planted_sheet,
     print_sheet,
     retrieval_sheet,
+    varied_sheet,
 )
 from benchmarks.context.retrieval import RECALL_SHARES, recalled
 from benchmarks.context.transcripts import TAU_BENCH, Transcript, read_tau_bench, tool_uses
+from benchmarks.context.varied_facts import VARIED_SHARES, corrected, varied
 from eventstore import EventStore
 from projections.context.settings import ContextSettings
 
@@ -64,6 +67,7 @@ def main() -> None:
         *_kept(console, transcripts),
         _recalled(console, options.quick),
         _planted(console, options.quick),
+        *_varied(console, options.quick),
         _agents(console),
     ]
     if options.write:
@@ -155,6 +159,20 @@ def _planted(console: Console, quick: bool) -> Sheet:
         sheet = planted_sheet(PLANTED_SHARES, planted(store, 200 if quick else 1_000))
     print_sheet(console, sheet)
     return sheet
+
+
+def _varied(console: Console, quick: bool) -> list[Sheet]:
+    """Measure facts in varied words, and corrections."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/varied.db"))
+        sheets = [
+            varied_sheet(VARIED_SHARES, varied(store, 200 if quick else 1_000)),
+            corrected_sheet(corrected(store)),
+        ]
+    for sheet in sheets:
+        print_sheet(console, sheet)
+    return sheets
 
 
 def _agents(console: Console) -> Sheet:

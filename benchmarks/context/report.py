@@ -15,11 +15,13 @@ from rich.table import Table
 from benchmarks.context.front import Point, picture
 from benchmarks.context.measures import Cache, Grounding
 from benchmarks.context.retrieval import Found
+from benchmarks.context.varied_facts import Corrected
 
 __all__ = [
     "Sheet",
     "agents_sheet",
     "cache_sheet",
+    "corrected_sheet",
     "grounding_sheet",
     "held_sheet",
     "machine",
@@ -27,6 +29,7 @@ __all__ = [
     "planted_sheet",
     "print_sheet",
     "retrieval_sheet",
+    "varied_sheet",
 ]
 
 
@@ -124,6 +127,37 @@ def planted_sheet(shares: Sequence[float], found: Sequence[tuple[str, Sequence[F
         "contains verbatim, by budget as a share of the history.",
         ("context", *(f"{share:.0%}" for share in shares)),
         tuple((name, *(_answered(result) for result in results)) for name, results in found),
+    )
+
+
+def varied_sheet(
+    shares: Sequence[float], found: Sequence[tuple[str, Sequence[tuple[Found, Found]]]]
+) -> Sheet:
+    """Return the table of facts in varied words: asked for / not, a column for each budget."""
+    return Sheet(
+        "Facts of sixteen kinds in three languages: are they in the request at the end?",
+        f"{found[0][1][0][0].asked} facts, each stated once in 1,000 turns of other talk. Percent "
+        "that the request contains if the latest message asks for it / if it does not, by budget "
+        "as a share of the history.",
+        ("context", *(f"{share:.0%}" for share in shares)),
+        tuple(
+            (name, *(f"{100 * asked.share:.0f} / {100 * other.share:.0f}" for asked, other in each))
+            for name, each in found
+        ),
+    )
+
+
+def corrected_sheet(found: Sequence[tuple[str, Corrected]]) -> Sheet:
+    """Return the table of corrections."""
+    return Sheet(
+        "Corrections: which value stands in the request 300 turns later?",
+        "A statement, its correction ten turns later, and 300 turns, within 1,500 and 3,000 "
+        "tokens. Requests that contain the newer value, both, or the older one alone.",
+        ("context", "newer", "both", "older alone", "of"),
+        tuple(
+            (name, str(each.newer), str(each.both), str(each.older_alone), str(each.requests))
+            for name, each in found
+        ),
     )
 
 

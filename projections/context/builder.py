@@ -27,8 +27,16 @@ from projections.context.output_paths import READ_OUTPUT, message_alias, without
 from projections.context.planning import LookForLevels, plan
 from projections.context.plans import COMPACTED, ERROR, Budget, Group, Plan, Planned
 from projections.context.prompts import Injection, declared_name
-from projections.context.recall import recall_for
-from projections.context.recalled_block import RecalledBlock, block_of, reserve
+from projections.context.recall import adds_block, recall_for
+from projections.context.recalled_block import (
+    RecalledBlock,
+    block_of,
+    is_talk,
+    lacks_best,
+    missing,
+    reserve,
+    tools_room,
+)
 from projections.context.row_cache import PlanMemo, is_key
 from projections.context.rows import ContextRow, counted
 from projections.context.section_budgets import (
@@ -378,6 +386,9 @@ class _Builder:
         sent = (settings.include_failed_turns, settled.pending)
         self._memo_key = (strategy, tokenizer.name, format, provider, *chosen, *sent)
         self._recall = recall_for(strategy, source, self._recalled)
+        self._adds_block = adds_block(strategy)
+        limited = budget.max_messages or budget.max_chars
+        self._plans_hits = not (self._adds_block and (budget.thresholds or limited))
 
     def view(
         self, injections: Sequence[Injection], tools: Collection[Any], requested_tokens: int | None
@@ -477,6 +488,8 @@ class _Builder:
         The block is None unless the strategy retrieves and trims in steps. It is also None while
         everything fits, and once the turn itself needs the block's room.
         """
+        if self._adds_block and self._budget.thresholds:
+            return self._with_recalled(front, mandatory, summaries, overhead)
         budget, recall = self._budget, self._recall
         limit, limited = budget.max_tokens, budget.max_messages or budget.max_chars
         if recall is None or limit is None or limited or not budget.thresholds or not mandatory[1:]:
@@ -500,6 +513,96 @@ class _Builder:
             # the turn, and the prefix would change.
             return (*self._plan(front, mandatory, summaries, overhead, budget), None)
         return chosen, ended, block
+
+    def _with_recalled(
+        self,
+        front: Sequence[Group],
+        mandatory: Sequence[Group],
+        summaries: Sequence[Group],
+        overhead: int,
+    ) -> tuple[Plan, list[str], RecalledBlock | None]:
+        """Return the same for a strategy whose plan does not depend on what is recalled.
+
+        In talk, the block may take up to six tenths of the room, and the plan the rest. Where tools
+        are used, it gets at most a tenth, and only of what the plan leaves free: a plan without the
+        results of tools is worse than one without the block.
+        """
+        budget = self._budget
+        chosen, ended = self._plan(front, mandatory, summaries, overhead, budget)
+        limit = budget.max_tokens
+        if limit is None or budget.max_messages or budget.max_chars or not mandatory[1:]:
+            return chosen, ended, None
+        latest, then = mandatory[1], chosen
+        if not chosen.trimmed:
+            return chosen, ended, None
+        if chosen.groups[-1].group.key != latest.key:
+            then, _ = self._plan(front, mandatory, summaries, overhead, budget, latest.key)
+        if not then.trimmed:
+            return chosen, ended, None
+        fixed = overhead + sum(group.tokens for group in (*front, mandatory[0]))
+        most = dict(budget.sections).get("recalled")
+        if is_talk(then):
+            return self._in_talk(
+                front, mandatory, summaries, overhead, reserve(limit, fixed, most)
+            ) or (
+                chosen,
+                ended,
+                None,
+            )
+        rows = self._rows(front, then)
+        sought = missing(latest.rows[0], rows)
+        free = limit - overhead - detail.total(rows, self._tokenizer)
+        if not tools_room(limit, fixed, free, most):
+            return chosen, ended, None
+        assert self._recall is not None  # noqa: S101 - the strategy retrieves
+        lacking = not sought and lacks_best(self._recall, latest, then)
+        if not sought and not lacking:
+            return chosen, ended, None
+        room = tools_room(limit, fixed, free, most, lacking=lacking)
+        block = self._block(latest, then, room, " ".join(sought) or None)
+        size = overhead + detail.total(self._rows(front, chosen), self._tokenizer)
+        if block is None or size + block.group.tokens > limit:
+            return chosen, ended, None
+        return chosen, ended, block
+
+    def _in_talk(
+        self,
+        front: Sequence[Group],
+        mandatory: Sequence[Group],
+        summaries: Sequence[Group],
+        overhead: int,
+        reserved: int,
+    ) -> tuple[Plan, list[str], RecalledBlock] | None:
+        """Return a plan within the rest of the room, and the block; None without a block."""
+        limit, latest = self._budget.max_tokens, mandatory[1]
+        assert limit is not None  # noqa: S101 - the caller checks it
+        fixed = overhead + sum(group.tokens for group in (*front, mandatory[0]))
+        if not reserved or not self._is_divided(latest, limit - fixed, limit - fixed - reserved):
+            return None
+        less = replace(self._budget, max_tokens=limit - reserved, block=reserved)
+        try:
+            chosen, ended = self._plan(front, mandatory, summaries, overhead, less)
+            then = chosen
+            if chosen.groups[-1].group.key != latest.key:
+                then, _ = self._plan(front, mandatory, summaries, overhead, less, latest.key)
+        except BudgetInfeasible:
+            return None
+        block = self._block(latest, then, reserved)
+        return None if block is None else (chosen, ended, block)
+
+    def _block(
+        self, latest: Group, then: Plan, room: int, intent: str | None = None
+    ) -> RecalledBlock | None:
+        assert self._recall is not None  # noqa: S101 - the strategy retrieves
+        return block_of(
+            self._recall,
+            latest,
+            then,
+            room,
+            self._tokenizer,
+            paths=self._paths,
+            intent=intent,
+        )
 
     def _is_divided(self, latest: Group, room: int, rest: int) -> bool:
         """Whether the history exceeds ``room``, and the current turn fits into ``rest``."""
@@ -562,7 +665,7 @@ class _Builder:
                 error=window.error,
                 form=window.form,
                 ends=self._grouping.ends,
-                recall=None if budget is not self._budget else self._recall,
+                recall=self._recall if self._plans_hits and budget is self._budget else None,
                 lasting=self._source.lasting,
                 memo=self._memo,
                 memo_key=(*self._memo_key, until, task, self._grouping.holds_compaction),

@@ -355,7 +355,7 @@ class ContextProjection:
     """
 
     name = "context"
-    version = 18
+    version = 19
     tables = (CONTEXT_MESSAGES, memory.CONTEXT_ACTIVE)
 
     def initial(self) -> State:

@@ -50,7 +50,7 @@ TABLE = Table(
     sqlite_with_rowid=False,
 )
 
-_VERSION = b"5"
+_VERSION = b"6"
 """Raised when shortening or facts change, so that old entries are no longer found."""
 
 _MOST_AT_ONCE = 500  # digests in one query

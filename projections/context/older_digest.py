@@ -2,10 +2,11 @@
 
 Older groups are not planned one by one, but the digest still has lines about what users said there:
 rules and other lasting statements verbatim, and identifiers. An index finds the newest 256 rows
-that contain any. Rules come first, newest first, and take up to half of the room, or all that the
-rest does not need. Other statements take an eighth. Then come identifiers, from blocks of 64
-messages in turn, so that every block has a line before any has a second; within a block,
-identifiers of a rare form come first. What a newer message of a user takes back has no line.
+that contain any. Corrections and then rules come first, newest first, and take up to half of the
+room, or all that the rest does not need. Other statements take a quarter, or what is left. Then
+come identifiers without a statement, from blocks of 64 messages in turn, so that every block has a
+line before any has a second; within a block, identifiers of a rare form come first. What a newer
+message of a user takes back has no line.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from projections.context.compression.facts import texts_of
 from projections.context.compression.lasting import (
     MOST_READ,
     Lasting,
+    has_frame,
     lasting_of,
     may_take_back,
     takes_back,
@@ -38,7 +40,7 @@ MOST_OLDER = 256
 """How many rows with rules or identifiers are read."""
 
 LookForLasting = Callable[[int, int], Sequence[ContextRow]]
-_SHARE = 8  # percent
+_SHARE = 16  # percent
 _BLOCK = 64
 _LINE_END = 1
 _DIGIT, _LETTER = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]")
@@ -145,16 +147,18 @@ def _in_effect(left: Sequence[_Left], newer: NumberedTexts) -> list[_Left]:
 def _older_of(lines: _Lines, room: int, tokenizer: Tokenizer, until: int) -> Older | None:
     """Return the lines that fit into ``room`` tokens, or None if there are none.
 
-    Rules take up to half of it, or what everything else leaves; other statements up to an eighth.
+    Rules take up to half of it, or what everything else leaves; other statements up to a quarter.
     """
     facts = [*_sized(_facts(lines.facts, until), tokenizer)]
     rest = room - sum(size for *_, size in facts)
     rules = _fitting(_sized(_rules(lines.left, until), tokenizer), max(room // 2, rest))
     room -= sum(size for *_, size in rules)
     statements = _fitting(
-        _sized(_statements(lines.left, until), tokenizer), max(room // 8, min(rest, room))
+        _sized(_statements(lines.left, until), tokenizer), max(room // 4, min(rest, room))
     )
     room -= sum(size for *_, size in statements)
+    verbatim = "\n".join(line for _, line, _ in statements)
+    facts = [*_sized(_facts(lines.facts, until, verbatim), tokenizer)]
     digest = [*rules, *statements, *_fitting(facts, room)]
     if not digest:
         return None
@@ -183,11 +187,13 @@ def _fitting(lines: Iterable[_Sized], room: int) -> list[_Sized]:
 
 
 def _rules(left: Sequence[_Left], until: int = END) -> Iterator[_Line]:
-    return _verbatim(((row, lasting.rules) for row, lasting in left), until)
+    order = sorted(left, key=lambda each: not each[1].taken_back)  # Corrections first.
+    return _verbatim(((row, lasting.rules) for row, lasting in order), until)
 
 
 def _statements(left: Sequence[_Left], until: int = END) -> Iterator[_Line]:
-    return _verbatim(((row, lasting.statements) for row, lasting in left), until)
+    framed = ((row, [*filter(has_frame, lasting.statements)]) for row, lasting in left)
+    return _verbatim(chain(framed, ((row, lasting.statements) for row, lasting in left)), until)
 
 
 def _verbatim(left: Iterable[tuple[ContextRow, Sequence[str]]], until: int) -> Iterator[_Line]:
@@ -211,10 +217,10 @@ def _in_turns(left: Sequence[_Left]) -> list[_Left]:
     return [each for turn in zip_longest(*blocks.values()) for each in turn if each is not None]
 
 
-def _facts(left: Sequence[_Left], until: int = END) -> Iterator[_Line]:
+def _facts(left: Sequence[_Left], until: int = END, verbatim: str = "") -> Iterator[_Line]:
     seen: set[str] = set()
     for row, lasting in left:
-        new = [fact for fact in lasting.facts if fact not in seen]
+        new = [fact for fact in lasting.facts if fact not in seen and fact not in verbatim]
         if new and row.version < until:
             seen.update(new)
             yield row, f"{row.version} user: {' '.join(new)}"

@@ -51,6 +51,9 @@ HORIZON = 128
 """How many of the newest groups may lose detail; older ones are sent whole or dropped."""
 
 
+_LASTS = 64  # groups of the usual size that fit after a major step, unless the target leaves less
+
+
 _ONLY_ENDS = "shortened: with what must be sent, there is room only for its ends"
 
 
@@ -73,6 +76,7 @@ class Fitting:
         look_for_levels: Called with the rows that may lose detail, before their levels are read.
         teller: Writes the digest's lines about the older part of the history, if any are wanted.
         sections: Upper limits for the tokens of sections.
+        block: Tokens of a block of recalled messages beside the plan.
     """
 
     past: Past
@@ -86,6 +90,7 @@ class Fitting:
     look_for_levels: LookForLevels
     digest_writer: DigestWriter | None
     sections: Mapping[str, int]
+    block: int = 0
 
     def fitting(self) -> Plan:
         """Return the plan of a request without steps, trimmed to just fit."""
@@ -153,7 +158,11 @@ class Fitting:
             return 0
         must = self.fixed + sum(group.tokens for group in near if group.label)
         oldest = self.past.groups[start + HORIZON - 1]
-        reserved = self.digest_writer.reserve(oldest.key[0], aim.limit, must, _numbered_texts(near))
+        # A block takes nothing from the lines about older messages.
+        limit = aim.limit * (self.limit + self.block) // max(self.limit, 1)
+        reserved = self.digest_writer.reserve(oldest.key[0], limit, must, _numbered_texts(near))
+        if self.block:
+            reserved = min(reserved, aim.limit // 2 - must)
         return max(min(reserved, aim.sections.get("digest", reserved)), 0)
 
     def _with_older(
@@ -443,6 +452,7 @@ def plan(
         look_for_levels,
         digest_writer,
         dict(budget.sections),
+        budget.block,
     )
     if budget.thresholds is None:
         return fit.fitting()
@@ -599,7 +609,7 @@ class _Stepping:
         None if there is nothing to cover, or if a minor step cannot trim far enough.
         """
         fixed = self._fixed if front is None else self._fixed + self._tokens_sent(front.before)
-        target = self._target if front is None else fixed + (self._trigger - fixed) // 2
+        target = self._mark(index) if front is None else fixed + (self._trigger - fixed) // 2
         # One more, since the lines of a digest are counted one by one.
         least = min(target, -(-self._limit // 2)) + 1
         # The group at which a step happens stays whole: no model has answered it yet. However large
@@ -630,6 +640,17 @@ class _Stepping:
         limit = self._limit - (self._trigger - target)
         room = Room(limit, least, (limit, self._limit), sections=self._sections(None, None))
         return self._step(index, index, room, None)
+
+    def _mark(self, index: int) -> int:
+        """Return the tokens to which a major step at a group trims.
+
+        At least the target; more if the room that this leaves free would last for more groups of
+        the usual size than a step is meant to last for.
+        """
+        self._past.at(index + HORIZON)
+        sizes = [*map(self._past.size, self._past.groups[index + 1 : index + 1 + HORIZON])]
+        growth = _LASTS * sum(sizes) // max(len(sizes), 1)
+        return max(self._target, self._trigger - growth)
 
     def _sections(self, front: PlanStep | None, newest: Group | None) -> dict[str, int]:
         """Return the tokens that a step leaves each section.

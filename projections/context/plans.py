@@ -183,12 +183,15 @@ class Budget:
         thresholds: When the history is trimmed, and how far; None to trim every request to just
             fit.
         sections: Upper limits for the tokens of sections; see `section_budgets`.
+        block: Tokens of a block of recalled messages, which ``max_tokens`` does not include. The
+            digest's lines about older messages get their share of both.
     """
 
     max_tokens: int | None = None
     max_messages: int | None = None
     max_chars: int | None = None
     thresholds: Thresholds | None = None
+    block: int = 0
     sections: tuple[tuple[str, int], ...] = ()
 
 

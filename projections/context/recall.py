@@ -17,7 +17,7 @@ from projections.context.rows import ContextRow, Key
 from projections.context.search_tables import item_to_search
 from projections.context.source import RowSource
 
-__all__ = ["HITS", "Recall", "embedding_of", "recall_for", "retrieves"]
+__all__ = ["HITS", "Recall", "adds_block", "embedding_of", "recall_for", "retrieves"]
 
 
 HITS = 64
@@ -46,6 +46,11 @@ class Recall:
         self._groups: dict[Key, Group] = {}
         self._reach: Mapping[Key, Group] | None = None
 
+    @property
+    def by_words(self) -> bool:
+        """Whether scores are those of full-text search alone."""
+        return self._embedding is None
+
     def within(self, groups: Iterable[Group]) -> Recall:
         """Return a copy that returns only these groups."""
         bounded = Recall(self._source, self._embedding, self.grouped)
@@ -62,7 +67,10 @@ class Recall:
             until: Ignore everything after this key.
             most: The most hits to return.
         """
-        intent = item_to_search(questions).text
+        return self.scores_of(item_to_search(questions).text, until, most)
+
+    def scores_of(self, intent: str, until: Key | None, most: int = HITS) -> Mapping[Key, float]:
+        """Return the keys and scores of the hits for a text, best first; see `scores`."""
         request_key = (intent, until, most)
         if request_key not in self._scores:
             self._scores[request_key] = self._source.search(
@@ -116,6 +124,11 @@ def retrieves(strategy: Strategy) -> bool:
     If its attribute ``embedding`` is not None, relevance includes the search by meaning.
     """
     return bool(getattr(strategy, "retrieves", False))
+
+
+def adds_block(strategy: Strategy) -> bool:
+    """Whether a strategy's plan with steps is made without search, and gets a block on top."""
+    return bool(getattr(strategy, "adds_block", False))
 
 
 def embedding_of(strategy: Strategy) -> Embedding | None:

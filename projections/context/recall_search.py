@@ -43,6 +43,7 @@ __all__ = [
     "SearchableRows",
     "SqlSearch",
     "StoredVectors",
+    "UnsearchedRows",
     "lacking",
     "store_vectors",
 ]
@@ -170,6 +171,21 @@ def _teach(connection: Connection) -> None:
         raw: Any = pooled.driver_connection
         raw.create_function("search_weight", 2, weight, deterministic=True)
         pooled.info["search_weight"] = True
+
+
+class UnsearchedRows(SqlRowSource):
+    """The rows of one conversation, read on the driver, where nothing can be searched."""
+
+    def search(
+        self,
+        intent: str,
+        limit: int,
+        *,
+        until: Key | None = None,
+        embedding: Embedding | None = None,
+    ) -> Mapping[Key, float]:
+        """Raise `SearchBehind`: the read is then repeated with `SearchableRows`."""
+        raise SearchBehind
 
 
 class SearchableRows(SqlRowSource):

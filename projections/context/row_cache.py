@@ -229,11 +229,15 @@ _UNSAVED = 1 << 11  # bytes that an unsaved row takes in addition to its texts
 
 @dataclass(frozen=True, slots=True)
 class _Lasting:
-    """The newest ``limit`` rows before a version that contain rules or identifiers."""
+    """The newest ``limit`` rows or more before a version that contain rules or identifiers.
+
+    ``complete`` says that there are no older ones.
+    """
 
     before: int
     limit: int
     rows: tuple[ContextRow, ...]
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,23 +322,31 @@ class RecentRows:
         The result of the last call is cached, and extended if ``before`` is later than then.
         """
         cached = self._lasting
+        if cached is not None and cached.limit == limit and before < cached.before:
+            older = [row for row in cached.rows if row.version < before]
+            # Fewer rows than the limit are all that there are.
+            if cached.complete or len(older) >= limit:
+                return older[:limit]
         if cached is None or cached.limit != limit or before < cached.before:
             rows = self._source.lasting(before, limit)
+            complete = len(rows) < limit
         else:
             rows = self._lasting_since(cached, before)
-        self._lasting = _Lasting(before, limit, tuple(rows))
-        return rows
+            complete = cached.complete and len(rows) < 2 * limit
+        self._lasting = _Lasting(before, limit, tuple(rows), complete)
+        return rows[:limit]
 
     def _lasting_since(self, cached: _Lasting, before: int) -> list[ContextRow]:
         rows = self._lasting_between(cached.before, before)
         if rows is not None:
-            return [*rows, *cached.rows][: cached.limit]
+            return [*rows, *cached.rows][: 2 * cached.limit]
         rows = []
         while before > cached.before and len(rows) < cached.limit:
             page = self._source.lasting(before, _FEW)
             rows += (row for row in page if row.version >= cached.before)
             before = page[-1].version if len(page) == _FEW else 0
-        return [*rows, *cached.rows][: cached.limit]
+        # More than the limit, for a request that plans twice, up to different places.
+        return [*rows, *cached.rows][: 2 * cached.limit]
 
     def _lasting_between(self, first: int, before: int) -> list[ContextRow] | None:
         """Return the cached rows in a range of versions, or None if part of it is not cached."""

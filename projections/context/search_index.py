@@ -40,7 +40,7 @@ from projections.context.state import movable
 from projections.engine import heads
 from projections.engine.generations import Generation
 
-__all__ = ["IndexCatchUp", "is_current"]
+__all__ = ["IndexCatchUp", "folded_to", "is_current"]
 
 _Mark = tuple[bytes, bool]
 """The fingerprint of a document, and whether it is unsettled."""
@@ -81,9 +81,9 @@ _INSERT = {
 
 def is_current(connection: Connection, generation: Generation, conversation_id: UUID) -> bool:
     """Whether the index is up to date with the generation's rows; its tables must exist."""
-    folded = _folded(connection, generation, conversation_id)
+    version = folded_to(connection, generation, conversation_id)
     head = connection.execute(_HEAD, {"cid": conversation_id}).first()
-    return head is not None and tuple(head) == (_source(generation), folded)
+    return head is not None and tuple(head) == (_source(generation), version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +180,8 @@ class IndexCatchUp:
         # Read the erasures first, so that an erasure during the read is noticed in the end.
         erasures = erasure_count(connection, [cid])
         head = connection.execute(_HEAD, {"cid": cid}).first()
-        folded = _folded(connection, self._generation, cid)
-        return _IndexStatus(folded, None if head is None else (head[0], head[1]), erasures)
+        version = folded_to(connection, self._generation, cid)
+        return _IndexStatus(version, None if head is None else (head[0], head[1]), erasures)
 
     def _take(
         self, dialect: str, found: Iterable[Document], indexed: Iterable[tuple[Key, _Mark]]
@@ -224,7 +224,8 @@ def _source(generation: Generation) -> str:
     return f"{generation.tables['context_messages'].name} {VERSION}"
 
 
-def _folded(connection: Connection, generation: Generation, conversation_id: UUID) -> int | None:
+def folded_to(connection: Connection, generation: Generation, conversation_id: UUID) -> int | None:
+    """Return the version up to which a conversation is folded in a generation; None if not yet."""
     table = metadata_for(connection.dialect.name).tables["projection_heads"]
     query = select(table.c.version).where(
         table.c.conversation_id == conversation_id,

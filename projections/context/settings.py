@@ -57,16 +57,12 @@ _MOST_RESERVED = 16_384  # tokens of a model's window, unless the caller sets a 
 _Limit = Annotated[int, Field(strict=True, ge=1)]
 
 
-_Share = Annotated[float, Field(strict=True, gt=0, le=1)]
-
-
 _Name = Annotated[str, Field(min_length=1)]
 
 
 _DOCUMENT_NAMES = {
     "totalBudget": "max_tokens",  # 000, CompressionConfig
     "reservedForResponse": "reserve_for_response",
-    "triggerThreshold": "trigger",
     "targetAfterCompression": "target",
     "contextMaxMessages": "max_messages",  # 000, section 7
     "contextMaxChars": "max_chars",
@@ -82,7 +78,6 @@ _DOCUMENT_NAMES = {
 
 
 _LESS_THAN = (
-    ("target", "trigger"),
     ("warn_prompt_tokens", "max_prompt_tokens"),
     ("reserve_for_response", "max_tokens"),
 )
@@ -114,10 +109,7 @@ class ContextSettings(BaseModel):
             None: the model's margin, which is 0.0 if its encoding is bundled.
         tokenizer: The encoding or model to count with; None: that of the request's model.
         steps: Whether the history is trimmed in steps, so that the prefix stays the same.
-        trigger: The share of the budget above which the history is trimmed.
-        target: The share of the budget to which it is trimmed; less than ``trigger``.
-        frozen: The share of the history's room up to which a step leaves the result of earlier
-            steps unchanged and trims only newer messages; 0.0: every step plans the whole history.
+        target: The share of the budget, below 1, to which a step trims at least.
         cache_breakpoints: Whether Anthropic's requests have breakpoints for the prompt cache: after
             the tools, the system part, the part that the last step left unchanged, and the history.
         prompt_cache_key: The key by which OpenAI's formats route requests with the same prefix to
@@ -152,14 +144,12 @@ class ContextSettings(BaseModel):
     count_margin: Annotated[float, Field(ge=0, le=4)] | None = None
     tokenizer: _Name | None = None
     steps: StrictBool = True
-    trigger: _Share = 1.0
-    target: _Share = 0.65
-    frozen: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.85
+    target: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.65
     cache_breakpoints: StrictBool = False
     prompt_cache_key: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     context_management: Annotated[tuple[dict[str, Any], ...], Field(max_length=16)] = ()
     section_budgets: dict[str, int | float] = Field(default_factory=dict)
-    strategy: _Name = "key_messages"
+    strategy: _Name = "hybrid"
     strategy_options: dict[str, Any] = Field(default_factory=dict)
     prompts: PromptTexts = Field(default_factory=PromptTexts)
 
@@ -209,8 +199,8 @@ class ContextSettings(BaseModel):
 
     @cached_property
     def thresholds(self) -> Thresholds:
-        """``trigger``, ``target`` and ``frozen``."""
-        return Thresholds(self.trigger, self.target, self.frozen)
+        """When the history is trimmed, and to which ``target``."""
+        return Thresholds(target=self.target)
 
     def budget(
         self,

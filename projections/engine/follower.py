@@ -37,6 +37,7 @@ from projections.engine.set_aside import UNAVAILABLE, FoldFailure, catch_up_or_s
 
 __all__ = ["RETRY_S", "catch_up_behind", "due_again", "late", "retry_set_aside"]
 
+Gained = Callable[[Sequence[UUID]], None]
 _Part = Sequence[tuple[UUID, list[Generation]]]
 _LOOK = 2_000
 RETRY_S = 10.0
@@ -58,6 +59,7 @@ def catch_up_behind(
     *,
     patience_ms: int | None = None,
     owned_by: Owner = ANY_OWNER,
+    gained: Gained = lambda conversations: None,
 ) -> int:
     """Catch up every conversation that is behind; return their number.
 
@@ -66,9 +68,10 @@ def catch_up_behind(
 
     Uses many short transactions: up to 20 conversations or 1,000 events each, then one for the
     cursor. A conversation that cannot be folded is set aside and not counted; it is retried when it
-    gains events. ``patience_ms`` limits how long a transaction waits for a lock.
+    gains events. ``patience_ms`` limits how long a transaction waits for a lock. ``gained`` is
+    called with conversations that have gained events, once these are folded, by any process.
     """
-    way = _Way(store, pause, patience_ms)
+    way = _Way(store, pause, patience_ms, gained)
     with driver_transaction(store) as connection:
         found = [each for each in find_all_live(connection, projections) if each is not None]
     # A conversation found behind is caught up in all generations, so its events are read once.
@@ -85,6 +88,7 @@ class _Way:
     store: EventStore
     pause: Pause = at_once
     patience_ms: int | None = None
+    gained: Gained = lambda conversations: None
 
     def on_driver(self) -> AbstractContextManager[DriverConnection]:
         """Return a transaction for data that can be rebuilt, and so need not be durable."""
@@ -140,6 +144,7 @@ def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int
             behind = heads.behind(connection, generations, page.conversations)
         # The same order everywhere, so that two followers cannot deadlock.
         count += _catch_up_each(way, sorted(behind.items(), key=itemgetter(0)))
+        way.gained(sorted(page.conversations))
         # Move past conversations that were set aside too: they must not hold up the others.
         if page.safe != cursor:
             _advance(way, moved, cursor, page.safe)

@@ -9,11 +9,13 @@ import pytest
 from agent_eventstore import AgentSession, EventStore, FunctionTool, MemoryNotebook, Views, Widget
 from eventstore.events import Notebook, ToolResult, UserMessage
 from eventstore.events.content import without_live_screen
-from projections.context.compression import LlmSummary, Strategy
+from projections.context.compression import LevelOfDetail, LlmSummary, Strategy
 from tests.agents.scripted import Scripted, Wanted, read, reply
 
 REPLACE = "memory_notebook_replace"
 SCREEN = "# [Live Screen]\n\n## [Memory Notebook]\n\n"
+
+LIVE = LevelOfDetail(live_only_newest=True)
 
 
 class Clock(Widget):
@@ -92,7 +94,7 @@ def test_only_the_last_result_of_a_reply_has_the_screen(store: EventStore) -> No
 
 @pytest.mark.parametrize(
     ("strategy", "live"),
-    [("live_summary", 1), (LlmSummary(base="live_summary"), 1), ("key_messages", 3)],
+    [(LIVE, 1), (LlmSummary(base=LIVE), 1), ("key_messages", 3)],
 )
 def test_the_newest_is_live_and_others_are_summaries(
     store: EventStore, strategy: Strategy | str, live: int
@@ -120,7 +122,7 @@ def test_a_result_is_newer_than_its_question(store: EventStore) -> None:
     model = Scripted(reply("", Wanted("set_hour", hour=8)), "Done.")
     with AgentSession.create(store, model=model, widgets=[clock]) as session:
         session.run_turn("Set it.")
-    view = Views(store).context(session.id, mode=None, strategy="live_summary")
+    view = Views(store).context(session.id, mode=None, strategy=LIVE)
     told = {each["role"]: str(each["content"]) for each in view.messages}
     assert "Set it." == told["user"]
     assert told["tool"].endswith("It is 8.")

@@ -167,12 +167,9 @@ def test_options_go_before_settings(imported: str, weather: str, tmp_path: Path)
 
 def test_a_strategy_is_chosen_by_name(imported: str, weather: str) -> None:
     """What loses detail first is recorded in the policy."""
-    options = ("--strategy", "sliding_window", "--json")
+    options = ("--strategy", "window", "--json")
 
-    assert (
-        "sliding_window"
-        == run("context", weather, *options, url=imported).document["policy"]["name"]
-    )
+    assert "window" == run("context", weather, *options, url=imported).document["policy"]["name"]
 
 
 def test_the_past_is_shown(imported: str, weather: str) -> None:
@@ -237,7 +234,7 @@ def test_without_a_budget_there_is_no_bar(imported: str, weather: str) -> None:
 
 def test_the_ledger_names_what_was_lost(imported: str, weather: str) -> None:
     """First words, what became of it, tokens before and after, why, and its events."""
-    arguments = ("--max-tokens", "80", "--no-steps", "--explain", "--strategy", "sliding_window")
+    arguments = ("--max-tokens", "80", "--no-steps", "--explain", "--strategy", "window")
     lines = run("context", weather, *arguments, url=imported).out.splitlines()
     place = next(n for n, line in enumerate(lines) if "assistant  → weather(place='Oslo')" in line)
 
@@ -276,7 +273,7 @@ def test_the_tokens_of_the_ledger_add_up(imported: str, weather: str) -> None:
         (("--max-tokens", "5"), "system part (version 2): "),
         (("--max-messages", "1"), "max_messages=1"),
         (("--max-tokens", "50", "--reserve", "50"), "leaves nothing of max_tokens"),
-        (("--strategy", "nonsense"), "unknown strategy 'nonsense': choose from level_of_det"),
+        (("--strategy", "nonsense"), "unknown strategy 'nonsense': choose from hybrid, key"),
         (("--at", "999"), "has no version 999"),
         (("--of", "2"), "has no llm_request at version 2"),
         (("--of", "2", "--max-tokens", "5"), "cannot be used with --max-tokens"),

@@ -86,7 +86,7 @@ def test_a_model_that_fails_is_done_without_and_the_request_says_so(store: Event
     conversation, requests = converse(store, LlmSummary(Writer(fails=True), least_tokens=200))
     assert [] == summaries(store, conversation)
     why = "no summary was written (TimeoutError: no answer)"
-    assert (f"{why}: the strategy key_messages stands in for it",) == requests[-1].notes
+    assert (f"{why}: the strategy hybrid stands in for it",) == requests[-1].notes
 
 
 def test_in_an_event_loop(sqlite_url: str) -> None:

@@ -162,10 +162,9 @@ class TestItComesBack:
             tokenizer="cl100k_base",
             max_messages=15,
             max_chars=5_000,
-            trigger=0.7,
             target=0.3,
             strategy="key_messages",
-            strategy_options={"recent": 2, "rounds": 1},
+            strategy_options={"recent": 2},
         )
         sent, version = send(store, views, cid, max_tokens=240, settings=settings)
         goes_on(store, cid, version)
@@ -175,7 +174,7 @@ class TestItComesBack:
     def test_with_a_strategy_that_is_given_again(self, store: EventStore, views: Views) -> None:
         """Options of a strategy that was handed over are nowhere in the log."""
         cid = converse(store, 12)
-        strategy = KeyMessages(recent=1, rounds=1)
+        strategy = KeyMessages(recent=1)
         sent, version = send(store, views, cid, max_tokens=250, strategy=strategy)
         assert_given_back(views, cid, sent, version, strategy=strategy)
 
@@ -184,10 +183,10 @@ class TestItComesBack:
     ) -> None:
         """The settings' options applied only if nobody repeated the name."""
         cid = converse(store, 12)
-        options = {"recent": 1, "rounds": 1}
+        options = {"recent": 1}
         settings = ContextSettings(strategy_options=options)
         sent, version = send(
-            store, views, cid, max_tokens=250, settings=settings, strategy="key_messages"
+            store, views, cid, max_tokens=250, settings=settings, strategy="hybrid"
         )
         assert (
             sent.prompt

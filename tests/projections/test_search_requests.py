@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import inspect
 
 from eventstore import EventStore
-from projections import Views
+from projections import Views, context_reading
 from projections.context import CONTEXT, ContextSettings, search_tables
 from projections.context.compression import (
     Embedding,
@@ -25,6 +25,7 @@ from projections.context.search_tables import item_to_search
 from projections.context.source import SqlRowSource
 from projections.context_reading import bring_up
 from projections.errors import EmbeddingFailed
+from projections.worker import run
 from tests.projections.searching import (
     EACH,
     FACT,
@@ -42,8 +43,8 @@ pytestmark = pytest.mark.exhaustive_when("postgresql")
 def test_nothing_is_made_without_retrieval(store: EventStore, views: Views, cid: UUID) -> None:
     """A product that never retrieves has none of the tables; one whose history fits neither."""
     talk(store, cid, *small_talk(50))
-    views.context(cid, max_tokens=300)
-    views.context(cid, max_tokens=100_000, strategy="retrieval")
+    views.context(cid, max_tokens=300, strategy="key_messages")
+    views.context(cid, max_tokens=100_000)
     with store.reading() as connection:
         names = inspect(connection).get_table_names()
     assert [] == [name for name in names if name.startswith("search_")]
@@ -59,7 +60,9 @@ def test_a_fact_of_long_ago_is_found(
     contents = [message["content"] for message in view.messages]
     assert FACT in contents
     assert contents.index(FACT) < contents.index(QUESTION)
-    assert FACT not in str(views.context(cid, max_tokens=600, settings=EACH).messages)
+    plain = views.context(cid, max_tokens=600, settings=EACH, strategy="key_messages")
+    assert contents.index(FACT) >= 0
+    assert str(plain.messages).count(FACT) <= 1  # as a line of the digest at most
 
 
 def test_the_ledger_says_what_was_retrieved(store: EventStore, views: Views, cid: UUID) -> None:
@@ -202,3 +205,13 @@ def test_a_request_is_built_though_the_embedding_fails(
         view = views.context(cid, max_tokens=400, settings=settings, strategy=strategy)
         assert (f"searched by words alone: {reason}",) == view.notes
         assert lesser.digest == view.digest
+
+
+def test_the_worker_indexes_long_conversations(
+    store: EventStore, views: Views, cid: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of the default strategy finds the index current; once the request built it."""
+    talk(store, cid, "Hello", "Hello", FACT, "Noted.", *small_talk(1_000), QUESTION)
+    run(store, once=True)
+    monkeypatch.setattr(context_reading, "bring_up", lambda *_: pytest.fail("built in a request"))
+    assert "RECALLED" in str(views.context(cid, max_tokens=600).messages)

@@ -30,7 +30,7 @@ FRAME = 3
 NAMES = (
     "level_of_detail",
     "key_messages",
-    "sliding_window",
+    "window",
     "retrieval",
     "hybrid",
     "llm_summary",

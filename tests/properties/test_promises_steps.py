@@ -27,7 +27,6 @@ from eventstore.events import (
 )
 from projections.context import ContextRow, ContextView
 from projections.context.compression.strategy import interval
-from projections.context.levels import lower
 from projections.context.prompts import RECALLED
 from tests.exhaustive import partly
 from tests.properties.dense import dense_histories
@@ -75,13 +74,6 @@ def left_of_recall(view: ContextView, limit: int) -> int:
     return max((limit - fixed) * 60 // 100 - sum(taken), 0) if taken else 0
 
 
-def is_dimmed(before: Sequence[ContextRow], after: Sequence[ContextRow]) -> bool:
-    """Whether what was the newest input is a summary by now, as `live_summary` sends it."""
-    inputs = [row for row in before if row.kind in ("user", "tool")]
-    new = any(row.kind in ("user", "tool") for row in after[len(before) :])
-    return new and bool(inputs) and lower(inputs[-1]).shortened is not None
-
-
 def only_appended(before: Sequence[ContextRow], after: Sequence[ContextRow]) -> bool:
     """Whether nothing but the history's end has changed, and nobody spoke for the first time."""
     kinds = {row.kind for row in after[len(before) :]}
@@ -112,7 +104,6 @@ def assert_prefix_is_kept(histories: Iterator[list[ContextRow]], request: Reques
             recalled = (recalled_at(before) < len(before), recalled_at(now) < len(now))
             before = before[: recalled_at(before)] if asked else before
             same = view.step == last[1].step and recalled[0] == recalled[1]
-            same = same and not (request.strategy == "live_summary" and is_dimmed(last[0], rows))
             within = last[1].sections.items()
             same = same and all(used + new <= most for name, (used, most) in within if name in TOLD)
             if same and last[1].tokens.tokens + new <= trigger:

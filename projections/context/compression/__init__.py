@@ -7,7 +7,7 @@ entry for each group that says how much of it is sent:
 >>> history = [{"role": "user", "content": "Where is order #W2378156?"}]
 >>> history += [{"role": "assistant", "content": "One moment, please. " * 50}]
 >>> history += [{"role": "user", "content": "And now?"}]
->>> done = compress(history, max_tokens=100, strategy="sliding_window")
+>>> done = compress(history, max_tokens=100, strategy="window")
 >>> [message["content"] for message in done.messages]
 ['Where is order #W2378156?', 'And now?']
 >>> [(entry.level, entry.why) for entry in done.entries][1]
@@ -21,7 +21,7 @@ module here imports the rest of `projections.context`.
 
 from projections.context.compression.items import Item, Level, Message, items_of
 from projections.context.compression.key_messages import KeyMessages
-from projections.context.compression.level_of_detail import LevelOfDetail, SlidingWindow
+from projections.context.compression.level_of_detail import LevelOfDetail, NewestGroups
 from projections.context.compression.llm_summary import (
     LlmSummary,
     SummaryRequest,
@@ -57,11 +57,11 @@ __all__ = [
     "LlmSummary",
     "MemorySearch",
     "Message",
+    "NewestGroups",
     "Reduced",
     "Reduction",
     "Retrieval",
     "Search",
-    "SlidingWindow",
     "Strategy",
     "SummaryRequest",
     "Thresholds",

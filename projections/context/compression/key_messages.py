@@ -45,7 +45,7 @@ from projections.context.compression.scoring import (
 )
 from projections.context.compression.strategy import Reduction, require_counts
 
-__all__ = ["KeyMessages"]
+__all__ = ["KeyMessages", "RankedItems"]
 
 _FACTS: tuple[FactKind, ...] = ("term", "phrase", "name", "identifier", "rule")
 _OF_LINES = 4  # facts
@@ -58,32 +58,41 @@ class KeyMessages:
 
     Attributes:
         recent: The number of newest groups that are kept by rule.
-        rounds: The number of last rounds that lose detail last; 0 for none.
     """
 
     recent: int = 8
-    rounds: int = 4
 
     name: ClassVar[str] = "key_messages"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
-        """Check that both numbers are whole and not negative."""
-        require_counts(rounds=self.rounds, recent=self.recent)
+        """Check that the number is whole and not negative."""
+        require_counts(recent=self.recent)
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
         """Return the reductions in the order above; ``intent`` is not used."""
-        return _Ranked(items, self.recent, self.rounds).reductions()
+        return RankedItems(items, self.recent).reductions()
 
 
-class _Ranked:
-    """The items that may lose detail, each with its score and the rule that keeps it."""
+class RankedItems:
+    """The items that may lose detail, each with its score and the rule that keeps it.
 
-    def __init__(self, items: Sequence[Item], recent: int, rounds: int) -> None:
+    Args:
+        items: All items, oldest first.
+        recent: See `KeyMessages`.
+        relevant: Items before the last rounds that lose detail just before these.
+    """
+
+    def __init__(self, items: Sequence[Item], recent: int, relevant: Sequence[int] = ()) -> None:
         self._items = items
-        self._open = [index for index, item in enumerate(items) if not item.mandatory]
+        late = {index for index in relevant if not items[index].mandatory}
+        self._late = [index for index in reversed(relevant) if index in late]
+        self._open = [
+            index for index, item in enumerate(items) if not item.mandatory and index not in late
+        ]
         self._recent = len(items) - recent
-        self._last = last_rounds(items, rounds)
+        # Of a history of a few rounds, all but the last one may be less relevant than others.
+        self._last = last_rounds(items) or (last_rounds(items, 1) if relevant else 0)
         self._reasons: dict[int, str] = {}
         self._rounds = _rounds_of(items)
         self._answers = {
@@ -93,7 +102,8 @@ class _Ranked:
         }
         self._rule = {index: _rule(items[index]) for index in self._open}
         self._scores: dict[int, Score] = {
-            index: score_of(items[index], len(items) - index) for index in self._open
+            index: score_of(items[index], len(items) - index)
+            for index in (*self._open, *self._late)
         }
 
     def _why(self, index: int) -> str:
@@ -104,6 +114,7 @@ class _Ranked:
         return reason
 
     def reductions(self) -> Iterator[Reduction]:
+        """Yield the reductions in the order of this module's list."""
         talk, tools = self._of(_TALK), self._of(_TOOLS)
         between = [index for index in talk if index not in self._answers]
         yield from self._leave(
@@ -127,6 +138,8 @@ class _Ranked:
         before = self._lowest(i for i in self._of(_SUMMARIES) if i < self._last)
         yield from self._leave(before, "summary before the last rounds")
         yield from self._forget(self._lowest(i for i in self._open if i < self._last))
+        yield from self._leave(self._late, "answers the latest user message")
+        yield from self._forget(self._late)
         newest = (i for i in tools if i >= self._last)
         yield from self._leave((*newest, *self._by_round()), "oldest of the last rounds")
         yield from self._forget(self._lowest(i for i in self._open if i >= self._last))

@@ -3,9 +3,11 @@
 A lasting statement holds until it is taken back: a rule ("A must never be charged in euro"), what
 somebody is, has or wishes ("my daughter is allergic to peanuts", "call me Kim"), or a correction
 ("no, not X but Y"). A list of facts cannot replace one. Rules and corrections are *strong*: they
-come before other statements. Of any other sentence that contains an identifier, the identifiers and
-names are kept. The patterns are fixed, in English, Chinese and German, so the same text always
-keeps the same. If you change a pattern, raise the version of the projection `context`, which notes
+come before other statements. Any other sentence in which users speak of themselves, or state the
+value of something with one value (a password, a date, a budget), is a statement too; so are short
+sentences in the first person of other languages. Of every sentence that contains an identifier, the
+identifiers and names are kept as well. The patterns are fixed, so the same text always keeps the
+same. If you change a pattern, raise the version of the projection `context`, which notes
 the messages of which anything is kept.
 """
 
@@ -31,6 +33,7 @@ __all__ = [
     "Lasting",
     "about",
     "facts_to_keep",
+    "has_frame",
     "is_lasting",
     "lasting_of",
     "leaves_anything",
@@ -89,7 +92,113 @@ _WEAK = re.compile(
     r"|我是|我的[^\uff0c。]{1,20}(?:是|在|叫)|我(?:住在|喜欢|讨厌|不吃|不喜欢|决定|在[^\uff0c。]{1,12}工作)|我们(?:决定|用)|生日",
     re.IGNORECASE,
 )
+
+# Nouns for things that have one value at a time.
+_ENGLISH_NOUNS = (
+    r"(?:name|nickname|address|numbers?|e-?mail|phone|birthday|anniversary|code|pin|password"
+    r"|passphrase"
+    r"|account|iban|appointment|meeting|deadline|due date|date|time|budget|limit|size|age|weight"
+    r"|height"
+    r"|job|salary|rent|seat|room|gate|invoice|order|booking|reservation|flight|policy|plan|ticket"
+    r"|port"
+    r"|version|branch|host|url|path|id|user ?name|login|colou?r|title|currency|language|favou?rite"
+    r"(?: \w+)?|price|doctor|dentist|blood type|licen[cs]e(?: plate)?|contact|time ?zone)"
+)
+_GERMAN_NOUNS = (
+    r"(?:\w*(?:name|adresse|nummer|konto|geburtstag|termin|budget|größe|passwort|kennwort|code"
+    r"|datum"
+    r"|frist|preis|limit|alter|gewicht|beruf|miete|gehalt|sitzplatz|zimmer|rechnung|bestellung"
+    r"|buchung|farbe|titel|währung|sprache|arzt|ärztin|besprechung|iban)|e-?mail|pin|lieblings\w+)"
+)
+_CHINESE_NOUNS = (
+    r"(?:名字|姓名|昵称|地址|住址|电话|手机|号码?|邮箱|生日|预算|密码|账号|账户|卡号|订单号?|发票号?|日期|时间|截止"
+    r"|期限|会议|预约|尺码|尺寸|年龄|体重|身高|职业|工作|工资|房租|座位|房间|航班|版本|价格|颜色|限额|上限|编号)"
+)
+_VALUE = re.compile(
+    rf"\b(?:the|my|our|his|her|their|this|your) (?:[\w'-]+ ){{0,3}}?{_ENGLISH_NOUNS}"
+    r"(?: (?:of|for|at|in|on|to|with) (?:[\w'.-]+ ){1,5}?| )(?:is|are|will be|has|was moved to"
+    r"|ends?) "
+    rf"|\b(?:der|die|das|dem|den|mein|meine|unser|unsere|ihr|ihre|sein|seine) (?:[\w-]+ ){{0,2}}?"
+    rf"{_GERMAN_NOUNS}(?: (?:von|für|fürs|vom|bei|beim|im|in|am|zum|zur|der"
+    rf"|des) (?:[\w-]+ ){{1,4}}?| )"
+    r"(?:ist|sind|lautet|heißt|liegt|beträgt|läuft|hat|wird) "
+    rf"|{_CHINESE_NOUNS}[^\uff0c,。?\uff1f]{{0,6}}?(?:是|为|改为|最多|[:\uff1a])",
+    re.IGNORECASE,
+)
+
+# Sentences in which users speak of themselves, whatever they say.
+_SELF = re.compile(
+    r"\b(?:i|we|i'm|i've|i'd|we're|we've|we'd|my|our|mine|ours|myself)\b"
+    r"|\b(?:makes?|gives?|suits?|bothers?|upsets?) (?:me|us)\b|\bfor me\b"
+    r"|\b(?:ich|wir|mein\w{0,2}|unser\w{0,2}|mir|mich|uns)\b"
+    r"|我|咱|本人"
+    # French, Spanish, Portuguese, Italian, Dutch
+    r"|\b(?:je|j'ai|j'habite|j'aime|mon|ma|mes|nous|notre|nos|yo|soy|tengo|vivo|prefiero|mi|mis"
+    r"|nuestr[oa]s?|eu"
+    r"|sou|tenho|moro|prefiro|meus?|minhas?|nosso|nossa|io|sono|ho|abito|preferisco|mio|mia|miei"
+    r"|nostro|nostra"
+    r"|ik|mijn|wij|onze)\b|\bj'"
+    # Russian, Polish, Turkish, Japanese, Korean, Arabic
+    r"|\b(?:я|мой|моя|моё|мои|меня|мне|мы|наш|наша|наше|jestem|mam|mój|moja|moje|benim|ben|bizim"
+    r"|أنا|لدي)\b"
+    r"|私|僕|俺|わたし|(?:저|나)(?:는|의)|내 |제 |우리",
+    re.IGNORECASE,
+)
+_PASSING = re.compile(
+    # What users think, read or want to know now, and what they ask for.
+    r"\b(?:i|we)(?:'m| am|'d| would|'ve| have|'ll| will|'re| are| was| were)? ?"
+    r"(?:\b(?:just|really|only|also|still|already|recently|often|sometimes|once|always) )*"
+    r"\b(?:think|thought|guess|suppose|wonder\w*|see|saw|seen|know|knew|understand|understood"
+    r"|mean|meant|agree"
+    r"|hope|hoping|read|reading|heard|hear|watch\w*|notice\w*|remember\w*|find|found|feel|felt"
+    r"|believe"
+    r"|assume|imagine|learn\w*|ask\w*|say|said|tell|told|look\w*|try\w*|tried|appreciate|thank\w*"
+    r"|sorry|glad|happy|sure|curious|interested|confused|afraid|ready|fine|okay|done|back|going"
+    r"|talk\w*"
+    r"|check\w*|get|got|getting|can (?:see|understand|imagine|remember)|can't (?:see|find"
+    r"|remember|wait)|could|may|might"
+    r"|should|do not know|don't know|enjoy(?:ed)?|writing|calling|planning to ask|aware|unable"
+    r"|facing|here)\b"
+    r"|\b(?:let me|lets? us|tell (?:me|us)|show (?:me|us)|give (?:me|us)|help (?:me|us)"
+    r"|reminds? (?:me|us)"
+    r"|explain|can you|could you|would you|will you|do you|are you)\b"
+    r"|\b(?:ich|wir) (?:denke|glaube|meine|finde|weiß|verstehe|sehe|hoffe|frage|wundere|hörte|las"
+    r"|sah|kann"
+    r"|könnte|möchte (?:wissen|fragen)|danke|würde gern wissen)\b"
+    r"|\b(?:habe|haben) (?:\w+ ){0,5}(?:gelesen|gehört|gesehen|gefragt|gedacht)\b"
+    r"|\b(?:erzähl\w*|zeig\w*|erklär\w*|sag\w*|hilf|gib) (?:mir|uns)\b"
+    r"|我(?:们)?(?:想知道|想问|觉得|认为|猜|知道|明白|看到|听说|读到|看了|听了|希望知道|再问|问一下)"
+    r"|(?:告诉|给|帮|提醒|教|让)我",
+    re.IGNORECASE,
+)
+_LONGEST_STATEMENT = 160  # characters
 _MAY_BE_WEAK = (
+    " is ",
+    " are ",
+    " has ",
+    " me ",
+    "our ",
+    "we'",
+    "i'",
+    " ist ",
+    "lautet",
+    " liegt ",
+    " hat ",
+    " mir",
+    " mich",
+    "je ",
+    "j'",
+    "mon ",
+    "yo ",
+    "soy ",
+    "tengo",
+    "mi ",
+    "eu ",
+    "meu",
+    "io ",
+    "sono ",
+    "ik ",
+    "mijn",
     "i'm",
     "i am",
     "my ",
@@ -160,7 +269,8 @@ _PAIRED = re.compile(r"[\s\"'“”\u2018\u2019«»「」『』]+")
 
 # Statements of which only one can hold: a newer one with the same words takes the older one back.
 _FRAME = re.compile(
-    r"\b(?:call|address) me\b|\bi (?:live|work) (?:in|at|for)\b|\bmy (?:[\w-]+ ){0,2}?(?:name"
+    r"\b(?:call|address) me\b|\bi (?:(?:now|actually|currently) )?(?:live|work) (?:in|at|for"
+    r"|as)\b|\bmy (?:[\w-]+ ){0,2}?(?:name"
     r"|address"
     r"|numbers?|e-?mail|phone|birthday|code|pin|account|appointment|meeting|deadline|budget|size"
     r"|favou?rite \w+) (?:is|are)\b"
@@ -175,6 +285,14 @@ _FRAME = re.compile(
 )
 _LANGUAGE = re.compile(
     r"(?:answer|reply|respond|write|speak|antworte|schreib|sprich)|用", re.IGNORECASE
+)
+
+
+_FREE = frozenset(
+    "i we my our the this new current correct right actual actually now really is are will be has"
+    " das der die den dem mein meine unser unsere neue neuer neues jetzt ist sind lautet heißt"
+    " liegt"
+    " beträgt".split()
 )
 
 
@@ -242,6 +360,12 @@ def is_lasting(sentence: str) -> bool:
 
 
 @lru_cache(maxsize=1 << 12)
+def has_frame(statement: str) -> bool:
+    """Whether a statement has a typical form, such as "my ... is", beyond the first person."""
+    return _WEAK.search(statement) is not None or _VALUE.search(statement) is not None
+
+
+@lru_cache(maxsize=1 << 12)
 def about(statement: str) -> str:
     """Return what a statement is about if only one such statement can hold; otherwise ``""``.
 
@@ -249,9 +373,16 @@ def about(statement: str) -> str:
     ('call me', 'call me', '')
     """
     found = _FRAME.search(statement)
-    if found is None:
-        return ""
-    return "language" if _LANGUAGE.match(found[0]) else _PAIRED.sub(" ", found[0].lower())
+    if found is not None:
+        return "language" if _LANGUAGE.match(found[0]) else _subject(found[0])
+    value = _VALUE.search(statement)
+    return "" if value is None else _subject(value[0])
+
+
+def _subject(frame: str) -> str:
+    """Return a frame in lower case, without words that differ between statements of one thing."""
+    words = _PAIRED.sub(" ", frame.lower()).split()
+    return " ".join(word for word in words if word not in _FREE)
 
 
 def facts_to_keep(
@@ -267,7 +398,10 @@ def facts_to_keep(
             text = "\n".join(texts_of(message))[:MOST_READ]
             left = lasting_of(text)
             remaining_text = "\n".join(text for each in shorter for text in texts_of(each))
-            rules = (each for each in (*left.rules, *left.statements) if each in remaining_text)
+            # Of a statement with an identifier, the identifier alone is kept: half of the calls
+            # that a line of its words displaces in a tool agent's digest need one.
+            bare = (each for each in left.statements if not names_identifier(each))
+            rules = (each for each in (*left.rules, *bare) if each in remaining_text)
             facts = (*(Fact(each, "rule") for each in rules), *facts)
     return facts
 
@@ -276,7 +410,8 @@ def facts_to_keep(
 def _replaces(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
     """Return what a user's text takes back, and what its statements are about."""
     left = lasting_of(text[:MOST_READ]) if _may_last(text) else _NOTHING
-    named = (about(each) for each in sentences_of(text[:MOST_READ])) if _FRAME.search(text) else ()
+    may_name = _FRAME.search(text) or _VALUE.search(text)
+    named = (about(each) for each in sentences_of(text[:MOST_READ])) if may_name else ()
     return left.taken_back, frozenset(filter(None, named))
 
 
@@ -353,14 +488,24 @@ def _left(text: str) -> Iterator[tuple[str, int]]:
         strength = _strength(stripped) if obliges and len(stripped) <= _LONGEST_RULE else 0
         if strength < 2 and _IDENTIFIES.search(stripped) and names_identifier(stripped):
             yield stripped, 0
-        elif strength:
+            if strength and len(stripped) > _LONGEST_STATEMENT:
+                continue
+        if strength:
             yield stripped, strength
 
 
 def _strength(sentence: str) -> int:
     if _STRONG.search(sentence) or _taken_back(sentence):
         return 2
-    return int(_WEAK.search(sentence) is not None and _QUESTION.search(sentence) is None)
+    if _QUESTION.search(sentence) is not None:
+        return 0
+    if has_frame(sentence):
+        return 1
+    return int(
+        len(sentence) <= _LONGEST_STATEMENT
+        and _SELF.search(sentence) is not None
+        and _PASSING.search(sentence) is None
+    )
 
 
 def _may_last(text: str) -> bool:

@@ -5,8 +5,10 @@ newest is 1) is shortened at the same point at which an item of age ``16 a`` is 
 facts, and an item of age ``64 a`` loses its identifiers. Facts are removed one by one. There is no
 fixed age limit, and the newest messages lose detail last.
 
-`LiveSummary` sends the newest input or tool result unchanged, and summaries of all others.
-`SlidingWindow` is the simplest strategy: it sends the newest groups unchanged and drops the others.
+For screens, it can send only the newest input or tool result unchanged, and summaries of all others
+from the start (document 004).
+
+`NewestGroups` is the baseline: it sends the newest groups unchanged and drops the others.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from projections.context.compression.facts import FactKind
 from projections.context.compression.items import Item, Level
 from projections.context.compression.strategy import Reduction
 
-__all__ = ["LevelOfDetail", "LiveSummary", "SlidingWindow"]
+__all__ = ["LevelOfDetail", "NewestGroups"]
 
 
 _SUMMARY = 64
@@ -34,7 +36,14 @@ _NO_ROOM = "no room for all of its facts"
 
 @dataclass(frozen=True, slots=True)
 class LevelOfDetail:
-    """Lower detail with age: full, shortened, facts; then remove the facts one by one."""
+    """Lower detail with age: full, shortened, facts; then remove the facts one by one.
+
+    Attributes:
+        live_only_newest: Whether the newest input or tool result is sent unchanged, and all others
+            as summaries even while there is room.
+    """
+
+    live_only_newest: bool = False
 
     name: ClassVar[str] = "level_of_detail"
     version: ClassVar[int] = 1
@@ -63,17 +72,6 @@ class LevelOfDetail:
         return (reduction for _, reduction in merge(*placed, key=itemgetter(0)))
 
 
-class LiveSummary(LevelOfDetail):
-    """Send the newest input or tool result unchanged, all others as summaries (document 004).
-
-    Over the budget, detail is lowered with age.
-    """
-
-    __slots__ = ()
-    name: ClassVar[str] = "live_summary"
-    live_only_newest: ClassVar[bool] = True
-
-
 def _placed(
     reductions: Iterator[Reduction], ages: Mapping[int, int], weight: int, stage: int
 ) -> Iterator[tuple[tuple[int, int, int], Reduction]]:
@@ -99,10 +97,10 @@ def _facts(items: Sequence[Item], order: Sequence[int], kind: FactKind) -> Itera
                 yield Reduction(index, "facts", number, _NO_ROOM)
 
 
-class SlidingWindow:
+class NewestGroups:
     """Drop whole groups, oldest first; nothing is shortened."""
 
-    name = "sliding_window"
+    name = "window"
     version = 1
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:

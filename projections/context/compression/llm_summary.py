@@ -86,11 +86,11 @@ class LlmSummary:
     """
 
     summarize: Summarize | None = None
-    base: str | Strategy = "key_messages"
+    base: str | Strategy = "hybrid"
     least_tokens: int = _LEAST_TOKENS
 
     name: ClassVar[str] = "llm_summary"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         """Check that the number of tokens is whole and not negative, the callable, and the base."""
@@ -103,6 +103,11 @@ class LlmSummary:
     def retrieves(self) -> bool:
         """Whether the base strategy uses relevance."""
         return bool(getattr(strategy_of(self.base), "retrieves", False))
+
+    @property
+    def adds_block(self) -> bool:
+        """Whether the base strategy's recalled messages stand in a block of their own."""
+        return bool(getattr(strategy_of(self.base), "adds_block", False))
 
     @property
     def embedding(self) -> Any:

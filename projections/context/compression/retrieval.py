@@ -4,10 +4,7 @@
 search, all groups are equally relevant and older ones come first. The least relevant groups lose
 detail first, in the stages of `LevelOfDetail`: shortened, facts, dropped.
 
-`Hybrid` keeps both key and relevant groups. The value of a group is the sum of the reciprocals of
-its two ranks, by the score of `KeyMessages` and by relevance to the intent (Cormack, Clarke and
-Buettcher, "Reciprocal Rank Fusion", 2009, with their constant 60). Reciprocals are whole numbers of
-billionths, so sums are exact.
+`Hybrid`, the default, is `KeyMessages` with recall on top.
 """
 
 from __future__ import annotations
@@ -17,17 +14,21 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from projections.context.compression.items import Item
-from projections.context.compression.scoring import fading, protected, score_of
+from projections.context.compression.key_messages import KeyMessages, RankedItems
+from projections.context.compression.scoring import (
+    fading,
+    has_results,
+    last_rounds,
+    protected,
+)
 from projections.context.compression.search import Embedding, Search
 from projections.context.compression.strategy import Reduction, require_counts
 
-__all__ = ["Hybrid", "Retrieval", "with_relevance"]
+__all__ = ["Hybrid", "Retrieval", "require_embedding", "with_relevance"]
 
 
 _MOST_FOUND = 64
-
-_CONSTANT = 60
-_ONE = 1_000_000_000
+_MOST_RELEVANT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,10 @@ class Retrieval:
     """Lower detail by relevance to the intent; the last rounds lose detail last.
 
     Attributes:
-        rounds: The number of last rounds that lose detail last; 0 for none.
-        recent: The most groups that these rounds may have.
+        recent: The most groups that the last rounds may have, which lose detail last.
         embedding: With an embedding, searches by meaning too, not only by words.
     """
 
-    rounds: int = 4
     recent: int = 16
     embedding: Embedding | None = None
 
@@ -49,14 +48,13 @@ class Retrieval:
     retrieves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check that both numbers are whole and not negative, and the embedding's type."""
-        require_counts(rounds=self.rounds, recent=self.recent)
-        if not isinstance(self.embedding, Embedding | None):
-            raise ValueError(f"embedding must be an Embedding or None, not {self.embedding!r}")
+        """Check that the number is whole and not negative, and the embedding's type."""
+        require_counts(recent=self.recent)
+        require_embedding(self.embedding)
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
         """Return the reductions by ``Item.relevance``, which already reflects ``intent``."""
-        recent = protected(items, self.rounds, self.recent)
+        recent = protected(items, self.recent)
         order = sorted(range(recent), key=lambda index: (items[index].relevance, index))
         reasons = {
             index: f"relevance {items[index].relevance:.3f}, rank {recent - place} of {recent}"
@@ -81,30 +79,44 @@ def with_relevance(
 
 
 @dataclass(frozen=True, slots=True)
-class Hybrid(Retrieval):
-    """Lower detail by score and relevance together; the last rounds lose detail last.
+class Hybrid(KeyMessages):
+    """Lower detail as `KeyMessages` does; what answers the intent comes back, or goes last.
 
-    The attributes are those of `Retrieval`.
+    With steps, the plan is that of `KeyMessages`, and messages that answer the latest user message
+    stand in one block before it (`projections.context.recalled_block`). Without steps, the best
+    of them lose detail after all others before the last rounds.
+
+    Attributes:
+        embedding: With an embedding, searches by meaning too, not only by words.
     """
 
+    embedding: Embedding | None = None
+
     name: ClassVar[str] = "hybrid"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
+    retrieves: ClassVar[bool] = True
+    adds_block: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the number and the embedding's type."""
+        require_counts(recent=self.recent)
+        require_embedding(self.embedding)
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
-        """Return the reductions by both ranks; ``Item.relevance`` already reflects ``intent``."""
-        recent = protected(items, self.rounds, self.recent)
-        scores = [score_of(item, len(items) - index) for index, item in enumerate(items[:recent])]
-        by_score = sorted(range(recent), key=lambda index: (-scores[index].points, -index))
-        found = [index for index in range(recent) if items[index].relevance > 0]
-        by_relevance = sorted(found, key=lambda index: (-items[index].relevance, -index))
-        values = [0] * recent
-        for ranking in (by_score, by_relevance):
-            for rank, index in enumerate(ranking, start=1):
-                values[index] += _ONE // (_CONSTANT + rank)
-        order = sorted(range(recent), key=lambda index: (values[index], index))
-        reasons = {
-            index: f"rank {recent - place} of {recent}: relevance {items[index].relevance:.3f}, "
-            f"{scores[index]}"
-            for place, index in enumerate(order)
-        }
-        return fading(items, order, reasons, recent)
+        """Return the reductions of key messages; those of relevant items come last."""
+        recent = last_rounds(items) or last_rounds(items, 1)
+        talk = [n for n in range(recent) if items[n].relevance > 0 and not has_results(items[n])]
+        ranked = sorted(talk, key=lambda n: (-items[n].relevance, -n))[:_MOST_RELEVANT]
+        least = items[ranked[0]].relevance / 2 if ranked else 0.0
+        relevant = [n for n in ranked if items[n].relevance >= least]
+        return RankedItems(items, self.recent, relevant).reductions()
+
+
+def require_embedding(embedding: Embedding | None) -> None:
+    """Check the type of an option ``embedding``.
+
+    Raises:
+        ValueError: It is neither an `Embedding` nor None.
+    """
+    if not isinstance(embedding, Embedding | None):
+        raise ValueError(f"embedding must be an Embedding or None, not {embedding!r}")

@@ -20,6 +20,7 @@ from projections.context.compression.level_of_detail import LevelOfDetail
 from projections.context.compression.strategy import Reduction
 
 __all__ = [
+    "ROUNDS",
     "Score",
     "fading",
     "has_results",
@@ -30,6 +31,9 @@ __all__ = [
     "score_of",
 ]
 
+
+ROUNDS = 4
+"""How many of the last rounds lose detail last (document 000, 4.3)."""
 
 _SCANNED = 2_000  # characters at each end; what is between them is not searched
 _HALF_LIFE = 16  # recency is worth half this many groups back
@@ -105,7 +109,7 @@ def is_decision(item: Item) -> bool:
     return False
 
 
-def last_rounds(items: Sequence[Item], rounds: int) -> int:
+def last_rounds(items: Sequence[Item], rounds: int = ROUNDS) -> int:
     """Return the index at which the last rounds begin; 0 if there are fewer, the end if none.
 
     A round begins at a user message and ends before the next; items before the first user message
@@ -179,12 +183,12 @@ def _decimal(points: int) -> str:
     return f"{sign}{whole}.{hundredths:02}"
 
 
-def protected(items: Sequence[Item], rounds: int, most: int) -> int:
+def protected(items: Sequence[Item], most: int) -> int:
     """Return the index of the first recent item: the last rounds, but at most ``most`` items.
 
     A single round of an agent can be the whole history; without ``most`` all of it would be recent.
     """
-    return max(last_rounds(items, rounds), len(items) - most)
+    return max(last_rounds(items), len(items) - most)
 
 
 def fading(

@@ -36,13 +36,12 @@ ENTRY_POINTS = "eventstore.compression"
 
 # The strategies of this package, imported on first use.
 _OWN = {
-    "level_of_detail": "level_of_detail:LevelOfDetail",
-    "key_messages": "key_messages:KeyMessages",
-    "live_summary": "level_of_detail:LiveSummary",
-    "sliding_window": "level_of_detail:SlidingWindow",
-    "retrieval": "retrieval:Retrieval",
     "hybrid": "retrieval:Hybrid",
+    "key_messages": "key_messages:KeyMessages",
+    "retrieval": "retrieval:Retrieval",
     "llm_summary": "llm_summary:LlmSummary",
+    "window": "level_of_detail:NewestGroups",
+    "level_of_detail": "level_of_detail:LevelOfDetail",
 }
 
 _MEMBERS = ("name", "version", "reductions")

@@ -9,6 +9,7 @@ from projections.context.compression.lasting import (
     lasting_of,
     leaves_anything,
     superseded,
+    takes_back,
 )
 
 NOTHING = Lasting((), ())
@@ -21,15 +22,65 @@ def test_a_rule_stays_as_it_was_said() -> None:
 
 
 def test_an_identifier_stays_with_the_names_of_its_sentence() -> None:
-    """A number alone would not say whose it is."""
+    """A number alone would not say whose it is; the value of one thing has its words as well."""
+    said = "Good day. Ask about 4100-88231-0 of Mia Rossi. Thanks."
+    assert Lasting((), ("4100-88231-0", "Mia", "Rossi")) == lasting_of(said)
     said = "Good day. The account of Mia Rossi is 4100-88231-0. Thanks."
-    assert Lasting((), ("Mia", "Rossi", "4100-88231-0")) == lasting_of(said)
+    statement = "The account of Mia Rossi is 4100-88231-0."
+    assert Lasting((), ("Mia", "Rossi", "4100-88231-0"), (statement,)) == lasting_of(said)
 
 
-@pytest.mark.parametrize("said", ["", "Thanks!", "I would like to fly to New York.", "It is 5 pm."])
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("", "Thanks!", "It is 5 pm.", "I read about tides yesterday.", "Tell me about my city."),
+        *("What is my name?", "我想知道天气怎么样。", "Erzähl mir von Brücken."),
+    ],
+)
 def test_talk_leaves_nothing(said: str) -> None:
     """Names and numbers alone are not worth a line for ever."""
     assert NOTHING == lasting_of(said)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("The invoice number is 4471.", "No, not 4471 but 4717."),
+        ("The invoice number is 4471.", "The correct invoice number is 4717."),
+        ("I live in Bremen.", "I actually live in Bonn now."),
+        ("My budget is 500 dollars.", "My budget is 650 dollars after all."),
+        ("Mein Budget liegt bei 500 Euro.", "Unser neues Budget liegt bei 600 Euro."),
+        ("发票号是3307。", "不对, 不是3307, 而是3370。"),
+    ],
+)
+def test_the_newer_statement_of_one_thing_wins(first: str, then: str) -> None:
+    """However far it is from the older, and not the other way round."""
+    assert takes_back((900, then), (2, first))
+    assert not takes_back((900, "The gate is B7."), (2, first))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I would like to fly to New York.",
+        "Shellfish makes me really ill.",
+        "We have four cats at home.",
+        "The wifi password at the cabin is bluefinch.",
+        "I can't stand coriander.",
+        "Mein Budget für den Urlaub liegt bei 900 Euro.",
+        "Von Nüssen bekomme ich Ausschlag.",
+        "我穿41码的鞋。",
+        "仓库的门禁密码是海鸥。",
+        "J'habite à Lyon.",
+        "Tengo dos hijas.",
+        "私は京都に住んでいます。",
+        "저는 채식주의자입니다.",
+    ],
+)
+def test_what_users_state_about_themselves_or_a_value_stays(said: str) -> None:
+    """Wishes and small numbers too: an earlier version kept rules and identifiers only."""
+    lasting = lasting_of(said)
+    assert said in (*lasting.rules, *lasting.statements)
 
 
 def test_it_is_bounded() -> None:

@@ -11,6 +11,7 @@ from projections.context.compression import (
     Item,
     KeyMessages,
     Level,
+    LevelOfDetail,
     LlmSummary,
     Message,
     SummaryRequest,
@@ -145,7 +146,7 @@ def test_it_retrieves_if_its_base_does(base: str, expected: bool) -> None:
 
 def test_it_sends_only_the_newest_input_whole_if_its_base_does() -> None:
     """As its base strategy in all respects, not only in what loses detail first."""
-    assert LlmSummary(base="live_summary").live_only_newest
+    assert LlmSummary(base=LevelOfDetail(live_only_newest=True)).live_only_newest
     assert not LlmSummary().live_only_newest
 
 

@@ -76,9 +76,7 @@ def test_above_the_trigger_it_goes_down_to_the_target() -> None:
     history = a_history(20)
     budget = tokens(history) * 10 // 9
 
-    done = compress(
-        history, max_tokens=budget, strategy="sliding_window", thresholds=Thresholds(0.8, 0.5)
-    )
+    done = compress(history, max_tokens=budget, strategy="window", thresholds=Thresholds(0.8, 0.5))
 
     assert budget * 0.4 < done.tokens <= budget * 0.5
     assert done.usage.status == "compressing"
@@ -108,7 +106,7 @@ def test_retrieval_searches_by_itself() -> None:
     history.insert(3, said("The warranty lasts two years."))
     history[-1] = user("how long does the warranty last?")
 
-    done = compress(history, max_tokens=700, strategy=Retrieval(rounds=1, recent=2))
+    done = compress(history, max_tokens=700, strategy=Retrieval(recent=2))
 
     assert said("The warranty lasts two years.") in done.messages
 
@@ -116,7 +114,7 @@ def test_retrieval_searches_by_itself() -> None:
 def test_a_search_can_be_given() -> None:
     """As an object or as what makes one; its keys are the places of first messages."""
     history = a_history(30)
-    strategy = Retrieval(rounds=1, recent=2)
+    strategy = Retrieval(recent=2)
 
     class Third:
         def scores(self, intent: str, limit: int) -> dict[tuple[int, int], float]:

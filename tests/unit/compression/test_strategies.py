@@ -13,9 +13,9 @@ from projections.context.compression import (
     Item,
     KeyMessages,
     LevelOfDetail,
+    NewestGroups,
     Reduction,
     Retrieval,
-    SlidingWindow,
     Strategy,
     strategies,
     strategy_of,
@@ -48,7 +48,7 @@ def test_the_window_drops_the_oldest_first_and_shortens_nothing() -> None:
     """What is mandatory stays out of the list."""
     history = [item(1), item(2, mandatory="first user message"), item(3)]
 
-    found = list(SlidingWindow().reductions(history, ""))
+    found = list(NewestGroups().reductions(history, ""))
 
     assert [(each.item, each.to) for each in found] == [(0, "dropped"), (2, "dropped")]
 
@@ -130,20 +130,7 @@ def test_key_messages_say_their_score() -> None:
     assert "recency 0.4" in why
 
 
-def test_key_messages_may_keep_no_round_longer() -> None:
-    """With ``rounds=0`` nothing counts as one of the last rounds, where everything once did."""
-    history = a_dialogue()
-
-    found = [*KeyMessages(rounds=0, recent=0).reductions(history, "")]
-
-    assert len(history) == last_rounds(history, 0)
-    assert not any(each.why.startswith("oldest of the last rounds") for each in found)
-    assert {each.item for each in found if each.to == "dropped"} == {
-        place for place, each in enumerate(history) if not each.mandatory
-    }
-
-
-@pytest.mark.parametrize("strategy", [Retrieval(rounds=1), Hybrid(rounds=1)])
+@pytest.mark.parametrize("strategy", [Retrieval(recent=1), Hybrid()])
 def test_what_is_relevant_outlives_what_is_newer(strategy: Strategy) -> None:
     """An old group that answers the intent stays longer than younger ones that do not."""
     history = [
@@ -194,8 +181,8 @@ def test_a_strategy_stands_for_itself() -> None:
 
 def test_options_of_an_object_are_refused() -> None:
     """It was made with its own; others would not apply, and nobody would notice."""
-    with pytest.raises(InvalidSettings, match=r"'key_messages' is an object .*: rounds"):
-        strategy_of(KeyMessages(), rounds=2)
+    with pytest.raises(InvalidSettings, match=r"'key_messages' is an object .*: recent"):
+        strategy_of(KeyMessages(), recent=2)
 
 
 def test_an_unknown_name_is_refused_with_the_choices() -> None:
@@ -215,9 +202,9 @@ def register(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
 
 def test_a_products_strategy_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the entry point names is made and used."""
-    register(monkeypatch, "ours", "projections.context.compression.level_of_detail:SlidingWindow")
+    register(monkeypatch, "ours", "projections.context.compression.level_of_detail:NewestGroups")
 
-    assert isinstance(strategy_of("ours"), SlidingWindow)
+    assert isinstance(strategy_of("ours"), NewestGroups)
     assert "ours" in strategies()
 
 

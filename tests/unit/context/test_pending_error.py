@@ -80,7 +80,7 @@ def test_after_another_user_message_it_is_one_message_of_many() -> None:
     log = broken("continue")
     log.add(AssistantMessage.of("There is no more."))
     log.add(UserMessage.text("And now?"))
-    view = log.view(max_tokens=600, settings=ContextSettings(strategy="sliding_window"))
+    view = log.view(max_tokens=600, settings=ContextSettings(strategy="window"))
     assert [] == [entry.reason for entry in view.ledger if "error before" in entry.reason]
 
 

@@ -111,9 +111,7 @@ class TestSteps:
         """At the trigger exactly, everything is there."""
         log = talk(30)
         tokens = log.view().tokens.tokens
-        view = log.view(
-            max_tokens=-(-tokens * 10 // 8), settings=ContextSettings(trigger=0.8, target=0.5)
-        )
+        view = log.view(max_tokens=tokens, settings=ContextSettings(target=0.5))
         assert (True, None) == (view.complete, view.step)
 
     def test_the_newest_group_is_whole_at_a_step(self) -> None:
@@ -127,13 +125,11 @@ class TestSteps:
         assert view.complete is False
 
     def test_the_shares_are_the_settings(self) -> None:
-        """A higher trigger trims later, a higher target less."""
+        """A higher target trims less."""
         log = talk(30)
-        budget = log.view().tokens.tokens * 100 // 85
-        late = log.view(max_tokens=budget, settings=ContextSettings(trigger=0.9, target=0.5))
-        high = log.view(max_tokens=budget, settings=ContextSettings(trigger=0.8, target=0.7))
-        usual = log.view(max_tokens=budget, settings=ContextSettings(trigger=0.8, target=0.5))
-        assert late.complete is True
+        budget = log.view().tokens.tokens - 1
+        high = log.view(max_tokens=budget, settings=ContextSettings(target=0.7))
+        usual = log.view(max_tokens=budget, settings=ContextSettings(target=0.5))
         assert high.tokens.tokens > usual.tokens.tokens
 
     def test_what_must_be_sent_is_refused_as_without_steps(self) -> None:
@@ -219,7 +215,7 @@ class TestSettings:
     def test_options_reach_the_strategy(self) -> None:
         """They are checked by the strategy itself."""
         log = talk(40)
-        options = {"recent": 1, "rounds": 1}
+        options = {"recent": 1}
         settings = SLIDING.with_(strategy="key_messages", strategy_options=options)
         by_settings = log.view(max_tokens=200, settings=settings)
         given = log.view(max_tokens=200, settings=SLIDING, strategy=KeyMessages(**options))

@@ -35,7 +35,7 @@ def recorded(store: EventStore, *policies: dict[str, Any], **fields: Any) -> Rec
 
 def test_what_is_not_recorded_is_the_default(store: EventStore) -> None:
     """A policy holds what differs; the messages were read at the version before."""
-    request = recorded(store, {"name": "key_messages"})
+    request = recorded(store, {"name": "hybrid"})
     expected = {
         "model": "gpt-4o",
         "max_tokens": None,

@@ -33,8 +33,8 @@ class TestDefaults:
     def test_steps_go_from_everything_to_60_percent(self) -> None:
         """Trigger and target as they were measured."""
         settings = ContextSettings()
-        assert (True, 1.0) == (settings.steps, settings.trigger)
-        assert (0.65, 0.85) == (settings.target, settings.frozen)
+        assert settings.steps is True
+        assert settings.target == 0.65
 
 
 class TestNames:
@@ -53,7 +53,6 @@ class TestNames:
             ("tokenizer_model", "tokenizer", "gpt-4o"),
             ("totalBudget", "max_tokens", 9),
             ("reservedForResponse", "reserve_for_response", 9),
-            ("triggerThreshold", "trigger", 0.9),
             ("targetAfterCompression", "target", 0.3),
             ("max_messages", "max_messages", 20),
         ],
@@ -120,12 +119,9 @@ class TestValues:
             ({"max_chars": 1.5}, "max_chars: "),
             ({"reserve_for_response": -1}, "reserve_for_response: "),
             ({"include_tool_results": 1}, "include_tool_results: .*valid boolean"),
-            ({"trigger": 1.1}, "trigger: .*less than or equal to 1"),
-            ({"trigger": float("nan")}, "trigger: "),
+            ({"target": 1.0}, "target: .*less than 1"),
+            ({"target": float("nan")}, "target: "),
             ({"target": 0}, "target: .*greater than 0"),
-            ({"frozen": 1.1}, "frozen: .*less than or equal to 1"),
-            ({"target": 1.0}, r"target \(1.0\) must be less than trigger \(1.0\)"),
-            ({"trigger": 0.4}, r"target \(0.65\) must be less than trigger \(0.4\)"),
             (
                 {"max_prompt_tokens": 9, "warn_prompt_tokens": 9},
                 r"warn_prompt_tokens \(9\) must be less than max_prompt_tokens \(9\)",
@@ -226,8 +222,8 @@ class TestBudget:
 @pytest.mark.parametrize("number", [-1, 1.5, "4", True, None])
 def test_options_of_strategies_are_numbers(name: str, number: Any) -> None:
     """A negative one was taken, and any other failed far from where it was given."""
-    with pytest.raises(InvalidSettings, match="rounds must be a whole number from 0"):
-        strategy_of(name, rounds=number)
+    with pytest.raises(InvalidSettings, match="recent must be a whole number from 0"):
+        strategy_of(name, recent=number)
 
 
 def test_edits_of_providers_are_few() -> None:
