@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
 from eventstore.events import NewEvent
@@ -175,6 +175,7 @@ __all__ = [
     "require_content",
     "require_free",
     "run_each",
+    "run_query",
     "schema_lock",
     "secure",
     "seen_version",
@@ -202,6 +203,21 @@ def driver_transaction(
 def seen_version(store: EventStore, conversation_id: UUID) -> int:
     """Return the version that this store last appended to, from memory; it may be outdated."""
     return store._seen_version(conversation_id)
+
+
+def run_query(
+    store: EventStore, statement: str, *, limit: int, timeout_s: float
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return the columns and at most ``limit`` rows of one query that a person has written.
+
+    It runs in a transaction that cannot write, on SQLite on a connection of its own.
+
+    Raises:
+        ValueError: The SQLite database is in memory.
+        Exception: The driver's error: the statement is not a query, or took longer.
+    """
+    backend = backend_named(store.engine.dialect.name)
+    return backend.query(store.engine, statement, limit=limit, timeout_s=timeout_s)
 
 
 def erase_for(

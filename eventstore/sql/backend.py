@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypedDict, Unpack
 from uuid import UUID
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from eventstore.security.sealing import OPTION, Keyring
 from eventstore.sql.types import escape, unescape
@@ -252,6 +252,12 @@ class Backend(ABC):
 
         ``triggers`` says that the table has triggers, though they may ignore all of these rows.
         """
+
+    @abstractmethod
+    def query(
+        self, engine: Engine, statement: str, *, limit: int, timeout_s: float
+    ) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Return the columns and first rows of one query, which must only read."""
 
     @abstractmethod
     def empty(self, connection: Connection, table: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from datetime import UTC, datetime
 from itertools import chain as concatenated
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from uuid import UUID
 
 import psycopg
 from psycopg import IsolationLevel, Pipeline
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import ProgrammingError
 
 from eventstore.errors import ErrorType, Traceback
@@ -473,6 +473,25 @@ class _Postgresql(Backend):
             copy.set_types([*columns.values()])
             for row in rows:
                 copy.write_row(row)
+
+    def query(
+        self, engine: Engine, statement: str, *, limit: int, timeout_s: float
+    ) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Run it in a READ ONLY transaction with a timeout, which is rolled back."""
+        with engine.connect() as connection:
+            transaction = connection.begin()
+            try:
+                connection.execute(text("SET TRANSACTION READ ONLY"))
+                connection.execute(text(f"SET LOCAL statement_timeout = {int(1_000 * timeout_s)}"))
+                with closing(connection.connection.cursor()) as run:
+                    # Only a query can be declared. In the binary format a text is one statement,
+                    # so that none can follow that ends the transaction.
+                    declared = f"DECLARE one_query NO SCROLL CURSOR FOR {statement}"
+                    run.execute(declared.encode(), binary=True)  # type: ignore[call-arg]
+                    run.execute(f"FETCH {int(limit)} FROM one_query")
+                    return [column[0] for column in run.description or ()], list(run.fetchall())
+            finally:
+                transaction.rollback()
 
     def empty(self, connection: Connection, table: str) -> None:
         """Nothing to do: a drop does not read the rows."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 import re
+import sqlite3
+import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import datetime
 from itertools import chain
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Unpack
 from uuid import UUID
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from eventstore.errors import ErrorType, Traceback
 from eventstore.events.base import utc_now
@@ -41,6 +44,13 @@ __all__ = ["SQLITE", "begin"]
 _CAST = re.compile(r"::[a-z0-9]+(?:\[\])?")
 _ANY = re.compile(r"= ANY\((:[a-z_]+)\)")
 _LOCKS = re.compile(r" FOR (?:UPDATE|SHARE)\b")
+
+
+_LONGEST_VALUE = 50_000_000
+_READS = frozenset(
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+)
+_UNSAFE_FUNCTIONS = frozenset({"load_extension", "writefile", "readfile", "edit", "fts3_tokenizer"})
 
 
 def _sql(statement: str) -> str:
@@ -200,6 +210,24 @@ class _Sqlite(Backend):
                 cur.execute(_insert(table, columns, _ROWS_TOGETHER), list(some))
         cur.executemany(_insert(table, columns), rows[whole:])
 
+    def query(
+        self, engine: Engine, statement: str, *, limit: int, timeout_s: float
+    ) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Run it in the mode ``ro``, with an authorizer that allows nothing but reading."""
+        path = engine.url.database
+        if not path or path == ":memory:" or path.startswith("file:"):
+            raise ValueError("a database in memory cannot be queried from here")
+        address = f"{Path(path).resolve().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=timeout_s)) as connection:
+            connection.execute("PRAGMA query_only = ON")
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+            end = time.monotonic() + timeout_s
+            connection.set_progress_handler(lambda: int(time.monotonic() > end), 10_000)
+            connection.set_authorizer(_only_reads)
+            found = connection.execute(statement)
+            rows = found.fetchmany(limit)
+            return [column[0] for column in found.description or ()], rows
+
     def empty(self, connection: Connection, table: str) -> None:
         # Within a transaction, a drop first copies each page to a separate file, so that it can be
         # undone by itself; without triggers, deleting all rows does not.
@@ -214,6 +242,12 @@ class _Sqlite(Backend):
     def fills(self, table: str, columns: Sequence[str], query: str) -> Sequence[str]:
         fill = f"UPDATE {table} SET ({', '.join(columns)}) = ({query}) WHERE rowid = new.rowid"  # noqa: S608 - names
         return (f"CREATE TRIGGER {table}_filled AFTER INSERT ON {table} BEGIN {fill}; END",)
+
+
+def _only_reads(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _UNSAFE_FUNCTIONS:
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK if action in _READS else sqlite3.SQLITE_DENY
 
 
 def _insert(table: str, columns: Columns, count: int = 1) -> str:

@@ -121,9 +121,7 @@ def test_said_when_the_conversation_is_closed(
     assert recording.store.verify().ok
 
 
-def test_refused_in_the_background(
-    recording: Recorder, refusing: Callable[[bool], None]
-) -> None:
+def test_refused_in_the_background(recording: Recorder, refusing: Callable[[bool], None]) -> None:
     """The outbox keeps what is refused while it may be mended, and writes it unasked after that."""
     conversation = recording.start()
     use_a_tool(conversation, refusing)
