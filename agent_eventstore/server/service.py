@@ -123,7 +123,7 @@ class Service:
         return self._live_of(self.identity_of(request))
 
     async def run(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """ApiCall a function that reads in a thread, and return its result.
+        """Call a function that reads in a thread, and return its result.
 
         Raises:
             RequestProblem: It takes longer than the limit; the call goes on in its thread.
@@ -140,11 +140,11 @@ class Service:
             ) from error
 
     async def write(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """ApiCall a function that writes in a thread; it is never abandoned."""
+        """Call a function that writes in a thread; it is never abandoned."""
         return await to_thread.run_sync(partial(call, *args, **options), limiter=self._reading)
 
     async def answer(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """ApiCall a function that waits for models in a thread of its own kind."""
+        """Call a function that waits for models in a thread of its own kind."""
         return await to_thread.run_sync(partial(call, *args, **options), limiter=self._answering)
 
     @contextmanager

@@ -29,7 +29,7 @@ URLS = [
     "postgresql+asyncpg://127.0.0.1:1/d", "mysql://h/d",
 ]  # fmt: skip
 STATUSES = (0, 1, 2)
-ENDLESS = frozenset({"demo"})
+ENDLESS = frozenset({"demo", "serve"})
 """Commands that do their work with any value that they take: tried with those they refuse."""
 
 
@@ -156,7 +156,7 @@ def tried(
     path: tuple[str, ...], parameter: click.Parameter, value: str, words: list[str]
 ) -> list[str]:
     """Return a command's words with this value for one of its parameters."""
-    if path[0] in ENDLESS and parameter.name != "db":
+    if path[0] in ENDLESS and (path[0] == "serve" or parameter.name != "db"):
         words = [*words, "--nonsense"]
     if isinstance(parameter, click.Option):
         return [*words, parameter.opts[0], value]

@@ -29,7 +29,7 @@ from tests.properties.test_fuzz_importers import BY_LINE
 __all__ = ["SURFACES", "Broken"]
 
 _LOADED = 0.3
-_ENDLESS = frozenset({"demo"})
+_ENDLESS = frozenset({"demo", "serve"})
 _PROCESSES = frozenset({"workers", "verbose", "help"})
 _STATUSES = (0, 1, 2)
 _URLS = (

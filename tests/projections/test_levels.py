@@ -33,12 +33,16 @@ def talk(store: EventStore, cid: UUID, exchanges: int = 20) -> None:
         store.append(cid, [e.ToolResult(call_id=f"{last}.0", content=f"[{number}, {ORDERS}]")])
 
 
+PLAN = "key_messages"
+"""Of `hybrid` a request with a block is read otherwise: it searches, and keeps no lower levels."""
+
+
 def turns(store: EventStore, views: Views, cid: UUID, numbers: range) -> list[int]:
     """Append exchanges, reading within 3,000 tokens after each; return how many were kept then."""
     found = []
     for number in numbers:
         store.append(cid, [e.UserMessage.text(f"{ORDERS} of u_{number}?")])
-        views.context(cid, max_tokens=3_000)
+        views.context(cid, max_tokens=3_000, strategy=PLAN)
         found.append(kept(store))
     return found
 
@@ -137,7 +141,7 @@ def test_what_is_erased_while_it_waits_is_not_kept(store: EventStore, cid: UUID)
     views = Views(store)
     [*_, before] = turns(store, views, cid, range(30))
     store.append(cid, [e.UserMessage.text(f"SECRET {ORDERS}")])
-    views.context(cid, max_tokens=3_000)
+    views.context(cid, max_tokens=3_000, strategy=PLAN)
     store.erase(cid, reason="asked to", versions=[store.get(cid).version])
     after = turns(store, views, cid, range(40))
     assert before < after[-1]
@@ -162,10 +166,10 @@ def test_a_step_finds_them_made(
         while kept(store) == before:
             seen.clear()
             newest = store.append(cid, [e.UserMessage.text(f"{ORDERS} of {newest}?")]).version
-            view = views.context(cid, max_tokens=3_000)
+            view = views.context(cid, max_tokens=3_000, strategy=PLAN)
             asked = [*seen]
     tables = ("to_regclass", "sqlite_master", "FROM lower_levels", "FROM token_counts")
     assert not [sql for sql in asked if any(table in sql for table in tables)]
     assert before + 1 < kept(store)
     monkeypatch.setattr(levels, "_shorter", shorter)
-    assert view.messages == Views(store).context(cid, max_tokens=3_000).messages
+    assert view.messages == Views(store).context(cid, max_tokens=3_000, strategy=PLAN).messages
