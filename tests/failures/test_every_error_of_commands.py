@@ -42,14 +42,16 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "usage": (),
     "verify": (),
 }
-ELSEWHERE = {"chat", "db grant", "db secure", "db unsecure", "demo", "keys rewrap"}
+ELSEWHERE = {"chat", "db grant", "db secure", "db unsecure", "demo", "keys rewrap", "serve"}
 """These have no database, or one of their own; rights are PostgreSQL's alone (`test_rights`); a
 chat is recorded as any conversation (`test_chat`)."""
 
 
 def leaves(group: click.Group, *path: str) -> Iterator[str]:
     """Yield the commands that do something, by their words."""
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         if isinstance(command, click.Group):
             yield from leaves(command, *path, name)
         else:

@@ -95,12 +95,12 @@ def test_a_step_and_saving_do_not_meet_in_one_read(
 ) -> None:
     """A read that plans a step leaves what waits to the next one, which saves it."""
     say(store, cid, "begin")
-    views.context(cid, max_tokens=600)
+    views.context(cid, max_tokens=600, strategy="key_messages")
     step, saved = None, saved_to(store, cid)
     stepped, wrote, late = [], [], 0
     for number in range(150):
         say(store, cid, f"{number} " + "a longer message of the user's. " * (number % 7 + 1))
-        view = views.context(cid, max_tokens=600)
+        view = views.context(cid, max_tokens=600, strategy="key_messages")
         now = saved_to(store, cid)
         stepped.append(view.step != step)
         wrote.append(now != saved)
@@ -110,8 +110,8 @@ def test_a_step_and_saving_do_not_meet_in_one_read(
     assert late, "no step fell where so many waited: the test shows nothing"
     assert not any(map(all, zip(stepped, wrote, strict=True)))
     assert store.get(cid).version - saved < 2 * MOST_UNSAVED
-    assert views.context(cid, max_tokens=600).document == (
-        Views(store, memory_bytes=0).context(cid, max_tokens=600).document
+    assert views.context(cid, max_tokens=600, strategy="key_messages").document == (
+        Views(store, memory_bytes=0).context(cid, max_tokens=600, strategy="key_messages").document
     )
 
 

@@ -84,7 +84,7 @@ def test_an_earlier_request_with_another_budget(store: EventStore) -> None:
     sent = views.context_of(stream, version)
     less = views.context_of(stream, version, changes={"max_tokens": 900})
     assert less.tokens.tokens <= 900 < sent.tokens.tokens
-    other = views.context_of(stream, version, changes={"strategy": "sliding_window"})
-    assert other.policy["name"] == "sliding_window"
+    other = views.context_of(stream, version, changes={"strategy": "window"})
+    assert other.policy["name"] == "window"
     with pytest.raises(ValueError, match="cannot change 'budget'"):
         views.context_of(stream, version, changes={"budget": 1})
