@@ -65,7 +65,7 @@ def code(text: str, language: str | None = None) -> Markup:
             lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
         except ClassNotFound:
             return escape(text)
-        return Markup(highlight(text, lexer, _FORMATTER))  # noqa: S704 - Pygments escapes
+        return Markup(highlight(text, lexer, _FORMATTER))  # noqa: S704  # nosec B704 - Pygments escapes
     return escape(text)
 
 
@@ -143,7 +143,7 @@ def prose(text: str, limit: int = LONGEST) -> Markup:
         attribute_filter=_allowed,
         link_rel="nofollow noopener noreferrer",
     )
-    return Markup(clean)  # noqa: S704 - sanitised
+    return Markup(clean)  # noqa: S704  # nosec B704 - sanitised
 
 
 def _allowed(tag: str, name: str, value: str) -> str | None:
