@@ -67,7 +67,7 @@ from projections.reading import read_current, read_on_driver
 from projections.replica import Copy, read_past
 from projections.run_mode import injections, read_run_state
 
-__all__ = ["CHANGEABLE", "ContextReading", "bring_up", "index_if_long", "searched", "sent"]
+__all__ = ["CHANGEABLE", "ContextReading", "bring_up", "long_conversations", "searched", "sent"]
 
 CHANGEABLE = frozenset({"format", "max_messages", "max_tokens", "model", "strategy"})
 """The choices of a recorded request that `Views.context_of` can replace."""
@@ -136,19 +136,17 @@ def bring_up(store: EventStore, conversation_id: UUID, embedding: Embedding | No
         _embed(store, generation, conversation_id, embedding)
 
 
-def index_if_long(store: EventStore, conversation_id: UUID) -> bool:
-    """Index a conversation of at least a thousand events, and return whether it is one.
-
-    Shorter ones are indexed when searched. A database that is busy is left for the next time.
-    """
+def long_conversations(store: EventStore, conversations: Sequence[UUID]) -> list[UUID]:
+    """Return the conversations of at least a thousand events; shorter ones are indexed on use."""
     with store.reading() as connection:
         generation = find_live(connection, CONTEXT)
-        version = generation and search_index.folded_to(connection, generation, conversation_id)
-    is_long = (version or 0) >= _LONG
-    if is_long:
-        with suppress(DatabaseBusy):
-            bring_up(store, conversation_id)
-    return is_long
+        if generation is None:
+            return []
+        return [
+            each
+            for each in conversations
+            if (search_index.folded_to(connection, generation, each) or 0) >= _LONG
+        ]
 
 
 def _embed(

@@ -27,7 +27,7 @@ from eventstore.telemetry.gauges import observing
 from eventstore.telemetry.log import get_logger
 from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.context import CONTEXT
-from projections.context_reading import index_if_long
+from projections.context_reading import bring_up, long_conversations
 from projections.engine.follower import RETRY_S, catch_up_behind, due_again, retry_set_aside
 from projections.engine.generations import gone
 from projections.engine.lag import measure
@@ -174,11 +174,12 @@ class _Rounds:
 
     def _index(self, conversations: Sequence[UUID]) -> None:
         """Keep the search indexes of long conversations current, so that no request does."""
-        if any(each.name == CONTEXT.name for each in self._projections):
-            for conversation_id in conversations:
+        if conversations and any(each.name == CONTEXT.name for each in self._projections):
+            for conversation_id in long_conversations(self._store, conversations):
                 started = time.perf_counter()
-                if index_if_long(self._store, conversation_id):
-                    self._pause(time.perf_counter() - started)
+                with suppress(DatabaseBusy):  # Left for the next time.
+                    bring_up(self._store, conversation_id)
+                self._pause(time.perf_counter() - started)
 
     def do(self) -> int:
         """Catch up every conversation that is behind; return their number."""

@@ -20,8 +20,7 @@ VAGUE = frozenset(
 """Words that say nothing of what a value is, where the field has a term for it."""
 
 SIBLINGS = frozenset(
-    "__init__ __main__ aio answer errors events items read service session store stream usage "
-    "write".split()
+    "__init__ __main__ aio answer errors events items read session store stream usage write".split()
 )
 """Modules that packages of one kind have each, such as ``stream`` of every provider."""
 

@@ -406,7 +406,7 @@ def take(store: EventStore, ids: dict[str, str], folder: Path) -> None:
     from playwright.sync_api import sync_playwright
 
     from agent_eventstore.server import create_app
-    from agent_eventstore.server.service import Identity
+    from agent_eventstore.server.shared import Identity
 
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:

@@ -13,6 +13,6 @@ Needs ``pip install 'agent-eventstore[server]'``. Nothing else of the package im
 from __future__ import annotations
 
 from agent_eventstore.server.application import create_app
-from agent_eventstore.server.service import Identity, Service, ServiceLimits
+from agent_eventstore.server.shared import Identity, Service, ServiceLimits
 
 __all__ = ["Identity", "Service", "ServiceLimits", "create_app"]

@@ -21,7 +21,7 @@ from agent_eventstore.server.endpoints import ApiCall, Operation, route_of
 from agent_eventstore.server.guard import LOOPBACK_NAMES, Authenticate, RequestGuard
 from agent_eventstore.server.openapi import document_of_api, page_of_api
 from agent_eventstore.server.problems import handlers
-from agent_eventstore.server.service import Service, ServiceLimits
+from agent_eventstore.server.shared import Service, ServiceLimits
 from eventstore import EventStore
 
 __all__ = ["OPERATIONS", "create_app"]

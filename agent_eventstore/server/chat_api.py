@@ -24,7 +24,7 @@ from agent_eventstore.participants import WORKFLOW, Participant
 from agent_eventstore.server.endpoints import ApiCall, Operation, RequestModel
 from agent_eventstore.server.event_stream import EventStream, server_sent
 from agent_eventstore.server.problems import RequestProblem, document_of
-from agent_eventstore.server.service import Service
+from agent_eventstore.server.shared import Service
 from eventstore import EventStore
 from eventstore.errors import ConversationNotFound, OwnerMismatch
 from eventstore.events import ConversationStart
@@ -228,39 +228,27 @@ def _document(session: ChatSession, result: ChatResult, project_id: str | None) 
 
 async def _chat(call: ApiCall) -> Any:
     body = call.body
-    exchange = _Exchange(
-        call.service,
-        await call.service.run(lambda: call.store),
-        body.thread_slug,
-        body.project_id,
+    return await _exchanged(
+        call,
+        body.thread_id,
         lambda chat: chat.send(body.message, name=body.name, message_id=body.message_id),
-        body.mode,
-        body.role_config,
+        project_id=body.project_id,
+        mode=body.mode,
+        roles=body.role_config,
     )
-    return await _exchanged(call, exchange, body.thread_id)
 
 
 async def _edit(call: ApiCall) -> Any:
     body = call.body
-    exchange = _Exchange(
-        call.service,
-        await call.service.run(lambda: call.store),
-        body.thread_slug,
-        None,
+    return await _exchanged(
+        call,
+        call.named,
         lambda chat: chat.edit(body.version, body.message, message_id=body.message_id),
     )
-    return await _exchanged(call, exchange, call.named)
 
 
 async def _regenerate(call: ApiCall) -> Any:
-    exchange = _Exchange(
-        call.service,
-        await call.service.run(lambda: call.store),
-        call.body.thread_slug,
-        None,
-        lambda chat: chat.regenerate(),
-    )
-    return await _exchanged(call, exchange, call.named)
+    return await _exchanged(call, call.named, lambda chat: chat.regenerate())
 
 
 async def _ui_chat(call: ApiCall) -> Any:
@@ -321,14 +309,24 @@ def _ui_format() -> _StreamFormat:
     return _StreamFormat(part(type="start"), listen, end, fail, headers)
 
 
-async def _exchanged(call: ApiCall, exchange: _Exchange, named: str | None) -> Any:
+async def _exchanged(
+    call: ApiCall,
+    named: str | None,
+    send: Callable[[ChatSession], ChatResult],
+    *,
+    project_id: str | None = None,
+    mode: str | None = None,
+    roles: dict[str, str] | None = None,
+) -> Any:
     """Answer a message, as one document or, on request, as server-sent events."""
     service = call.service
+    store = await service.run(lambda: call.store)
+    exchange = _Exchange(service, store, call.body.thread_slug, project_id, send, mode, roles)
     _require_models(service)
     stream: UUID | None = None
     if named is not None:
         found = named
-        stream = (await service.run(lambda: exchange.store.get(found))).conversation_id
+        stream = (await service.run(lambda: store.get(found))).conversation_id
     if "text/event-stream" not in call.request.headers.get("accept", ""):
         async with _alone(service, stream):
             return await service.answer(exchange.answer, stream, None)

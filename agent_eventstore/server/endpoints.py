@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from agent_eventstore.documents import json_bytes
 from agent_eventstore.server.problems import RequestProblem, problem_response, refused, status_of
-from agent_eventstore.server.service import Service
+from agent_eventstore.server.shared import Service
 from eventstore import EventStore
 from eventstore.errors import EventStoreError
 from projections import Views

@@ -22,7 +22,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_eventstore.server.problems import RequestProblem, problem_response
-from agent_eventstore.server.service import Identity, ServiceLimits
+from agent_eventstore.server.shared import Identity, ServiceLimits
 
 __all__ = ["CONTENT_SECURITY_POLICY", "LOOPBACK_NAMES", "Authenticate", "RequestGuard"]
 

@@ -490,29 +490,18 @@ class _Builder:
         """
         if self._adds_block and self._budget.thresholds:
             return self._with_recalled(front, mandatory, summaries, overhead)
-        budget, recall = self._budget, self._recall
+        budget = self._budget
         limit, limited = budget.max_tokens, budget.max_messages or budget.max_chars
-        if recall is None or limit is None or limited or not budget.thresholds or not mandatory[1:]:
-            return (*self._plan(front, mandatory, summaries, overhead, budget), None)
-        latest = mandatory[1]
-        fixed = overhead + sum(group.tokens for group in (*front, mandatory[0]))
-        reserved = reserve(limit, fixed, dict(budget.sections).get("recalled"))
-        if not reserved or not self._is_divided(latest, limit - fixed, limit - fixed - reserved):
-            return (*self._plan(front, mandatory, summaries, overhead, budget), None)
-        less = replace(budget, max_tokens=limit - reserved)
-        try:
-            chosen, ended = self._plan(front, mandatory, summaries, overhead, less)
-            then = chosen
-            if chosen.groups[-1].group.key != latest.key:
-                then, _ = self._plan(front, mandatory, summaries, overhead, less, latest.key)
-            block = block_of(recall, latest, then, reserved, self._tokenizer, paths=self._paths)
-        except BudgetInfeasible:
-            block = None
-        if block is None:
-            # Plan with the whole budget: otherwise the unused room would be returned later within
-            # the turn, and the prefix would change.
-            return (*self._plan(front, mandatory, summaries, overhead, budget), None)
-        return chosen, ended, block
+        found = None
+        searches = self._recall is not None and budget.thresholds and mandatory[1:]
+        if limit is not None and searches and not limited:
+            fixed = overhead + sum(group.tokens for group in (*front, mandatory[0]))
+            reserved = reserve(limit, fixed, dict(budget.sections).get("recalled"))
+            less = replace(budget, max_tokens=limit - reserved)
+            found = self._beside_block(front, mandatory, summaries, overhead, reserved, less)
+        # Without a block, plan with the whole budget: otherwise the unused room would be returned
+        # later within the turn, and the prefix would change.
+        return found or (*self._plan(front, mandatory, summaries, overhead, budget), None)
 
     def _with_recalled(
         self,
@@ -532,23 +521,19 @@ class _Builder:
         limit = budget.max_tokens
         if limit is None or budget.max_messages or budget.max_chars or not mandatory[1:]:
             return chosen, ended, None
-        latest, then = mandatory[1], chosen
         if not chosen.trimmed:
             return chosen, ended, None
-        if chosen.groups[-1].group.key != latest.key:
-            then, _ = self._plan(front, mandatory, summaries, overhead, budget, latest.key)
+        latest = mandatory[1]
+        then = self._first_of_turn(chosen, front, mandatory, summaries, overhead, budget)
         if not then.trimmed:
             return chosen, ended, None
         fixed = overhead + sum(group.tokens for group in (*front, mandatory[0]))
         most = dict(budget.sections).get("recalled")
         if is_talk(then):
-            return self._in_talk(
-                front, mandatory, summaries, overhead, reserve(limit, fixed, most)
-            ) or (
-                chosen,
-                ended,
-                None,
-            )
+            reserved = reserve(limit, fixed, most)
+            less = replace(budget, max_tokens=limit - reserved, block=reserved)
+            found = self._beside_block(front, mandatory, summaries, overhead, reserved, less)
+            return found or (chosen, ended, None)
         rows = self._rows(front, then)
         sought = missing(latest.rows[0], rows)
         free = limit - overhead - detail.total(rows, self._tokenizer)
@@ -565,30 +550,44 @@ class _Builder:
             return chosen, ended, None
         return chosen, ended, block
 
-    def _in_talk(
+    def _beside_block(
         self,
         front: Sequence[Group],
         mandatory: Sequence[Group],
         summaries: Sequence[Group],
         overhead: int,
         reserved: int,
+        less: Budget,
     ) -> tuple[Plan, list[str], RecalledBlock] | None:
-        """Return a plan within the rest of the room, and the block; None without a block."""
+        """Return a plan within ``less``, and a block in the room that it leaves; None without."""
         limit, latest = self._budget.max_tokens, mandatory[1]
         assert limit is not None  # noqa: S101 - the caller checks it
         fixed = overhead + sum(group.tokens for group in (*front, mandatory[0]))
         if not reserved or not self._is_divided(latest, limit - fixed, limit - fixed - reserved):
             return None
-        less = replace(self._budget, max_tokens=limit - reserved, block=reserved)
         try:
             chosen, ended = self._plan(front, mandatory, summaries, overhead, less)
-            then = chosen
-            if chosen.groups[-1].group.key != latest.key:
-                then, _ = self._plan(front, mandatory, summaries, overhead, less, latest.key)
+            then = self._first_of_turn(chosen, front, mandatory, summaries, overhead, less)
+            block = self._block(latest, then, reserved)
         except BudgetInfeasible:
             return None
-        block = self._block(latest, then, reserved)
         return None if block is None else (chosen, ended, block)
+
+    def _first_of_turn(
+        self,
+        chosen: Plan,
+        front: Sequence[Group],
+        mandatory: Sequence[Group],
+        summaries: Sequence[Group],
+        overhead: int,
+        budget: Budget,
+    ) -> Plan:
+        """Return the plan of the turn's first request, which ends with the user's message."""
+        latest = mandatory[1]
+        if chosen.groups[-1].group.key == latest.key:
+            return chosen
+        then, _ = self._plan(front, mandatory, summaries, overhead, budget, latest.key)
+        return then
 
     def _block(
         self, latest: Group, then: Plan, room: int, intent: str | None = None

@@ -19,7 +19,7 @@ import pytest
 
 from agent_eventstore import Conversation, EventStore
 from agent_eventstore.server import create_app
-from agent_eventstore.server.service import Identity
+from agent_eventstore.server.shared import Identity
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 uvicorn = pytest.importorskip("uvicorn", reason="uvicorn is not installed")

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from agent_eventstore.server import create_app
-from agent_eventstore.server.service import ServiceLimits
+from agent_eventstore.server.shared import ServiceLimits
 from eventstore import EventStore
 from tests.server.serving import TOKEN, Answering, Running, running
 

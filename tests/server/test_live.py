@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from agent_eventstore import Conversation
-from agent_eventstore.server.service import ServiceLimits
+from agent_eventstore.server.shared import ServiceLimits
 from eventstore import EventStore
 from projections import Views
 from tests.server.serving import TOKEN, Answering, Running, events_in, running

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from agent_eventstore import Conversation, EventStore
 from agent_eventstore.server import create_app
-from agent_eventstore.server.service import Identity
+from agent_eventstore.server.shared import Identity
 from agent_eventstore.server.viewer import rich_text, sql_box
 
 HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(2)> \x1b[31mred\u202egnp.exe"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, Route
 
-from agent_eventstore.server.service import Service
+from agent_eventstore.server.shared import Service
 from agent_eventstore.server.viewer import (
     conversation_list,
     conversation_page,

@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from agent_eventstore.server.service import Service
+from agent_eventstore.server.shared import Service
 from agent_eventstore.server.viewer import figures, rich_text
 from eventstore.errors import ConversationNotFound, EventStoreError, InvalidCursor, OwnerMismatch
 from eventstore.ids import StreamId
