@@ -50,7 +50,7 @@ TABLE = Table(
     sqlite_with_rowid=False,
 )
 
-_VERSION = b"6"
+_VERSION = b"7"
 """Raised when shortening or facts change, so that old entries are no longer found."""
 
 _MOST_AT_ONCE = 500  # digests in one query
@@ -60,6 +60,7 @@ _TOKENIZER = tokenizer_for(ENCODING)
 _LETTERS: dict[FactKind, str] = {
     "rule": "r",
     "identifier": "i",
+    "conclusion": "c",
     "name": "n",
     "phrase": "p",
     "term": "t",

@@ -32,10 +32,10 @@ __all__ = [
     "texts_of",
 ]
 
-FactKind = Literal["rule", "identifier", "name", "phrase", "term"]
-"""``rule``: a lasting statement of a user; ``identifier``: an id, date, path, address; ``name``: a
-proper noun; ``phrase``: a short value of several words; ``term``: a word from a fixed vocabulary,
-such as a status."""
+FactKind = Literal["rule", "identifier", "conclusion", "name", "phrase", "term"]
+"""``rule``: a lasting statement of a user; ``identifier``: an id, date, path, address;
+``conclusion``: the sentence with which an answer concludes; ``name``: a proper noun; ``phrase``: a
+short value of several words; ``term``: a word from a fixed vocabulary, such as a status."""
 
 LONGEST_FACT = 512
 """The most characters of a fact: longer literals, such as encoded data, are no facts."""

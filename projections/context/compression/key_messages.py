@@ -14,8 +14,8 @@ The document's selection and its fallbacks are one list here, ordered by how lit
    users are shortened, oldest first.
 6. Whole rounds before the last four are reduced to their facts, the least worth per token first: in
    each round the answers, then at once their question, so that no question stays without the
-   conclusion of its answer. Then summaries are. The document drops all of these at once; reducing
-   them one by one keeps as many as fit.
+   conclusion of its answer. Then these conclusions are removed from the digest, and summaries are
+   reduced. The document drops all of these at once; reducing them one by one keeps as many as fit.
 7. The facts of these groups are removed from the digest: terms, phrases, names, then identifiers,
    each lowest score first.
 8. The last four rounds are reduced to their facts: tool groups, then oldest round first, and in
@@ -47,7 +47,7 @@ from projections.context.compression.strategy import Reduction, require_counts
 
 __all__ = ["KeyMessages", "RankedItems"]
 
-_FACTS: tuple[FactKind, ...] = ("term", "phrase", "name", "identifier", "rule")
+_FACTS: tuple[FactKind, ...] = ("conclusion", "term", "phrase", "name", "identifier", "rule")
 _OF_LINES = 4  # facts
 _TOOLS, _DECISIONS, _USERS, _SUMMARIES, _TALK = "tool group", "decision", "user", "summary", "talk"
 
@@ -63,7 +63,7 @@ class KeyMessages:
     recent: int = 8
 
     name: ClassVar[str] = "key_messages"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
 
     def __post_init__(self) -> None:
         """Check that the number is whole and not negative."""
@@ -135,9 +135,11 @@ class RankedItems:
         yield from self._shorten(self._of(_USERS), "long user text shortened")
         for each in self._rounds_by_worth():
             yield from self._leave(each, "round before the last ones")
-        before = self._lowest(i for i in self._of(_SUMMARIES) if i < self._last)
-        yield from self._leave(before, "summary before the last rounds")
-        yield from self._forget(self._lowest(i for i in self._open if i < self._last))
+        before = self._lowest(i for i in self._open if i < self._last)
+        yield from self._forget_kind("conclusion", before)
+        summaries = (i for i in before if self._rule[i] == _SUMMARIES)
+        yield from self._leave(summaries, "summary before the last rounds")
+        yield from self._forget(before)
         yield from self._leave(self._late, "answers the latest user message")
         yield from self._forget(self._late)
         newest = (i for i in tools if i >= self._last)
@@ -189,14 +191,17 @@ class RankedItems:
             yield Reduction(index, "facts", why=f"{why}, {self._why(index)}")
 
     def _forget(self, indexes: Sequence[int]) -> Iterator[Reduction]:
-        whys = {index: f"dropped, {self._why(index)}" for index in indexes}
         for kind in _FACTS:
-            for index in indexes:
-                for number, fact in enumerate(self._items[index].facts):
-                    if fact.kind == kind:
-                        yield Reduction(index, "facts", fact=number, why=whys[index])
+            yield from self._forget_kind(kind, indexes)
         for index in indexes:
-            yield Reduction(index, "dropped", why=whys[index])
+            yield Reduction(index, "dropped", why=f"dropped, {self._why(index)}")
+
+    def _forget_kind(self, kind: FactKind, indexes: Iterable[int]) -> Iterator[Reduction]:
+        for index in indexes:
+            for number, fact in enumerate(self._items[index].facts):
+                if fact.kind == kind:
+                    why = f"dropped, {self._why(index)}"
+                    yield Reduction(index, "facts", fact=number, why=why)
 
     def _forget_lines(self, indexes: Iterable[int]) -> Iterator[Reduction]:
         """Remove the facts of long lists of lines, such as logs and code, except the first ones.

@@ -29,9 +29,11 @@ from projections.context.compression.facts import (
 from projections.context.compression.sentences import sentences_of
 
 __all__ = [
+    "LONG",
     "MOST_READ",
     "Lasting",
     "about",
+    "conclusions_in",
     "facts_to_keep",
     "has_frame",
     "is_lasting",
@@ -44,8 +46,12 @@ __all__ = [
 ]
 
 MOST_READ = 8_000  # characters; the rest of a message is not searched
+LONG = 600
+"""The most characters of prose that is short."""
+
 _LONGEST_RULE = 240
 _MOST_RULES = 4  # of one message
+_MOST_CONCLUSIONS = 2  # of one message
 _MOST_FACTS = 12
 _NEAR = 64  # versions
 _IDENTIFIES = re.compile("[0-9@/_]")  # Every identifier contains one of these.
@@ -265,6 +271,12 @@ _MAY_CORRECT = re.compile(
     r"not|nicht|instead|rather|statt|wrong|mistake|typo|falsch|fehler|不是|并非|改成|改为|换成",
     re.IGNORECASE,
 )
+_CONCLUDES = re.compile(
+    r"\b(?=[cfiostuz])(?:conclusions?|summary|in short|in sum|to sum up|overall|therefore"
+    r"|fazit|zusammenfassung|zusammengefasst|schlussfolgerung|insgesamt|unterm strich)\b"
+    r"|结论|总结|综上|总之",
+    re.IGNORECASE,
+)
 _PAIRED = re.compile(r"[\s\"'“”\u2018\u2019«»「」『』]+")
 
 # Statements of which only one can hold: a newer one with the same words takes the older one back.
@@ -385,10 +397,19 @@ def _subject(frame: str) -> str:
     return " ".join(word for word in words if word not in _FREE)
 
 
+def conclusions_in(text: str, sentences: Sequence[str]) -> list[int]:
+    """Return the indexes of the sentences with which an answer concludes.
+
+    Those that say so; if there are none, the last sentence of a long text.
+    """
+    found = [place for place, each in enumerate(sentences) if _CONCLUDES.search(each)]
+    return found or ([len(sentences) - 1] if len(text) > LONG else [])
+
+
 def facts_to_keep(
     messages: Sequence[Mapping[str, Any]], shorter: Sequence[Mapping[str, Any]]
 ) -> tuple[Fact, ...]:
-    """Return the facts in messages for a digest: lasting statements of users, and literals.
+    """Return the facts in messages for a digest: lasting statements, conclusions, and literals.
 
     Only those that the shorter form of the messages contains too.
     """
@@ -403,6 +424,12 @@ def facts_to_keep(
             bare = (each for each in left.statements if not names_identifier(each))
             rules = (each for each in (*left.rules, *bare) if each in remaining_text)
             facts = (*(Fact(each, "rule") for each in rules), *facts)
+    if len(messages) == 1 and messages[0].get("role") == "assistant":
+        answer = sentences_of("\n".join(texts_of(shorter[0]))[-MOST_READ:])
+        places = conclusions_in("\n".join(texts_of(messages[0])), answer)
+        ends = [answer[place] for place in places[-_MOST_CONCLUSIONS:]]
+        short = (each for each in ends if len(each) <= _LONGEST_RULE and not _QUESTION.search(each))
+        facts = (*(Fact(each, "conclusion") for each in short), *facts)
     return facts
 
 

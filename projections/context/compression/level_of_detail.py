@@ -30,7 +30,14 @@ _SUMMARY = 64
 _TO_FACTS = 4
 _UNIT = 8  # factor on the age of every item except the newest and summaries
 # At most _TO_FACTS, because a fact can be removed only after its item was reduced to facts.
-_FACTS: dict[FactKind, int] = {"term": 4, "phrase": 3, "name": 2, "identifier": 1, "rule": 1}
+_FACTS: dict[FactKind, int] = {
+    "term": 4,
+    "phrase": 3,
+    "name": 2,
+    "conclusion": 2,
+    "identifier": 1,
+    "rule": 1,
+}
 _NO_ROOM = "no room for all of its facts"
 
 
@@ -46,7 +53,7 @@ class LevelOfDetail:
     live_only_newest: bool = False
 
     name: ClassVar[str] = "level_of_detail"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterator[Reduction]:
         """Yield the reductions by weight times age, highest first; ``intent`` is not used."""

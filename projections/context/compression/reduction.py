@@ -260,7 +260,8 @@ class _State:
     def answer(self, most: int, sections: Mapping[str, int]) -> None:
         """Give the answers of users' messages that are sent their shorter form back, newest first.
 
-        A question without the conclusion of its answer looks open.
+        If there is no room for that, they get their conclusions back, as lines of the digest. A
+        question without the conclusion of its answer looks open.
         """
         last: int | None = None
         for index in range(len(self._items) - 1, -1, -1):
@@ -270,9 +271,21 @@ class _State:
                     found = self._items[last]
                     if found.has_shorter and found.shorter_tokens <= self._left(last, sections):
                         self._raise(last, "shortened", found.shorter_tokens, most)
+                    if self._level[last] == "dropped":
+                        self._conclude(last, most)
                 last = None
             elif last is None and item.kind == "assistant":
                 last = index
+
+    def _conclude(self, index: int, most: int) -> None:
+        """Send the conclusion of a message that was dropped, if there is room for it."""
+        before, item = self._reason[index], self._items[index]
+        self._lower(index, "facts", before)
+        for number in [*self._facts[index]]:
+            if item.facts[number].kind != "conclusion":
+                self._forget(index, number, before)
+        if self.tokens > most:
+            self._lower(index, "dropped", before)
 
     def _is_superseded(self, index: int) -> bool:
         """Whether a message that takes this one back is not sent."""

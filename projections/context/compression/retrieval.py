@@ -44,7 +44,7 @@ class Retrieval:
     embedding: Embedding | None = None
 
     name: ClassVar[str] = "retrieval"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     retrieves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Hybrid(KeyMessages):
     embedding: Embedding | None = None
 
     name: ClassVar[str] = "hybrid"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     retrieves: ClassVar[bool] = True
     adds_block: ClassVar[bool] = True
 

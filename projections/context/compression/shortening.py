@@ -22,7 +22,7 @@ from projections.context.compression.facts import (
     json_of,
     texts_of,
 )
-from projections.context.compression.lasting import is_lasting
+from projections.context.compression.lasting import LONG, conclusions_in, is_lasting
 from projections.context.compression.sentences import BULLET, sentences_of
 from projections.context.compression.table_text import dumped as _dumps
 from projections.context.compression.table_text import tabled
@@ -43,7 +43,6 @@ LONGEST = 8_000
 _ELLIPSIS = "…"
 _LONGEST_VALUE = 160  # characters of a text within JSON
 _LEAST_ROWS = 2
-_LONG = 600  # characters above which prose is long; also the most that stay of a first paragraph
 _ENDS = 2  # number of first lines, and of last lines, that stay of a long output
 _LEAST_END = 80  # characters of each end, if that many lines have fewer
 _MOST_LINES = 4_000  # characters of the lines that stay of an output in which every line matters
@@ -59,11 +58,6 @@ _OBLIGES = re.compile(
     r"\b(?=[acdmnost])"  # Most words begin with another letter.
     r"(?:must|should|need|needs|never|always|not|don't|only|todo|conclusion|summary|decided)\b"
     r"|必须|需要|不要|不能|应该|结论|总结|决定",
-    re.IGNORECASE,
-)
-_CONCLUDES = re.compile(
-    r"\b(?=[ciost])"
-    r"(?:conclusions?|summary|in short|in sum|to sum up|overall|therefore)\b|结论|总结|综上|总之",
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(rf".{{{_LEAST_END // 2},}}?[.!?\u3002\uff01\uff1f](?=\s|\Z)", re.DOTALL)
@@ -145,8 +139,8 @@ def shorten_text(text: str, role: str = "") -> str:
         if place == 0 or place in also or _matters(sentence, role)
     ]
     shorter = text if len(shortened) == len(sentences) else "\n".join(shortened)
-    if role == "tool" and len(whole) > _LONG:
-        if len(shorter) > max(len(whole) // 2, _LONG) or len(shorter) > LONGEST:
+    if role == "tool" and len(whole) > LONG:
+        if len(shorter) > max(len(whole) // 2, LONG) or len(shorter) > LONGEST:
             return _both(whole, min(max(len(whole) // 3, _LEAST_LINES), _MOST_LINES))
         if shorter is not text:
             return _with_ends(whole, shorter)
@@ -257,7 +251,7 @@ def _end(lines: list[str], step: int = 1) -> str:
     """Return the lines of one end of an output: two of them, or more if these are very short."""
     taken: list[str] = []
     for line in lines:
-        if len(line) > _LONG:
+        if len(line) > LONG:
             taken.append(_start(line) if step > 0 else _finish(line))
             break
         if len(taken) >= _ENDS and sum(map(len, taken)) >= _LEAST_END:
@@ -283,15 +277,14 @@ def _of_role(text: str, sentences: list[str], role: str) -> set[int]:
     """Return the indexes of the sentences that a text keeps because of its author's role."""
     if role == "user":
         bullets = {place for place, each in enumerate(sentences) if BULLET.match(each)}
-        if len(text) <= _LONG:
+        if len(text) <= LONG:
             return bullets
-        paragraph = text.lstrip().partition("\n\n")[0][:_LONG]
+        paragraph = text.lstrip().partition("\n\n")[0][:LONG]
         return {*range(len(sentences_of(paragraph))), *bullets}
-    if len(text) <= _LONG:
+    if len(text) <= LONG:
         return set()
     if role == "assistant":
-        ends = {place for place, each in enumerate(sentences) if _CONCLUDES.search(each)}
-        return ends or {len(sentences) - 1}
+        return {*conclusions_in(text, sentences)}
     return set()
 
 
