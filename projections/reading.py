@@ -44,7 +44,7 @@ from projections.engine.heads import FoldHead
 from projections.engine.projection import Projection
 from projections.engine.set_aside import FoldFailure, noted
 from projections.engine.setup import install_all
-from projections.errors import GenerationGone
+from projections.errors import BudgetInfeasible, GenerationGone
 from projections.replica import Copy, read_replica, statuses_of
 from projections.tokens.counts import TokenCounts
 
@@ -258,10 +258,27 @@ def _read_one(
     with begin.snapshot() as connection:
         statuses = statuses_of(connection, projections, conversation_id)
         generations = all_live(projections, [each.generation for each in statuses])
-        current = all(each.current for each in statuses)
-        if current:
+        answer, refused = None, None
+        catching_up = CatchUp(generations, conversation_id)
+        if all(each.current for each in statuses):
             answer = _Answer.of(connection, generations, conversation_id, query)
-    if current:
+        else:
+            with catching_up.blamed():
+                catching_up.fold(connection)
+    if answer is None and catching_up.version <= PIECE:
+        # The heads stay locked, so all queries read the same version here too. A longer
+        # conversation is read in a snapshot, while which nobody waits.
+        with catching_up.blamed(), begin.writing() as connection:
+            catching_up.save(connection)
+            if catching_up.done:
+                found = _heads_after(connection, generations, conversation_id, catching_up)
+                try:
+                    answer = _Answer.of(connection, generations, conversation_id, query, found)
+                except BudgetInfeasible as error:
+                    refused = error  # What was folded is saved all the same.
+    if refused is not None:
+        raise refused
+    if answer is not None:
         return answer.saved(begin)
     # Use the generations found above: after a cut-over, their missing tables raise an error.
     return _read_new(begin, generations, conversation_id, query)
@@ -288,18 +305,14 @@ def _read_new(
             with catching_up.blamed():
                 in_pieces([catching_up], begin)
         with begin.snapshot() as connection:
-            found = heads.of(connection, generations, conversation_id)
+            found = _heads_after(connection, generations, conversation_id, catching_up)
             version = found[0].version
             # Another process may have caught up one of them since, or erased.
             together = version >= catching_up.version and all(
                 head.version == version for head in found
             )
             if together:
-                changed = [
-                    replace(head, before=was)
-                    for head, was in zip(found, catching_up.found_at, strict=True)
-                ]
-                answer = _Answer.of(connection, generations, conversation_id, query, changed)
+                answer = _Answer.of(connection, generations, conversation_id, query, found)
         if together:
             return answer.saved(begin)
     with begin.writing() as connection:
@@ -307,6 +320,18 @@ def _read_new(
         found = heads.of(connection, generations, conversation_id)
         answer = _Answer.of(connection, generations, conversation_id, query, found)
     return answer.saved(begin)
+
+
+def _heads_after(
+    connection: AnyConnection,
+    generations: Sequence[Generation],
+    conversation_id: UUID,
+    catching_up: CatchUp,
+) -> list[FoldHead]:
+    """Return the heads, each with the place from which a catch-up continued."""
+    found = heads.of(connection, generations, conversation_id)
+    places = zip(found, catching_up.found_at, strict=True)
+    return [replace(head, before=place) for head, place in places]
 
 
 def _answered_ahead(
