@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args, overload
 
 from eventstore.database import metadata_for
-from projections.context import CONTEXT, levels, search_tables
+from projections.context import CONTEXT, search_tables
 from projections.engine import set_aside
 from projections.engine.projection import ColumnType, Projection, named
 from projections.errors import InvalidProjection, UnknownProjection
@@ -41,7 +41,6 @@ _BUILT_IN: tuple[Projection, ...] = (
 SHARED_TABLES = (
     set_aside.TABLE.name,
     counts.TABLE.name,
-    levels.TABLE.name,
     *search_tables.TABLES,
 )
 """This package's tables that belong to no generation; some are created when first needed."""

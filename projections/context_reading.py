@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -39,8 +39,7 @@ from projections.context import (
 from projections.context.compression.search import Embedding, embedded, without_embedding
 from projections.context.compression.strategy import Strategy
 from projections.context.groups import groups_of
-from projections.context.levels import StoredLevels
-from projections.context.planning import HORIZON, LookForLevels
+from projections.context.levels import prepare_new
 from projections.context.prompts import permitted
 from projections.context.recall import adds_block, embedding_of, retrieves
 from projections.context.recall_search import (
@@ -56,7 +55,7 @@ from projections.context.sent_requests import recorded_request
 from projections.context.settings import strategy_for
 from projections.context.source import SqlRowSource
 from projections.context.state import CONTEXT_ACTIVE, Active, RequestMode, read_active
-from projections.context.view import newest_rows, next_needed
+from projections.context.view import next_needed
 from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, in_pieces
 from projections.engine.generations import Generation, find_live, gone
 from projections.engine.heads import FoldHead
@@ -196,7 +195,6 @@ class ContextReading:
         run: The run that the request describes; True for the active one, None to follow the mode.
         at: The version to go back to; None for the present.
         options: Other arguments of `build`: model, limits, format, provider, paths.
-        levels: The lower levels of detail that the last attempt produced.
     """
 
     store: EventStore
@@ -210,25 +208,17 @@ class ContextReading:
     run: bool | str | None
     at: int | None
     options: Mapping[str, Any]
-    levels: StoredLevels = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Begin with no levels."""
-        object.__setattr__(self, "levels", StoredLevels(self.conversation_id))
 
     def view(self, strategy: Strategy) -> ContextView:
         """Read the view; if a strategy's embedding fails, search without it and add a note."""
         try:
-            view = self._answer(strategy)
+            return self._answer(strategy)
         except EmbeddingFailed as error:
             lesser = without_embedding(strategy)
             if lesser is strategy:
                 raise
             message = f"searched by words alone: {error}"
-            view = replace(self._answer(lesser), notes=(message,))
-        self.levels.keep(self.store, PATIENCE_MS)
-        self.memory.has_levels = self.levels.is_there
-        return view
+            return replace(self._answer(lesser), notes=(message,))
 
     def _answer(self, strategy: Strategy) -> ContextView:
         with_runs = self.mode == "run" if self.run is None else bool(self.run)
@@ -250,7 +240,6 @@ class ContextReading:
                     self.conversation_id,
                     partial(self._plain, strategy),
                     last=self.memory.head(self.conversation_id),
-                    deferred=self.levels,
                 )
         projections: tuple[Projection, ...] = (CONTEXT, RUNS) if with_runs else (CONTEXT,)
 
@@ -350,16 +339,11 @@ class ContextReading:
         head: FoldHead | None = None,
     ) -> ContextView:
         memo = recent = None
-        look_for: LookForLevels = lambda rows: None  # noqa: E731
         # Rows folded in memory are gone afterwards, and few requests read excluded rows.
         may_cache = not (self.store.read_only or generation.in_memory)
         if self.at is None and may_cache and not self._excluded:
             known = (self.conversation_id, head, request.active)
             recent, memo = self.memory.of(rows, connection, generation, *known)
-        if self.at is None and may_cache:
-            erasures = None if head is None else head.erasures
-            self.levels.begin(erasures, is_there=self.memory.has_levels)
-            look_for = partial(self.levels.look_for, connection)
         policy = (request.active.tool_policy or ToolPolicy()).merge(self.policy)
         tools = permitted(self.tools, policy)
         composed = compose(
@@ -378,7 +362,6 @@ class ContextReading:
                 settings=self.settings,
                 strategy=strategy,
                 memo=memo,
-                look_for_levels=look_for,
                 **self.options,
             )
         except SearchBehind:
@@ -387,8 +370,7 @@ class ContextReading:
             raise
         if recent is not None:
             recent.keep()
-            self.levels.look_ahead(next_needed(view))
-            self.levels.offer(newest_rows(view, 2 * HORIZON))
+            prepare_new(next_needed(view))
         return view
 
 

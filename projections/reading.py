@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 from uuid import UUID
 from weakref import WeakSet
 
@@ -50,7 +50,6 @@ from projections.tokens.counts import TokenCounts
 
 __all__ = [
     "MOST_UNSAVED",
-    "DeferredWrites",
     "DriverReading",
     "Reading",
     "read_current",
@@ -66,20 +65,6 @@ DriverReading = Callable[[AnyConnection, Generation, FoldHead | None], T]
 _Query = Callable[[C, Sequence[Generation], Sequence[FoldHead]], T]
 
 
-class DeferredWrites(Protocol):
-    """Results that a query produces in addition to its answer, to be stored for later requests."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether the query had more work than usual: if so, saving waits for the next one."""
-
-    def bind(self, connection: AnyConnection) -> None:
-        """Bind the values to write, in the transaction in which the query has read."""
-
-    def write(self, connection: AnyConnection) -> None:
-        """Write the values, in a transaction that has found the state unchanged since the query."""
-
-
 _log = get_logger("projections")
 _TOLD: WeakSet[EventStore] = WeakSet()
 _LOOKS = 10
@@ -88,8 +73,7 @@ _LOOKS = 10
 MOST_UNSAVED = 16
 """Number of a conversation's events from which a read saves what it folded, in its own transaction.
 
-Fewer events stay in memory, where the next read continues; another process folds them again. A read
-that had to plan a step leaves up to twice as many, so that no request both plans and saves.
+Fewer events stay in memory, where the next read continues; another process folds them again.
 """
 
 
@@ -122,7 +106,6 @@ def read_on_driver(
     read: DriverReading[T],
     *,
     last: FoldHead | None = None,
-    deferred: DeferredWrites | None = None,
 ) -> T:
     """Do what `read_current` does for one conversation, with driver calls only.
 
@@ -135,8 +118,6 @@ def read_on_driver(
             since, the conversation is caught up without checking for new events first. ``read``
             may then get a head with ``unsaved`` rows, which it may keep as the next ``last``, or
             it raises `NotSaved` to be called again once they are saved.
-        deferred: Other results of ``read``, written in the transaction that writes the rows, if
-            there is one.
 
     Raises:
         ConversationNotFound: No conversation has this id.
@@ -162,7 +143,6 @@ def read_on_driver(
         partial(driver_transaction, store),
         partial(driver_transaction, store, write=True, durable=False, patience_ms=PATIENCE_MS),
         partial(driver_transaction, store, snapshot=True),
-        deferred,
     )
     if last is not None and (
         last.unsaved is not None or seen_version(store, conversation_id) > last.version
@@ -242,10 +222,9 @@ def _or_in_memory(
 
 @dataclass(frozen=True, slots=True)
 class _Begin(Begin[C]):
-    """How a read begins its transactions, one of them a snapshot; ``deferred`` joins the rows."""
+    """How a read begins its transactions, one of them a snapshot."""
 
     snapshot: Callable[[], AbstractContextManager[C]]
-    deferred: DeferredWrites | None = None
 
 
 def _read_one(
@@ -265,12 +244,12 @@ def _read_one(
         else:
             with catching_up.blamed():
                 catching_up.fold(connection)
-    if answer is None and catching_up.version <= PIECE:
-        # The heads stay locked, so all queries read the same version here too. A longer
-        # conversation is read in a snapshot, while which nobody waits.
+    if answer is None:
         with catching_up.blamed(), begin.writing() as connection:
             catching_up.save(connection)
-            if catching_up.done:
+            # The heads stay locked, so all queries read the same version here too. A longer
+            # conversation is read in a snapshot, while which nobody waits.
+            if catching_up.done and catching_up.version <= PIECE:
                 found = _heads_after(connection, generations, conversation_id, catching_up)
                 try:
                     answer = _Answer.of(connection, generations, conversation_id, query, found)
@@ -348,7 +327,6 @@ def _answered_ahead(
     None if the query needs the saved tables, or another process has interfered.
     """
     answer: _Answer[T] | None = None
-    deferred: DeferredWrites | None = None
     with begin.reading() as connection:
         new = current_head_and_events(connection, last, conversation_id, PIECE)
     snapshot = begin.snapshot
@@ -362,19 +340,13 @@ def _answered_ahead(
             with suppress(heads.NotSaved):
                 made, counts = [head.generation], catching_up.counts
                 answer = _Answer.of(connection, made, conversation_id, query, [head], counts)
-            deferred = None if answer is None else begin.deferred
-            most = MOST_UNSAVED * (2 if deferred is not None and deferred.busy else 1)
-            if answer is not None and catching_up.pending < most:
+            if answer is not None and catching_up.pending < MOST_UNSAVED:
                 return answer
             with catching_up.blamed():
                 catching_up.bind(connection)
-            if deferred is not None:
-                deferred.bind(connection)
     if catching_up.pending:
         with catching_up.blamed(), begin.writing() as connection:
             catching_up.save(connection)
-            if deferred is not None and catching_up.done:
-                deferred.write(connection)
     return answer if catching_up.done else None
 
 

@@ -44,7 +44,7 @@ from eventstore.database import (
 from eventstore.telemetry.log import masked
 from projections import PROJECTIONS, ProjectionSet
 from projections.checks import checks_of
-from projections.context import levels, search_tables
+from projections.context import search_tables
 from projections.upkeep import install_all
 
 __all__ = ["db", "doctor", "examine", "keys"]
@@ -70,7 +70,6 @@ def upgrade(target: Target, projection_set: ProjectionSet) -> None:
     with target.create() as store:
         install_all(store, projection_set)
         search_tables.create(store)
-        levels.create(store)
         say(f"{store.url} is at revision {REVISIONS[-1]}")
 
 

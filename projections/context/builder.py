@@ -24,7 +24,7 @@ from projections.context.groups import groups_of, since_compaction
 from projections.context.levels import ends_of, lower
 from projections.context.limits import chars_of, within
 from projections.context.output_paths import READ_OUTPUT, message_alias, without_path
-from projections.context.planning import LookForLevels, plan
+from projections.context.planning import plan
 from projections.context.plans import COMPACTED, ERROR, Budget, Group, Plan, Planned
 from projections.context.prompts import Injection, declared_name
 from projections.context.recall import adds_block, recall_for
@@ -292,7 +292,6 @@ def build(
     provider: str | None = None,
     paths: bool = True,
     memo: PlanMemo | None = None,
-    look_for_levels: LookForLevels = lambda rows: None,
 ) -> ContextView:
     """Build the messages of a request; the cost depends on the budget, not on the history's length.
 
@@ -311,7 +310,6 @@ def build(
         provider: The provider that will be called: gets back the content made for its own use.
         paths: Whether to show the paths of outputs that are not sent whole.
         memo: The cache of step plans between two reads.
-        look_for_levels: See `projections.context.planning.plan`.
 
     Raises:
         BudgetInfeasible: The mandatory messages exceed a limit; the error lists them with sizes.
@@ -341,7 +339,6 @@ def build(
         provider,
         paths,
         memo,
-        look_for_levels,
     )
     try:
         view = builder.view(tuple(injections), tools, limit)
@@ -365,14 +362,12 @@ class _Builder:
         provider: str | None,
         paths: bool,
         memo: PlanMemo | None,
-        look_for_levels: LookForLevels,
     ) -> None:
         self._paths, self._pathless = paths, False  # whether a path was left out
         settled = SettledSource(source, failed_turns=settings.include_failed_turns)
         source = settled
         self._dimmer = dimmer(strategy, source)
         self._memo = memo if is_key(strategy) and self._dimmer is as_it_is else None
-        self._look_for_levels = look_for_levels
         self._source, self._budget = source, budget
         self._model, self._format, self._provider = model, format, provider
         self._tokenizer, self._strategy, self._settings = tokenizer, strategy, settings
@@ -668,7 +663,6 @@ class _Builder:
                 lasting=self._source.lasting,
                 memo=self._memo,
                 memo_key=(*self._memo_key, until, task, self._grouping.holds_compaction),
-                look_for_levels=self._look_for_levels,
             )
         except BudgetInfeasible as error:
             if any(label.startswith(COMPACTED) for label in error.mandatory):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -31,18 +31,19 @@ from projections.context.compression.reduction import Reduced, header_tokens, re
 from projections.context.compression.strategy import Reduction, Strategy, interval
 from projections.context.detail import item_of
 from projections.context.groups import Past, whole
+from projections.context.levels import prepare
 from projections.context.limits import Ends
 from projections.context.older_digest import DigestWriter, LookForLasting
 from projections.context.plans import Budget, Group, Plan, Planned, PlanStep
 from projections.context.prompts import DIGEST_HEADER
 from projections.context.recall import Recall
 from projections.context.row_cache import PlanMemo
-from projections.context.rows import ContextRow, Key
+from projections.context.rows import Key
 from projections.context.section_budgets import Room, over, tokens_by_section
 from projections.errors import BudgetInfeasible
 from projections.tokens import Tokenizer
 
-__all__ = ["HORIZON", "Fitting", "LookForLevels", "Plan", "Planned", "plan"]
+__all__ = ["HORIZON", "Fitting", "Plan", "Planned", "plan"]
 
 
 HORIZON = 128
@@ -55,9 +56,6 @@ _LASTS = 64  # groups of the usual size that fit after a major step, unless the 
 
 
 _ONLY_ENDS = "shortened: with what must be sent, there is room only for its ends"
-
-
-LookForLevels = Callable[[Iterable[ContextRow]], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +71,6 @@ class Fitting:
         recall: The search of a strategy that retrieves; None for other strategies.
         form: Returns a retrieved group in the form in which it can be sent.
         ends: Returns a group's last forms, the longest first.
-        look_for_levels: Called with the rows that may lose detail, before their levels are read.
         teller: Writes the digest's lines about the older part of the history, if any are wanted.
         sections: Upper limits for the tokens of sections.
         block: Tokens of a block of recalled messages beside the plan.
@@ -87,7 +84,6 @@ class Fitting:
     recall: Recall | None
     form: Callable[[Group], Group]
     ends: Ends
-    look_for_levels: LookForLevels
     digest_writer: DigestWriter | None
     sections: Mapping[str, int]
     block: int = 0
@@ -276,7 +272,7 @@ class Fitting:
         The groups are those given, except the newest, if only its ends fit into the request.
         """
         groups = [*groups]
-        self.look_for_levels(row for group in groups for row in group.rows)
+        prepare(row for group in groups for row in group.rows)
         items: list[Item] = [
             item_of(group, self.tokenizer, scores.get(group.key, 0.0)) for group in groups
         ]
@@ -404,7 +400,6 @@ def plan(
     lasting: LookForLasting = lambda before, limit: (),
     memo: PlanMemo | None = None,
     memo_key: Hashable = None,
-    look_for_levels: LookForLevels = lambda rows: None,
 ) -> Plan:
     """Return the plan of a request's history.
 
@@ -425,7 +420,6 @@ def plan(
         lasting: Returns the newest rows before a version that contain rules or identifiers.
         memo: The cache of step plans, if there is one.
         memo_key: Everything else that a plan depends on.
-        look_for_levels: Called with the rows that may lose detail, before their levels are read.
 
     Raises:
         BudgetInfeasible: The mandatory messages exceed the budget; the error lists them with sizes.
@@ -449,7 +443,6 @@ def plan(
         recall,
         form,
         ends,
-        look_for_levels,
         digest_writer,
         dict(budget.sections),
         budget.block,
@@ -538,7 +531,9 @@ class _Stepping:
             return None  # The provider has compacted the history in between.
         if ordinals:
             anchor = max(ordinals) - max(ordinals) % interval(self._limit)
-            if min(ordinals) < anchor and (step.ordinal or 0) < anchor:
+            # At the last group before an anchor, only a major step is the one that others compute.
+            minor = bool(step.before.stages)
+            if (step.ordinal or 0) < anchor and (min(ordinals) < anchor or minor):
                 return None
         return place
 

@@ -392,12 +392,7 @@ class RowMemory:
     If the event at the head of the last request no longer exists, or is a different one, because
     the database has gone back to an older state, the conversation's cached rows and plans are not
     used again.
-
-    Attributes:
-        has_levels: Whether the table ``lower_levels`` existed when it was last checked.
     """
-
-    has_levels = False
 
     def __init__(self, most: int) -> None:
         """Cache about ``most`` bytes; 0 caches nothing."""

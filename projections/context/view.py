@@ -35,7 +35,6 @@ __all__ = [
     "digest_of",
     "digest_rows",
     "due_of",
-    "newest_rows",
     "next_needed",
 ]
 
@@ -89,13 +88,8 @@ def next_needed(view: ContextView) -> Iterator[ContextRow]:
     """
     usage = view.usage
     if usage is not None and (view.step is not None or 2 * usage.used > usage.budget):
-        yield from newest_rows(view, _SOON)
-
-
-def newest_rows(view: ContextView, groups: int) -> Iterator[ContextRow]:
-    """Yield the rows of up to ``groups`` of the newest groups in a view's plan."""
-    for each in view.account.history.groups[-groups:]:
-        yield from each.group.rows
+        for each in view.account.history.groups[-_SOON:]:
+            yield from each.group.rows
 
 
 def due_of(strategy: Strategy, chosen: Plan) -> SummaryRequest | None:

@@ -16,7 +16,7 @@ from eventstore.sql.migrate import VERSION_TABLE
 from eventstore.sql.schema import derived_tables, metadata_for
 from projections import Views
 from projections.catalogue import PROJECTIONS, SHARED_TABLES
-from projections.context import levels, search_tables
+from projections.context import search_tables
 from projections.engine.catch_up import catch_up
 from projections.engine.follower import catch_up_behind
 from projections.engine.generations import start_building
@@ -86,7 +86,6 @@ def test_every_table_with_rows_of_conversations_is_registered(store: EventStore)
     """Erasing finds what is beside the log by registries alone: whoever makes one, names it."""
     converse(store, 1)
     install_all(store, PROJECTIONS)
-    levels.create(store)
     search_tables.create(store)
     with store.reading() as connection:
         derived = derived_tables(connection)

@@ -90,31 +90,6 @@ def test_few_wait_and_many_are_saved(store: EventStore, views: Views, cid: UUID)
     assert expected(store.read(cid), [CONTEXT]) == stored(store, cid, [CONTEXT])
 
 
-def test_a_step_and_saving_do_not_meet_in_one_read(
-    store: EventStore, views: Views, cid: UUID
-) -> None:
-    """A read that plans a step leaves what waits to the next one, which saves it."""
-    say(store, cid, "begin")
-    views.context(cid, max_tokens=600, strategy="key_messages")
-    step, saved = None, saved_to(store, cid)
-    stepped, wrote, late = [], [], 0
-    for number in range(150):
-        say(store, cid, f"{number} " + "a longer message of the user's. " * (number % 7 + 1))
-        view = views.context(cid, max_tokens=600, strategy="key_messages")
-        now = saved_to(store, cid)
-        stepped.append(view.step != step)
-        wrote.append(now != saved)
-        late += wrote[-1] and now - saved > MOST_UNSAVED
-        step, saved = view.step, now
-    assert any(stepped)
-    assert late, "no step fell where so many waited: the test shows nothing"
-    assert not any(map(all, zip(stepped, wrote, strict=True)))
-    assert store.get(cid).version - saved < 2 * MOST_UNSAVED
-    assert views.context(cid, max_tokens=600, strategy="key_messages").document == (
-        Views(store, memory_bytes=0).context(cid, max_tokens=600, strategy="key_messages").document
-    )
-
-
 def test_waiting_events_are_folded_and_counted_once(
     store: EventStore, views: Views, waiting: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
