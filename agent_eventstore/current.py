@@ -163,6 +163,7 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
 
         def read() -> ContextView:
             view = session.views.context(session.id, **request_options)
+            session.upkeep.has_requests = True
             session.outputs.provide(session.views.store, session.id, view)
             return view
 

@@ -14,7 +14,6 @@ from uuid import UUID
 from agent_eventstore.machines.answers import KEPT
 from eventstore import EventStore, RecordedEvent
 from eventstore.erasure.plan import ranges
-from eventstore.errors import EventStoreError
 from eventstore.events import ToolCall, ToolPolicy
 from eventstore.events.values import Mode
 from eventstore.telemetry.log import get_logger
@@ -27,7 +26,7 @@ from projections.models.runs import RUNS, NodeRow, RunArtifact, RunRow
 from projections.models.tool_calls import TOOL_CALLS, ToolCallRow
 from projections.payload_text import SEALS
 from projections.queries import open_work, readable, unsettled_calls
-from projections.reading import read_current
+from projections.reading import read_current, save_current
 from projections.replica import Copy
 from projections.run_mode import mode_and_turn
 
@@ -260,7 +259,11 @@ def last_agent(store: EventStore, conversation_id: UUID) -> str | None:
 
 
 class Upkeep:
-    """Catches up the views that opening reads, after every `EVERY` events.
+    """Folds what a session writes into the views' tables, every `EVERY` events and at its end.
+
+    So plain SQL shows a closed conversation, and the next opening finds its views current. The
+    views of requests are folded at the end only, and only if the session has made requests: their
+    fold counts tokens, for which other processes need no tokenizer.
 
     Args:
         views: The store's views.
@@ -272,19 +275,32 @@ class Upkeep:
         self._views = views
         self._conversation_id = conversation_id
         self._version = version
+        self.has_requests = False
 
     def due(self, version: int) -> bool:
         """Whether a catch-up is due at this version of the conversation."""
         return version - self._version >= EVERY
 
-    def run(self, version: int) -> None:
-        """Catch up, in one transaction; after an error, which is logged, the next open does it."""
-        store, self._version = self._views.store, version
+    def has_new(self, version: int) -> bool:
+        """Whether there are events since the last catch-up."""
+        return version != self._version
+
+    def run(self, version: int, *, at_end: bool = False) -> None:
+        """Fold, in short transactions; what cannot be folded now is left to readers and workers.
+
+        An error is logged, never raised: the events are recorded.
+        """
+        views, self._version = self._views, version
+        if views.store.read_only:
+            return
+        with_context = at_end and self.has_requests
+        wanted = [each for each in views.projections if with_context or each is not CONTEXT]
         try:
-            read_current(store, (OPEN_WORK, RUNS), self._conversation_id, lambda _: None)
-        except EventStoreError as error:
+            save_current(views.store, wanted, self._conversation_id)
+        except Exception as error:
+            # Projections are also a product's own code, and the caller may be ending a session.
             _log.warning(
-                "views not caught up", conversation_id=str(self._conversation_id), why=error
+                "views not caught up", conversation_id=str(self._conversation_id), why=str(error)
             )
 
 

@@ -307,7 +307,7 @@ class Session:
             KEEPER.leave(self.session_id, LEAVES_S)
 
     def end(self, journal: Journal, error: BaseException | None) -> None:
-        """Let go of the lease.
+        """Let go of the lease, and fold what was written into the tables of the views.
 
         Events that are not written go to the process's outbox, which lets go of the lease once they
         are: whoever opened the conversation before that would fence them.
@@ -317,6 +317,8 @@ class Session:
             leave_unwritten(journal, self.session_id, str(error))
         else:
             KEEPER.release(self.session_id, unwritten=self.one_turn.is_open)
+            if error is None and self.upkeep.has_new(journal.version):
+                self.upkeep.run(journal.version, at_end=True)
 
     @property
     def is_working(self) -> bool:

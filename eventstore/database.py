@@ -67,7 +67,7 @@ from eventstore.sql.read import (
 from eventstore.sql.residues import without_statistics
 from eventstore.sql.rights import grant, relations, share_rights
 from eventstore.sql.row_security import secure, unsecure
-from eventstore.sql.schema import Xid8, metadata_for
+from eventstore.sql.schema import VIEWS, Xid8, metadata_for
 
 # Rows of conversations.
 from eventstore.sql.streams import (
@@ -114,6 +114,7 @@ __all__ = [
     "TURN_S",
     "VERSION",
     "VERSION_TABLE",
+    "VIEWS",
     "AnyConnection",
     "Backend",
     "Bound",

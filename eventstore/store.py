@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from importlib import import_module
 from logging import INFO
 from os import PathLike
 from pathlib import Path
@@ -247,6 +248,9 @@ class StoreOptions(TypedDict, total=False):
         on_unwritten: Called with `eventstore.outbox.Unwritten` when a conversation is closed while
             the database is unreachable, so that some of its events are not written, and again when
             they were written or can never be. It may be called in any thread.
+        worker: Keep the tables of the views current in a thread of this process until the store is
+            closed: true, or the `ProjectionSet` that includes your own projections. A forked child
+            that uses the store gets its own thread. See `projections.worker`.
     """
 
     schema: str | None
@@ -261,6 +265,7 @@ class StoreOptions(TypedDict, total=False):
     redact: Redactor | None
     memory_bytes: int
     on_unwritten: OnUnwritten | None
+    worker: bool | Sequence[Any]
 
 
 class EventStore(Transactions):
@@ -1067,6 +1072,7 @@ class EventStore(Transactions):
         """The directories in which this process writes output files; erasing deletes from them."""
         self._log_to_empty = False
         self._secured: bool | None = None
+        self._worker: Any = None
         self._appending = Appending(self.url, self._at_hand, self.clock)
         self._owners = Owners(self)
         operations.discover()
@@ -1126,6 +1132,7 @@ class EventStore(Transactions):
         busy_timeout_ms: int = 30_000,
         migrate: bool = True,
         read_only: bool = False,
+        worker: bool | Sequence[Any] = False,
         **options: Any,
     ) -> Self:
         if synchronous not in get_args(Synchronous):
@@ -1134,6 +1141,8 @@ class EventStore(Transactions):
             raise ValueError(f"synchronous is {synchronous!r}: choose from {levels}")
         if busy_timeout_ms < 0:
             raise ValueError(f"busy_timeout_ms is {busy_timeout_ms}: give a number, or 0 for none")
+        if worker and read_only:
+            raise ValueError("worker needs a store that it may write: open it without read_only")
         engine = connect(
             schema=schema,
             synchronous=synchronous,
@@ -1143,6 +1152,9 @@ class EventStore(Transactions):
         try:
             store = cls(engine, read_only=read_only, **options)
             store._prepare_schema(migrate and not read_only)
+            if worker:  # The read side is above this package, so it is found by name.
+                own = () if worker is True else (worker,)
+                store._worker = import_module("projections.worker").WorkerThread(store, *own)
         except BaseException:
             engine.dispose()
             raise
@@ -1235,13 +1247,16 @@ class EventStore(Transactions):
     def close(self) -> None:
         """Close every connection; those in use are closed when they are returned.
 
-        Before that, tries to write the events that closed conversations have left. The store can
-        still be used: it then opens a connection for each transaction and keeps none. Leases of
-        conversations that are still open are no longer renewed.
+        Before that, stops the store's worker, if it has one, and tries to write the events that
+        closed conversations have left. The store can still be used: it then opens a connection for
+        each transaction and keeps none. Leases of conversations that are still open are no longer
+        renewed.
 
         Raises:
             FactsNotWritten: Some of these events could not be written; the store is closed.
         """
+        if self._worker is not None:
+            self._worker.stop()
         try:
             OUTBOX.close(self)
         finally:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args, overload
 
-from eventstore.database import metadata_for
+from eventstore.database import VIEWS, metadata_for
 from projections.context import CONTEXT, search_tables
 from projections.engine import set_aside
 from projections.engine.projection import ColumnType, Projection, named
@@ -65,7 +65,7 @@ class ProjectionSet(Sequence[Projection]):
         self._all = (*_BUILT_IN, *self.own)
         taken = {each.name for each in _BUILT_IN}
         tables = {table.name for each in _BUILT_IN for table in each.tables}
-        tables.update(SHARED_TABLES, metadata_for("postgresql").tables)
+        tables.update(SHARED_TABLES, metadata_for("postgresql").tables, VIEWS)
         for projection in self.own:
             if (problem := _problem(projection, taken, tables)) is not None:
                 raise InvalidProjection(str(projection.name), problem)

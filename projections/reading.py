@@ -13,6 +13,7 @@ folds them again with the same result.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
@@ -54,6 +55,7 @@ __all__ = [
     "Reading",
     "read_current",
     "read_on_driver",
+    "save_current",
 ]
 
 C = TypeVar("C", Connection, DriverConnection)
@@ -75,6 +77,12 @@ MOST_UNSAVED = 16
 
 Fewer events stay in memory, where the next read continues; another process folds them again.
 """
+
+SAVED_TOGETHER = 250
+"""Number of events that `save_current` writes in one transaction."""
+
+SAVES_S = 1.0
+"""After how many seconds `save_current` begins no further transaction."""
 
 
 def read_current(
@@ -157,6 +165,43 @@ def read_on_driver(
         projections,
         lambda: beside_a_lock(lambda: _read_one(begin, projections, conversation_id, query)),
     )
+
+
+def save_current(
+    store: EventStore, projections: Sequence[Projection], conversation_id: UUID
+) -> bool:
+    """Write into the tables what is not folded of a conversation, for readers with plain SQL.
+
+    One transaction that reads and one that writes for every `SAVED_TOGETHER` events, which wait
+    neither for the disk nor long for a lock. What cannot be written within `SAVES_S` seconds is
+    left to the next read or to the worker.
+
+    Returns:
+        Whether the tables now have all events.
+
+    Raises:
+        ProjectionFailed: A fold raised.
+        DatabaseBusy: A lock was not granted; nothing more was written.
+    """
+    until = time.monotonic() + SAVES_S
+    begin = partial(driver_transaction, store, write=True, durable=False, patience_ms=PATIENCE_MS)
+    with gone():
+        with driver_transaction(store) as connection:
+            live = all_live(projections, find_all_live(connection, projections))
+            lacking = heads.behind(connection, live, [conversation_id])
+            if not lacking:
+                return True
+            catching_up = CatchUp(lacking[conversation_id], conversation_id)
+            with catching_up.blamed():
+                catching_up.fold(connection, SAVED_TOGETHER)
+        while catching_up.pending:
+            with catching_up.blamed(), begin() as connection:
+                catching_up.save(connection)
+            if catching_up.done or time.monotonic() >= until:
+                break
+            with catching_up.blamed(), driver_transaction(store) as connection:
+                catching_up.fold(connection, SAVED_TOGETHER)
+    return catching_up.done
 
 
 def _looking(store: EventStore, projections: Sequence[Projection], look: Callable[[], T]) -> T:

@@ -23,6 +23,7 @@ from tenacity import (
 from eventstore import EventStore
 from eventstore.database import Watch, backend_named
 from eventstore.errors import CannotConnect, DatabaseBusy, KeyUnavailable
+from eventstore.processes import in_child
 from eventstore.telemetry.gauges import observing
 from eventstore.telemetry.log import get_logger
 from projections.catalogue import PROJECTIONS, ProjectionSet
@@ -35,7 +36,7 @@ from projections.engine.projection import Projection
 from projections.engine.setup import install_all
 from projections.errors import GenerationGone
 
-__all__ = ["run"]
+__all__ = ["WorkerThread", "run"]
 
 
 _log = get_logger("projections.worker")
@@ -60,6 +61,9 @@ _FIRST_WAIT_S = 0.1
 
 
 _LONGEST_WAIT_S = 10.0
+
+
+_STOPS_S = 5.0
 
 
 def run(
@@ -117,6 +121,48 @@ def run(
             if not once:
                 stop.wait(rounds.rest_s(count, poll_interval_s))
     return total
+
+
+class WorkerThread:
+    """A worker in a thread of this process, as ``EventStore.open(url, worker=True)`` starts one.
+
+    An error that ends `run` is logged, and the worker starts again after ten seconds. A forked
+    child gets a thread of its own.
+
+    Args:
+        store: The store to follow.
+        projections: The projections to keep warm.
+    """
+
+    def __init__(self, store: EventStore, projections: ProjectionSet = PROJECTIONS) -> None:
+        self._store = store
+        self._projections = projections
+        self._is_stopped = False
+        self._start()
+        in_child(self._start)
+
+    def stop(self) -> None:
+        """End the thread, after its current transaction; waits at most five seconds for it."""
+        self._is_stopped = True
+        self._stop.set()
+        self._thread.join(_STOPS_S)
+        if self._thread.is_alive():
+            _log.warning("worker still in a transaction", waited_s=_STOPS_S)
+
+    def _start(self) -> None:
+        self._stop = threading.Event()  # a new one, because a fork may have copied a taken lock
+        self._thread = threading.Thread(target=self._work, name="eventstore-worker", daemon=True)
+        if not self._is_stopped:
+            self._thread.start()
+
+    def _work(self) -> None:
+        stop = self._stop
+        while not stop.is_set():
+            try:
+                run(self._store, projections=self._projections, stop=stop)
+            except Exception as error:
+                _log.warning("worker failed", wait_ms=round(1000 * _LONGEST_WAIT_S), why=str(error))
+                stop.wait(_LONGEST_WAIT_S)
 
 
 class _Stopped(BaseException):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -24,6 +25,7 @@ from projections.tokens.text import require_tokenizer
 
 __all__ = [
     "InputFile",
+    "Moment",
     "Number",
     "OutputPath",
     "Seconds",
@@ -103,6 +105,27 @@ class TokenizerName(click.ParamType):  # type: ignore[type-arg] # click 8.1 take
         except ValueError:
             self.fail(f"{str(value)[:100]!r} is neither an encoding nor a known model", param, ctx)
         return str(value)
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg] # click 8.1 takes no argument
+    """A date or time in ISO 8601; without a time zone it is in UTC."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """Return the time."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            moment = datetime.fromisoformat(str(value))
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
+            message = (
+                f"{str(value)[:40]!r} is no date or time: 2026-03-02 or 2026-03-02T09:00+01:00"
+            )
+            self.fail(message, param, ctx)
 
 
 class ServerUrl(click.ParamType):  # type: ignore[type-arg] # click 8.1 takes no argument

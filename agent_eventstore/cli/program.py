@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, NoReturn
 
 import click
@@ -18,7 +19,16 @@ import click
 from agent_eventstore.cli.harmless import one_line, shown
 from eventstore.errors import EventStoreError
 
-__all__ = ["FOUND", "NAME", "WRONG_USE", "Failed", "LazyCommand", "Program", "found_something"]
+__all__ = [
+    "FOUND",
+    "NAME",
+    "WRONG_USE",
+    "Failed",
+    "LazyCommand",
+    "Program",
+    "found_something",
+    "require_server",
+]
 
 NAME = "eventstore"
 
@@ -28,6 +38,7 @@ FOUND = 1
 WRONG_USE = 2
 """Exit status: wrong usage, or something is missing."""
 
+_OF_SERVER = ("starlette", "uvicorn", "jinja2", "markdown_it", "pygments", "nh3")
 _INTERRUPTED = 130
 _CLOSED_PIPE = 141
 
@@ -41,6 +52,20 @@ class Failed(click.ClickException):
 def found_something() -> NoReturn:
     """End the command with the exit status for a check that found something."""
     raise click.exceptions.Exit(FOUND)
+
+
+def require_server(what: str) -> None:
+    """Refuse what needs the extra ``server`` if it is not installed.
+
+    Raises:
+        Failed: A package of it is missing.
+    """
+    missing = [name for name in _OF_SERVER if find_spec(name) is None]
+    if missing:
+        raise Failed(
+            f"{missing[0]} is not installed: {what} needs the extra, "
+            "pip install 'agent-eventstore[server]'"
+        )
 
 
 class LazyCommand(click.Command):

@@ -49,6 +49,8 @@ __all__ = ["ENTRY_POINTS", "compared", "projections", "projections_option", "reb
 ENTRY_POINTS = "eventstore.projections"
 """The entry point group: each entry is a projection, several of them, or a `ProjectionSet`."""
 
+_VARIABLE = "EVENTSTORE_PROJECTIONS"
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -59,8 +61,10 @@ def projections_option(command: Command) -> Command:
         "projection_set",
         metavar="MODULE:NAME",
         multiple=True,
+        envvar=_VARIABLE,
         callback=lambda _context, _option, places: _found(places),
-        help="A product's own projections, in addition to those of entry points.",
+        help="A product's own projections, in addition to those of entry points; the variable may "
+        f"name several, separated by spaces.  [env var: {_VARIABLE}]",
     )(command)
 
 

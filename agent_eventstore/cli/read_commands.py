@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import islice
 from typing import get_args
 
@@ -25,6 +26,7 @@ from agent_eventstore.cli.console import (
 )
 from agent_eventstore.cli.harmless import one_line
 from agent_eventstore.cli.options import (
+    Moment,
     Number,
     common,
     conversation_argument,
@@ -32,6 +34,7 @@ from agent_eventstore.cli.options import (
     json_option,
     limit_option,
 )
+from agent_eventstore.cli.program import Failed
 from agent_eventstore.cli.target import Target
 from eventstore import EventStore
 from eventstore.events import EVENT_TYPES
@@ -126,6 +129,7 @@ def events(
         print_document([event_document(event) for event in found])
     else:
         stdout().print(render.events_table(found))
+        _tell_of_more(len(found), None, "events")
 
 
 @click.command()
@@ -137,12 +141,19 @@ def events(
     default=0,
     help="Only items that began or changed later.",
 )
+@click.option("--at", metavar="VERSION", type=Number(min=1), help="As of this version.")
 @click.option("--full", is_flag=True, help="Show full texts instead of their beginnings.")
 @limit_option(None, "items")
 @json_option
 @common
 def timeline(
-    target: Target, conversation: str, after: int, full: bool, limit: int | None, as_json: bool
+    target: Target,
+    conversation: str,
+    after: int,
+    at: int | None,
+    full: bool,
+    limit: int | None,
+    as_json: bool,
 ) -> None:
     """Show a conversation as a user interface would.
 
@@ -151,12 +162,16 @@ def timeline(
     """
     with target.open() as store:
         stream = find_conversation(store, conversation)
-        items = Views(store).timeline(stream, after=after, limit=limit)
-        points = Views(store).branches(stream)
+        version = store.get(stream).version
+        if at is not None and at > version:
+            raise Failed(f"the conversation has {version:,} versions: --at {at} does not exist yet")
+        items = Views(store).timeline(stream, after=after, limit=limit, at=at)
+        points = Views(store).branches(stream, at=at)
     if as_json:
         print_document(items)
         return
     stdout().print(render.timeline_table(items, full=full))
+    _tell_of_more(len(items), None, "items")
     for point in points:
         say(_alternatives(point))
 
@@ -213,6 +228,10 @@ def search(
 @click.option("--conversation", metavar="CID", help="Only this conversation.")
 @click.option("--tenant-id", metavar="ID", help="Only this tenant's conversations.")
 @click.option("--user-id", metavar="ID", help="Only this user's conversations.")
+@click.option(
+    "--since", metavar="TIME", type=Moment(), help="Only calls that began then or later, in UTC."
+)
+@click.option("--until", metavar="TIME", type=Moment(), help="Only calls that began before.")
 @json_option
 @common
 def usage(
@@ -221,6 +240,8 @@ def usage(
     conversation: str | None,
     tenant_id: str | None,
     user_id: str | None,
+    since: datetime | None,
+    until: datetime | None,
     as_json: bool,
 ) -> None:
     """Show totals of tokens, cost, latency and errors.
@@ -231,7 +252,12 @@ def usage(
     with target.open() as store:
         stream = None if conversation is None else find_conversation(store, conversation)
         totals = Views(store).usage(
-            by=by, conversation_id=stream, tenant_id=tenant_id, user_id=user_id
+            by=by,
+            conversation_id=stream,
+            tenant_id=tenant_id,
+            user_id=user_id,
+            since=since,
+            until=until,
         )
         if stream is None:
             _tell_of_set_aside(store, USAGE)
@@ -239,6 +265,7 @@ def usage(
         print_document(totals)
         return
     stdout().print(render.usage_table(totals, by))
+    _tell_of_more(len(totals), None, "model calls")
     compared = render.estimates_table(totals, by)
     if compared is not None:
         say("Prompt tokens, estimated and reported:")
@@ -293,8 +320,10 @@ def _tell_of_set_aside(store: EventStore, projection: Projection) -> None:
         note(f"{subject} set aside, and may be missing here: eventstore projections status")
 
 
-def _tell_of_more(found: int, limit: int, what: str) -> None:
-    if found > limit:
+def _tell_of_more(found: int, limit: int | None, what: str) -> None:
+    if not found:
+        note(f"no {what} found")
+    elif limit is not None and found > limit:
         note(f"there are more {what}: raise --limit")
 
 

@@ -7,7 +7,6 @@ import os
 import secrets
 import socket
 from contextlib import ExitStack
-from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -16,13 +15,12 @@ from agent_eventstore.cli.chat import model_client
 from agent_eventstore.cli.console import note, say
 from agent_eventstore.cli.demo import DEMO_FILE
 from agent_eventstore.cli.options import ServerUrl, common
-from agent_eventstore.cli.program import Failed
+from agent_eventstore.cli.program import Failed, require_server
 from agent_eventstore.cli.target import Target
 from agent_eventstore.participants import Participant
 
 __all__ = ["serve"]
 
-_NEEDED = ("starlette", "uvicorn", "jinja2", "markdown_it", "pygments", "nh3")
 _TOKEN_BYTES = 24
 _SHORTEST = 16
 _SHUTDOWN_S = 5
@@ -84,12 +82,7 @@ def serve(
     Authorization: Bearer TOKEN. On an address that other machines reach, --token is required, and
     so it is with --user-header, whose proxy then sends both. --read-only refuses every change.
     """
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise Failed(
-            f"{missing[0]} is not installed: this command needs the extra, "
-            "pip install 'agent-eventstore[server]'"
-        )
+    require_server("this command")
     if demo and model is not None:
         raise Failed("--demo and --model contradict each other: choose one")
     if token is None and not _is_loopback(host):

@@ -33,7 +33,7 @@ from agent_eventstore.cli.options import (
     find_conversation,
     json_option,
 )
-from agent_eventstore.cli.program import NAME, Failed, found_something
+from agent_eventstore.cli.program import NAME, Failed, found_something, require_server
 from agent_eventstore.cli.target import Target
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts import ImportReport, Transcript, load, read_transcripts, size_of
@@ -48,6 +48,7 @@ __all__ = ["export", "import_files"]
 _AGENTS = "Claude Code, Codex, Copilot CLI or Gemini CLI"
 _PROJECT, _SPANS = "project", "otlp-json"
 _PAGE, _NAMED = 500, 5
+_PAGE_FORMAT = "html"
 
 
 @click.command("import")
@@ -216,9 +217,9 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice(transcripts.WRITTEN),
+    type=click.Choice([*transcripts.WRITTEN, _PAGE_FORMAT]),
     required=True,
-    help="The format to write.",
+    help="The format to write; html is a page to read, which needs the extra [server].",
 )
 @click.option(
     "-o",
@@ -246,11 +247,14 @@ def export(
 
     CID names one; --all exports every one, as a project. A project is a directory with
     conversations/index.json and a messages.json for each conversation. Unreadable conversations are
-    reported, and the export continues; the exit status is then 1.
+    reported, and the export continues; the exit status is then 1. html is one file that a browser
+    shows, with all that it needs in it.
     """
     _check(conversation, everything, format_name, output)
     if content is not None and format_name != _SPANS:
         raise Failed(f"--content and --no-content need --format {_SPANS}")
+    if format_name == _PAGE_FORMAT:
+        require_server("--format html")
     with target.open() as store:
         named = None if conversation is None else find_conversation(store, conversation)
         if format_name == _PROJECT and output is not None:
@@ -334,6 +338,10 @@ def _exported(
     store: EventStore, conversation_id: UUID, format_name: str, content: bool | None
 ) -> str:
     match format_name:
+        case "html":
+            from agent_eventstore.server.viewer.standalone import conversation_html
+
+            return conversation_html(store, conversation_id)
         case "otlp-json":
             return json_text(transcripts.export_otlp(store, conversation_id, content=content))
         case "session-jsonl":

@@ -22,7 +22,7 @@ from eventstore.errors import InvalidUrl, NotWritable, SchemaOutdated, SchemaToo
 from eventstore.sql.backend import backend_of
 from eventstore.sql.driver_errors import translated
 from eventstore.sql.engines import begin_write
-from eventstore.sql.schema import metadata_for
+from eventstore.sql.schema import VIEWS, metadata_for
 from eventstore.sql.sessions import ConnectionSettings, quoted
 from eventstore.sql.waits import long_running
 from eventstore.telemetry.log import masked
@@ -161,7 +161,7 @@ def upgrade(engine: Engine) -> str:
                 create_schema(connection)
                 if current_revision(connection) is None:
                     _require_encoding(connection)
-                    require_free(connection, metadata_for(engine.dialect.name).tables)
+                    require_free(connection, {*metadata_for(engine.dialect.name).tables, *VIEWS})
                 _run_alembic(connection)
     return REVISIONS[-1]
 

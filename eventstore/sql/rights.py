@@ -14,7 +14,7 @@ from sqlalchemy import Connection, inspect, text
 from eventstore.errors import NotWritable
 from eventstore.sql.migrate import VERSION_TABLE
 from eventstore.sql.row_security import secure_new
-from eventstore.sql.schema import derived_tables, metadata_for
+from eventstore.sql.schema import VIEWS, derived_tables, metadata_for
 from eventstore.telemetry.log import masked
 
 __all__ = ["grant", "relations", "share_rights"]
@@ -82,7 +82,7 @@ def relations(connection: Connection) -> tuple[list[str], list[str]]:
     derived = derived_tables(connection)
     tables = {*declared, VERSION_TABLE, *derived}
     there = {*inspect(connection).get_view_names()}
-    views = {name.rpartition("_g")[0] for name in derived} & there
+    views = {*VIEWS, *(name.rpartition("_g")[0] for name in derived)} & there
     return sorted(tables), sorted(views)
 
 

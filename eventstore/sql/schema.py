@@ -41,7 +41,10 @@ from sqlalchemy import (
 
 from eventstore.sql.types import Id, JsonText, SafeText, Timestamp
 
-__all__ = ["Xid8", "derived_tables", "metadata_for"]
+__all__ = ["VIEWS", "Xid8", "derived_tables", "metadata_for"]
+
+VIEWS = ("view_lag",)
+"""The store's own views, which a migration creates; projections create all others."""
 
 
 class Xid8(types.UserDefinedType[int]):

@@ -180,6 +180,22 @@ CREATE INDEX ix_conversations_owner ON conversations (tenant_id, user_id, conver
 CREATE INDEX ix_conversations_user ON conversations (user_id, conversation_id)
 """
 
+# For readers with plain SQL. The views of projections show the newest live generation; a store that
+# has none yet has no views, and each of its conversations is behind.
+LAG = """
+CREATE VIEW view_lag AS
+SELECT stream.conversation_id, live.name AS projection,
+    stream.version - coalesce(head.version, 0) AS events_behind,
+    coalesce(head.version, 0) AS folded_version, stream.version, stream.last_active_at
+FROM conversations AS stream
+LEFT JOIN projections AS live ON live.status = 'live' AND live.generation = (
+    SELECT max(newest.generation) FROM projections AS newest
+    WHERE newest.name = live.name AND newest.status = 'live')
+LEFT JOIN projection_heads AS head ON head.conversation_id = stream.conversation_id
+    AND head.projection = live.name AND head.generation = live.generation
+WHERE coalesce(head.version, 0) < stream.version
+"""
+
 # An update is allowed only if it sets data and salt to NULL, alters nothing else, and
 # `erased_versions` names the event's version. A delete is allowed only with a receipt in `purges`;
 # nothing can change a receipt. REPLACE would delete rows without firing a delete trigger, so a
@@ -314,6 +330,7 @@ def upgrade() -> None:
     for statements in (tables, SQLITE if sqlite else POSTGRESQL, INDEXES):
         for statement in statements.split(";\n"):
             op.execute(statement)
+    op.execute(LAG)
     for statement in SQLITE_TRIGGERS if sqlite else POSTGRESQL_TRIGGERS:
         op.execute(statement)
     for statement in () if sqlite else POSTGRESQL_ALWAYS + POSTGRESQL_STATISTICS:

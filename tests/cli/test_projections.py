@@ -21,6 +21,7 @@ from projections.engine.lag import Lag, ProjectionStatus
 from projections.engine.rebuild import RebuildReport
 from projections.upkeep import rebuild
 from tests.cli.program import run
+from tests.projections.toys import OURS
 
 NAMES = [each.name for each in PROJECTIONS]
 
@@ -165,3 +166,17 @@ def test_worker_ends_on_a_signal(
     finally:
         signal.signal(signal.SIGINT, before)
     assert (status, "") == (done.status, done.err.strip())
+
+
+def test_projections_of_the_environment(own: str) -> None:
+    """``EVENTSTORE_PROJECTIONS`` names what ``--projections`` would, for every command."""
+    places = "tests.projections.toys:OURS"
+    found = run(
+        "projections", "status", "--json", url=own, environment={"EVENTSTORE_PROJECTIONS": places}
+    )
+    own_names = [each["name"] for each in found.document["projections"]][len(NAMES) :]
+    assert [each.name for each in OURS.own] == own_names
+    several = {"EVENTSTORE_PROJECTIONS": f"{places} nowhere:NAME"}
+    wrong = run("projections", "status", url=own, environment=several)
+    assert (2, True) == (wrong.status, "--projections nowhere:NAME" in wrong.err)
+    assert "EVENTSTORE_PROJECTIONS" in run("projections", "run", "--help").out

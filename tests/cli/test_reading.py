@@ -248,3 +248,47 @@ def test_ambiguous_beginning(sqlite_url: str, tmp_path: Path) -> None:
     done = run("events", shared, url=sqlite_url)
     assert 2 == done.status
     assert next(each for each in ids if each.startswith(shared)) in done.err
+
+
+def test_usage_of_a_time(imported: str) -> None:
+    """Calls from ``--since`` on and before ``--until``; without a time zone in UTC."""
+    counts = [
+        sum(each["calls"] for each in run("usage", *words, "--json", url=imported).document)
+        for words in (
+            ("--since", "2001-01-01"),
+            ("--until", "2001-01-01T00:00+02:00"),
+            ("--since", "2999-01-01"),
+        )
+    ]
+    assert counts[0] > 0
+    assert [0, 0] == counts[1:]
+    wrong = run("usage", "--since", "yesterday", url=imported)
+    assert (2, True) == (wrong.status, "'yesterday' is no date or time" in wrong.err)
+
+
+def test_timeline_of_the_past(imported: str, weather: str) -> None:
+    """``--at`` shows a conversation as of that version, and refuses one that does not exist."""
+    now = run("timeline", weather, "--json", url=imported).document
+    past = run("timeline", weather, "--at", "2", "--json", url=imported).document
+    assert {1, 2} >= {each["version"] for each in past}
+    assert 0 < len(past) < len(now)
+    wrong = run("timeline", weather, "--at", "99999", url=imported)
+    assert (2, True) == (wrong.status, "--at 99999 does not exist yet" in wrong.err)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("list", "--user-id", "nobody"), "no conversations found"),
+        (("events", "CID", "--after", "9999"), "no events found"),
+        (("timeline", "CID", "--after", "9999"), "no items found"),
+        (("search", "xyzzyplugh"), "no messages found"),
+        (("usage", "--user-id", "nobody"), "no model calls found"),
+        (("tools", "--tool", "none"), "no calls found"),
+    ],
+    ids=" ".join,
+)
+def test_nothing_found(imported: str, weather: str, command: tuple[str, ...], message: str) -> None:
+    """A list without rows says on stderr that there are none."""
+    done = run(*(weather if each == "CID" else each for each in command), url=imported)
+    assert (0, f"{message}\n") == (done.status, done.err)

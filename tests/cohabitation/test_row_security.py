@@ -93,6 +93,22 @@ def test_each_owner_works_as_without_it(url: str) -> None:
         assert [of_ada] == [each.conversation_id for each in Views(tenant).conversations()]
 
 
+def test_plain_sql_after_close(url: str, postgres_url: str) -> None:
+    """A closed conversation is in the views, and `view_lag` shows an owner its own alone."""
+    with EventStore.open(url, migrate=False) as store, PlainClient(postgres_url) as client:
+        ada = store.for_owner(tenant_id="acme", user_id="ada")
+        of_ada = talk(ada, "apple")
+        assert [(2,)] == client.execute("SELECT count(*) FROM usage_by_call")
+        for _ in range(2):
+            message = [UserMessage.text("more")]
+            store.for_owner(user_id="bob").append(uuid4(), message)
+            ada.append(of_ada, message)
+        with ada.reading() as connection:
+            behind = text("SELECT DISTINCT conversation_id FROM view_lag")
+            assert [of_ada] == list(connection.execute(behind).scalars())
+        assert [(3,)] == client.execute("SELECT count(DISTINCT conversation_id) FROM view_lag")
+
+
 def test_plain_sql_sees_one_owner_at_most(url: str, postgres_url: str) -> None:
     """All tables and views; without a name there is nothing, and nothing can be written."""
     with EventStore.open(url, migrate=False) as store:

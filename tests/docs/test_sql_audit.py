@@ -62,7 +62,7 @@ def test_questions_without_an_answer_have_none(sqlite_ask: Ask) -> None:
 
 def test_every_view_is_documented() -> None:
     """The document lists the views of all projections, and the table of conversations."""
-    assert {"conversations", *VIEWS} == set(COLUMNS)
+    assert {"conversations", "view_lag", *VIEWS} == set(COLUMNS)
 
 
 @each_table

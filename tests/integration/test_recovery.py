@@ -451,7 +451,8 @@ def test_opening_reads_each_event_once(store: EventStore, crashed: UUID) -> None
     """Each view that opening reads once folded the events by itself, in transactions of its own."""
     Conversation.open(store, crash(store)).close()  # makes the tables, if nobody has yet
     with statements(store) as seen:
-        Conversation.open(store, crashed).close()
+        conversation = Conversation.open(store, crashed)
+    conversation.close()
     reads = [each for each in seen if each.startswith("SELECT position, conversation_id")]
     newest = [each for each in reads if "DESC" in each]
     assert 1 == len(newest), "those of the last session, for its agent"

@@ -78,6 +78,7 @@ class UIMessageStream:
         self._step: int | None = None
         self._started = False
         self._error: str | None = None
+        self._ended_turn: TimelineItem | None = None
 
     def chunks(self, update: TimelineUpdate) -> Iterator[Chunk]:
         """Yield the chunks for a timeline update."""
@@ -86,8 +87,10 @@ class UIMessageStream:
             named = message_id(self._conversation_id, self._turn, update.version)
             yield {"type": "start", "messageId": named}
         for change in update.changes:
-            if not self.over:
-                yield from self._change(change)
+            yield from self._change(change)
+        # The item of a turn precedes those of its answer, which the same update may contain.
+        if self._ended_turn is not None and not self.over:
+            yield from self._end(self._ended_turn)
 
     def _change(self, change: TimelineChange) -> Iterator[Chunk]:
         match change:
@@ -114,7 +117,7 @@ class UIMessageStream:
         self._items[(item.version, item.part)] = item
         if item.kind == "turn":
             if item.status not in _GOES_ON:
-                yield from self._end(item)
+                self._ended_turn = item
         elif item.kind in _SPOKEN:
             yield from self._begin_step(item)
             yield from self._speak(item, _SPOKEN[item.kind])
