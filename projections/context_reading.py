@@ -11,7 +11,7 @@ that are busy or read-only, are searched without the index, with the same result
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,9 +43,9 @@ from projections.context.levels import prepare_new
 from projections.context.prompts import permitted
 from projections.context.recall import adds_block, embedding_of, retrieves
 from projections.context.recall_search import (
+    DriverRows,
     SearchableRows,
     SearchBehind,
-    UnsearchedRows,
     lacking,
     store_vectors,
 )
@@ -66,7 +66,7 @@ from projections.reading import read_current, read_on_driver
 from projections.replica import Copy, read_past
 from projections.run_mode import injections, read_run_state
 
-__all__ = ["CHANGEABLE", "ContextReading", "bring_up", "long_conversations", "searched", "sent"]
+__all__ = ["CHANGEABLE", "ContextReading", "bring_up", "long_conversations", "sent"]
 
 CHANGEABLE = frozenset({"format", "max_messages", "max_tokens", "model", "strategy"})
 """The choices of a recorded request that `Views.context_of` can replace."""
@@ -76,30 +76,6 @@ T = TypeVar("T")
 
 _EMBEDDED = 64  # texts at a time
 _LONG = 1_000  # events; a request indexes fewer in about 0.3 s
-
-
-def searched(
-    store: EventStore,
-    conversation_id: UUID,
-    strategy: Strategy,
-    read: Callable[[bool], T],
-) -> T:
-    """Return a read's answer; catch up the search index first if the read needs it.
-
-    Args:
-        store: The store.
-        conversation_id: The conversation to read.
-        strategy: The strategy of the read.
-        read: Called with whether to do without an index that is behind; if not, it raises
-            `SearchBehind`.
-    """
-    if store.read_only:
-        return read(True)
-    with suppress(SearchBehind):
-        return read(False)
-    with suppress(DatabaseBusy):
-        bring_up(store, conversation_id, embedding_of(strategy))
-    return read(True)
 
 
 def bring_up(store: EventStore, conversation_id: UUID, embedding: Embedding | None = None) -> None:
@@ -231,30 +207,49 @@ class ContextReading:
 
         Runs are a separate projection, which most requests need not catch up.
         """
-        if self.at is None and not with_runs and (adds_block(strategy) or not retrieves(strategy)):
-            # Most requests of such a strategy search nothing.
+        plain = adds_block(strategy) or not retrieves(strategy)
+        if self.at is None and not with_runs and plain:
             with suppress(SearchBehind):
-                return read_on_driver(
-                    self.store,
-                    CONTEXT,
-                    self.conversation_id,
-                    partial(self._plain, strategy),
-                    last=self.memory.head(self.conversation_id),
-                )
+                return self._on_driver(strategy)
+            # The first request of a turn searches, and its message is not indexed yet.
+            self._index(strategy)
+            if embedding_of(strategy) is None:
+                with suppress(SearchBehind):
+                    return self._on_driver(strategy)
+            return self._on_copies(strategy, with_runs=with_runs, patient=True)
+        # The past is folded in memory, and searched there.
+        if self.at is not None or self.store.read_only:
+            return self._on_copies(strategy, with_runs=with_runs, patient=True)
+        with suppress(SearchBehind):
+            return self._on_copies(strategy, with_runs=with_runs, patient=False)
+        self._index(strategy)
+        return self._on_copies(strategy, with_runs=with_runs, patient=True)
+
+    def _index(self, strategy: Strategy) -> None:
+        if not self.store.read_only:
+            with suppress(DatabaseBusy):
+                bring_up(self.store, self.conversation_id, embedding_of(strategy))
+
+    def _on_driver(self, strategy: Strategy) -> ContextView | None:
+        return read_on_driver(
+            self.store,
+            CONTEXT,
+            self.conversation_id,
+            partial(self._plain, strategy),
+            last=self.memory.head(self.conversation_id),
+        )
+
+    def _on_copies(
+        self, strategy: Strategy, *, with_runs: bool, patient: bool
+    ) -> ContextView | None:
         projections: tuple[Projection, ...] = (CONTEXT, RUNS) if with_runs else (CONTEXT,)
 
-        def attempt(patient: bool) -> ContextView | None:
-            def read(copies: Sequence[Copy]) -> ContextView | None:
-                return self._searchable(copies, strategy, patient)
+        def read(copies: Sequence[Copy]) -> ContextView | None:
+            return self._searchable(copies, strategy, patient)
 
-            if self.at is None:
-                return read_current(self.store, projections, self.conversation_id, read)
-            return read_past(self.store, projections, self.conversation_id, self.at, read)
-
-        # The past is folded in memory, and searched there.
-        if self.at is not None:
-            return attempt(True)
-        return searched(self.store, self.conversation_id, strategy, attempt)
+        if self.at is None:
+            return read_current(self.store, projections, self.conversation_id, read)
+        return read_past(self.store, projections, self.conversation_id, self.at, read)
 
     def _plain(
         self,
@@ -266,9 +261,9 @@ class ContextReading:
         request = self._request(connection, generation, runs=None, head=head)
         if request is None:
             return None
-        rows = UnsearchedRows(
+        rows = DriverRows(
             connection,
-            generation.tables["context_messages"],
+            generation,
             self.conversation_id,
             excluded=self._excluded,
             head=head,

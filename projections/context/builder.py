@@ -8,7 +8,8 @@ history that `projections.context.planning` chose.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import is_not
 from typing import Any
@@ -347,6 +348,14 @@ def build(
     return with_parameters(view, settings, lambda each: builder.written(view.account.front, each))
 
 
+@dataclass(frozen=True, slots=True)
+class _TurnRecall:
+    """What the requests of a turn recall, and the tokens that their plan leaves for it in talk."""
+
+    reserved: int
+    block: RecalledBlock | None
+
+
 class _Builder:
     """Builds one request; see `build` for the arguments."""
 
@@ -518,32 +527,82 @@ class _Builder:
             return chosen, ended, None
         if not chosen.trimmed:
             return chosen, ended, None
+        found = self._of_turn(chosen, front, mandatory, summaries, overhead)
+        if found.block is None:
+            return chosen, ended, None
+        if found.reserved:
+            less = replace(budget, max_tokens=limit - found.reserved, block=found.reserved)
+            fixed = overhead + sum(group.tokens for group in (*front, mandatory[0]))
+            room = limit - fixed
+            if self._is_divided(mandatory[1], room, room - found.reserved):
+                with suppress(BudgetInfeasible):
+                    planned = self._plan(front, mandatory, summaries, overhead, less)
+                    return *planned, found.block
+            return chosen, ended, None
+        size = overhead + detail.total(self._rows(front, chosen), self._tokenizer)
+        fits = size + found.block.group.tokens <= limit
+        return chosen, ended, found.block if fits else None
+
+    def _of_turn(
+        self,
+        chosen: Plan,
+        front: Sequence[Group],
+        mandatory: Sequence[Group],
+        summaries: Sequence[Group],
+        overhead: int,
+    ) -> _TurnRecall:
+        """Return what a turn's requests recall; computed for the first of them, and cached."""
         latest = mandatory[1]
+        fixed = overhead + sum(group.tokens for group in front)
+        task = tuple((group.tokens, group.rows[0].full_alias) for group in mandatory[:1])
+        texts = tuple(str(row.message.get("content")) for group in front for row in group.rows)
+        key = ("turn", self._budget, fixed, self._memo_key, latest.key, task, self._paths, texts)
+        if self._memo is None:
+            return self._recalled_in(chosen, front, mandatory, summaries, overhead)
+        found: _TurnRecall | None = self._memo.get(key)
+        if found is None:
+            found = self._recalled_in(chosen, front, mandatory, summaries, overhead)
+            groups = 1 + (0 if found.block is None else len(found.block.recalled))
+            self._memo.put_until(latest.key[0], key, found, groups)
+        return found
+
+    def _recalled_in(
+        self,
+        chosen: Plan,
+        front: Sequence[Group],
+        mandatory: Sequence[Group],
+        summaries: Sequence[Group],
+        overhead: int,
+    ) -> _TurnRecall:
+        budget, latest, nothing = self._budget, mandatory[1], _TurnRecall(0, None)
+        limit = budget.max_tokens
+        assert limit is not None  # noqa: S101 - the caller checks it
         then = self._first_of_turn(chosen, front, mandatory, summaries, overhead, budget)
         if not then.trimmed:
-            return chosen, ended, None
+            return nothing
         fixed = overhead + sum(group.tokens for group in (*front, mandatory[0]))
         most = dict(budget.sections).get("recalled")
         if is_talk(then):
             reserved = reserve(limit, fixed, most)
+            if not reserved:
+                return nothing
             less = replace(budget, max_tokens=limit - reserved, block=reserved)
-            found = self._beside_block(front, mandatory, summaries, overhead, reserved, less)
-            return found or (chosen, ended, None)
+            try:
+                then, _ = self._plan(front, mandatory, summaries, overhead, less, latest.key)
+                return _TurnRecall(reserved, self._block(latest, then, reserved))
+            except BudgetInfeasible:
+                return nothing
         rows = self._rows(front, then)
         sought = missing(latest.rows[0], rows)
         free = limit - overhead - detail.total(rows, self._tokenizer)
         if not tools_room(limit, fixed, free, most):
-            return chosen, ended, None
+            return nothing
         assert self._recall is not None  # noqa: S101 - the strategy retrieves
         lacking = not sought and lacks_best(self._recall, latest, then)
         if not sought and not lacking:
-            return chosen, ended, None
+            return nothing
         room = tools_room(limit, fixed, free, most, lacking=lacking)
-        block = self._block(latest, then, room, " ".join(sought) or None)
-        size = overhead + detail.total(self._rows(front, chosen), self._tokenizer)
-        if block is None or size + block.group.tokens > limit:
-            return chosen, ended, None
-        return chosen, ended, block
+        return _TurnRecall(0, self._block(latest, then, room, " ".join(sought) or None))
 
     def _beside_block(
         self,

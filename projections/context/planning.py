@@ -491,7 +491,7 @@ class _Stepping:
 
         It exceeds the limit if the mandatory messages do not fit into the room that the step left.
         """
-        cached = None if memo is None else memo.get(key)
+        cached: PlanStep | None = None if memo is None else memo.get(key)
         known = None if cached is None else self._since(cached)
         step, index = (cached, known) if known is not None else self._anchored()
         size, used = self._taken(step, index)

@@ -20,8 +20,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, bindparam, text
 
-from eventstore.database import END, Id
-from eventstore.events.codec import dumps
+from eventstore.database import END, AnyConnection, Id, Statement, backend_of, raw_of
 from projections.context import search_index, search_tables
 from projections.context.compression.search import (
     DECIMALS,
@@ -37,23 +36,24 @@ from projections.context.rows import Key
 from projections.context.search_tables import fingerprint, indexed_terms, pgvector_type
 from projections.context.source import SqlRowSource
 from projections.engine.generations import Generation
+from projections.engine.heads import FoldHead
 
 __all__ = [
+    "DriverRows",
     "SearchBehind",
     "SearchableRows",
     "SqlSearch",
     "StoredVectors",
-    "UnsearchedRows",
     "lacking",
     "store_vectors",
 ]
 
 
 _END: Key = (END, 0)
-_SIZES = text(
+_SIZES = Statement(
     "SELECT count(*), sum(length) FROM search_rows r WHERE r.conversation_id = :cid "
     "AND r.piece = 0 AND (r.version, r.part) <= (:version, :part)"
-).bindparams(bindparam("cid", type_=Id))
+)
 
 # Both start from the terms, from which the index leads to the rows.
 _SQLITE = """
@@ -90,20 +90,25 @@ _SCORES = """
     LIMIT :most
 """
 _QUERIES = {
-    "sqlite": _SCORES.format(
-        hits=_SQLITE,
-        weight="search_weight(:count, count(*))",
-        sum="total",
-        decimals=DECIMALS,
-        mean=":mean",
+    "sqlite": Statement(
+        _SCORES.format(
+            hits=_SQLITE,
+            weight="search_weight(:count, count(*))",
+            sum="total",
+            decimals=DECIMALS,
+            mean=":mean",
+        )
     ),
-    "postgresql": _SCORES.format(
-        hits=_POSTGRESQL,
-        weight="ln(1 + (:count - count(*) + 0.5)::float8 / (count(*) + 0.5)::float8)",
-        sum="total::numeric",
-        decimals=DECIMALS,
-        mean="CAST(:mean AS float8)",
-    ).replace("::", "\\:\\:"),
+    "postgresql": Statement(
+        _SCORES.format(
+            hits=_POSTGRESQL,
+            weight="ln(1 + CAST(:count - count(*) + 0.5 AS float8)"
+            " / CAST(count(*) + 0.5 AS float8))",
+            sum="CAST(total AS numeric)",
+            decimals=DECIMALS,
+            mean="CAST(:mean AS float8)",
+        )
+    ),
 }
 
 _MORE = 16  # nearest vectors beyond the limit: single precision may order close ones differently
@@ -137,44 +142,67 @@ class SqlSearch:
     """
 
     def __init__(
-        self, connection: Connection, conversation_id: UUID, *, until: Key | None = None
+        self, connection: AnyConnection, conversation_id: UUID, *, until: Key | None = None
     ) -> None:
         self._connection = connection
         self._conversation_id = conversation_id
-        self._is_sqlite = connection.dialect.name == "sqlite"
         version, part = _END if until is None else until
         self._within = {"cid": conversation_id, "version": version, "part": part}
 
     def scores(self, intent: str, limit: int) -> Mapping[Key, float]:
         """Return the scores of the best groups, best first; of equal scores, the newer first."""
-        listed = wanted(indexed_terms(intent))
-        count, length = self._connection.execute(_SIZES, self._within).one()
+        connection, listed = self._connection, wanted(indexed_terms(intent))
+        [(count, length)] = _SIZES.rows(connection, **self._within)
         if not listed or not length or limit <= 0:
             return {}
-        prefix = search_tables.prefix_of(self._conversation_id)
-        terms: Any = [prefix + term for term in listed]
-        if self._is_sqlite:
-            terms = dumps(terms)
-            _teach(self._connection)
-        values = {"terms": terms, "count": count, "mean": length / count, "most": limit}
-        statement = text(_QUERIES[self._connection.dialect.name])
-        rows = self._connection.execute(
-            statement.bindparams(bindparam("cid", type_=Id)), {**self._within, **values}
+        prefix, dialect = (
+            search_tables.prefix_of(self._conversation_id),
+            backend_of(connection).name,
+        )
+        if dialect == "sqlite":
+            _teach(connection)
+        rows = _QUERIES[dialect].rows(
+            connection,
+            terms=[prefix + term for term in listed],
+            count=count,
+            mean=length / count,
+            most=limit,
+            **self._within,
         )
         return best({(version, part): float(score) for version, part, score in rows}, limit)
 
 
-def _teach(connection: Connection) -> None:
+def _teach(connection: AnyConnection) -> None:
     """Define the weight of a term as a SQL function: many builds of SQLite have no logarithm."""
-    pooled = connection.connection
-    if "search_weight" not in pooled.info:
-        raw: Any = pooled.driver_connection
-        raw.create_function("search_weight", 2, weight, deterministic=True)
-        pooled.info["search_weight"] = True
+    raw: Any = raw_of(connection)
+    raw = getattr(raw, "driver_connection", raw)
+    raw.create_function("search_weight", 2, weight, deterministic=True)
 
 
-class UnsearchedRows(SqlRowSource):
-    """The rows of one conversation, read on the driver, where nothing can be searched."""
+class DriverRows(SqlRowSource):
+    """The rows of one conversation, read on the driver, with a search by words over its index.
+
+    Args:
+        connection: A connection in a transaction.
+        generation: The generation of the projection ``context``.
+        conversation_id: The conversation.
+        excluded: See `SqlRowSource`.
+        head: See `SqlRowSource`.
+    """
+
+    def __init__(
+        self,
+        connection: AnyConnection,
+        generation: Generation,
+        conversation_id: UUID,
+        *,
+        excluded: bool = False,
+        head: FoldHead | None = None,
+    ) -> None:
+        table = generation.tables["context_messages"]
+        super().__init__(connection, table, conversation_id, excluded=excluded, head=head)
+        self._driver, self._of, self._stream = connection, generation, conversation_id
+        self._is_saved = head is None or head.unsaved is None
 
     def search(
         self,
@@ -184,8 +212,17 @@ class UnsearchedRows(SqlRowSource):
         until: Key | None = None,
         embedding: Embedding | None = None,
     ) -> Mapping[Key, float]:
-        """Raise `SearchBehind`: the read is then repeated with `SearchableRows`."""
-        raise SearchBehind
+        """Return the scores of the groups that answer an intent best.
+
+        Raises:
+            SearchBehind: The index is not current, or there is an embedding to search with.
+        """
+        connection, stream = self._driver, self._stream
+        if embedding is not None or not self._is_saved or not search_tables.are_there(connection):
+            raise SearchBehind
+        if not search_index.is_current(connection, self._of, stream):
+            raise SearchBehind
+        return SqlSearch(connection, stream, until=until).scores(intent, limit)
 
 
 class SearchableRows(SqlRowSource):

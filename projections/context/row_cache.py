@@ -8,9 +8,9 @@ read again.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from operator import attrgetter
@@ -23,7 +23,8 @@ from sqlalchemy import Engine, Pool
 
 from eventstore.database import END, AnyConnection, chain_at
 from eventstore.processes import in_child
-from projections.context.rows import ContextRow, letters
+from projections.context.compression.search import Embedding
+from projections.context.rows import ContextRow, Key, letters
 from projections.context.source import RENDERED_FIRST, ContextHead, SqlRowSource, head_of, pending
 from projections.context.state import Active
 from projections.engine import heads
@@ -61,20 +62,19 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class CachedPlan:
-    """The last step, and when it was computed.
+    """A result that depends only on the rows up to a version, such as the last step.
 
     Attributes:
-        head: The conversation's version when the step was computed.
-        step: The step.
+        head: The conversation's version when it was computed.
+        until: The version.
+        value: The result.
+        weight: The memory that it takes, in bytes.
     """
 
     head: int
-    step: PlanStep
-
-    @property
-    def weight(self) -> int:
-        """The memory that the step takes, in bytes."""
-        return _PLANNED * (1 + len(self.step.before.groups))
+    until: int
+    value: Any
+    weight: int
 
 
 class Recent(Generic[V]):
@@ -173,20 +173,27 @@ class PlanMemo:
         self._owner = owner
         self._folded = folded
 
-    def get(self, key: Hashable) -> PlanStep | None:
-        """Return the cached step of a key, if no row up to it has changed."""
+    def get(self, key: Hashable) -> Any:
+        """Return the cached result of a key, if no row that it depends on has changed."""
         found = self._plans.get((self._owner, key))
         if found is None or self._folded.version < found.head:
             return None
-        if self._folded.oldest_since(found.head) <= found.step.place[0]:
+        if self._folded.oldest_since(found.head) <= found.until:
             return None
         # The fold merges old entries of ``touched``: from now on, only later changes matter.
-        self.put(key, found.step)
-        return found.step
+        self._put(key, replace(found, head=self._folded.version))
+        return found.value
 
     def put(self, key: Hashable, step: PlanStep) -> None:
         """Cache a step."""
-        self._plans.put((self._owner, key), CachedPlan(self._folded.version, step))
+        self.put_until(step.place[0], key, step, 1 + len(step.before.groups))
+
+    def put_until(self, until: int, key: Hashable, value: Any, groups: int) -> None:
+        """Cache a result of about so many groups that depends only on the rows up to a version."""
+        self._put(key, CachedPlan(self._folded.version, until, value, _PLANNED * groups))
+
+    def _put(self, key: Hashable, plan: CachedPlan) -> None:
+        self._plans.put((self._owner, key), plan)
 
 
 def touch(touched: list[list[int]], version: int, oldest: int) -> list[list[int]]:
@@ -278,14 +285,12 @@ class RecentRows:
     """
 
     def __init__(
-        self, source: SqlRowSource, memory: Recent[CachedRows], owner: Hashable, folded: Folded
+        self, source: SqlRowSource, memory: Recent[Any], owner: Hashable, folded: Folded
     ) -> None:
         self._source = source
-        # Rows read for retrieval are not cached.
-        self.rows_at, self.rows_around = source.rows_at, source.rows_around
-        self.search = source.search
+        self.rows_at = source.rows_at
         self._memory = memory
-        self._owner = owner
+        self._owner, self._folded = owner, folded
         self._start = _updated(memory.get(owner), source, folded) or _read_all(source, folded)
         self._newest = list(self._start.newest)
         self._all_read = self._start.all_read
@@ -336,6 +341,46 @@ class RecentRows:
         self._lasting = _Lasting(before, limit, tuple(rows), complete)
         return rows[:limit]
 
+    def rows_around(self, versions: Sequence[int]) -> Sequence[ContextRow]:
+        """Return the rows at these versions, and at the next version on either side of each."""
+        newest, found = self._newest, set[int]()
+        for version in versions:
+            first = bisect_left(newest, -version, key=_age)
+            last = bisect_right(newest, -version, key=_age)
+            if last == len(newest) and not self._all_read:
+                return self._source.rows_around(versions)
+            found.update(row.version for row in newest[max(first - 1, 0) : last + 1])
+        return [
+            row
+            for version in sorted(found, reverse=True)
+            for row in takewhile(
+                lambda row, at=version: row.version == at,  # type: ignore[misc]
+                islice(newest, bisect_left(newest, -version, key=_age), None),
+            )
+        ]
+
+    def search(
+        self,
+        intent: str,
+        limit: int,
+        *,
+        until: Key | None = None,
+        embedding: Embedding | None = None,
+    ) -> Mapping[Key, float]:
+        """Return the scores of the groups that answer an intent best.
+
+        They are cached: all requests of a turn search for the same text, up to the same message.
+        """
+        if until is None:
+            return self._source.search(intent, limit, embedding=embedding)
+        memo = PlanMemo(self._memory, self._owner, self._folded)
+        key = "search", intent, limit, until, None if embedding is None else embedding.name
+        scores: Mapping[Key, float] | None = memo.get(key)
+        if scores is None:
+            scores = self._source.search(intent, limit, until=until, embedding=embedding)
+            memo.put_until(until[0], key, scores, 1 + len(scores) // 8)
+        return scores
+
     def _lasting_since(self, cached: _Lasting, before: int) -> list[ContextRow]:
         rows = self._lasting_between(cached.before, before)
         if rows is not None:
@@ -352,7 +397,7 @@ class RecentRows:
         """Return the cached rows in a range of versions, or None if part of it is not cached."""
         if not (self._all_read or (self._newest and self._newest[-1].version < first)):
             return None
-        place = bisect_left(self._newest, 1 - before, key=lambda row: -row.version)
+        place = bisect_left(self._newest, 1 - before, key=_age)
         since = takewhile(lambda row: row.version >= first, islice(self._newest, place, None))
         return [row for row in since if row.lasting is not None]
 
@@ -495,7 +540,7 @@ def _updated(cached: CachedRows | None, source: SqlRowSource, folded: Folded) ->
     until = min(cached.version, folded.oldest_since(cached.version) - 1)
     if until == folded.version:
         return cached
-    older = cached.newest[bisect_left(cached.newest, -until, key=lambda row: -row.version) :]
+    older = cached.newest[bisect_left(cached.newest, -until, key=_age) :]
     if not (older or cached.all_read):
         return None
     rows = source.shown_since(until, _MOST_NEW)
@@ -550,6 +595,10 @@ def _bytes_of_head(head: heads.FoldHead) -> int:
 
 
 _bytes, _tokens = attrgetter("bytes"), attrgetter("tokens")
+
+
+def _age(row: ContextRow) -> int:
+    return -row.version
 
 
 def _up_to(version: int, row: ContextRow | None) -> ContextRow | None:

@@ -23,7 +23,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, bindparam, select, text
 
-from eventstore.database import Id, metadata_for
+from eventstore.database import AnyConnection, Id, Statement, metadata_for
 from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.events import BranchSwitch, Erasure, Retraction, Summary
 from projections.context.rows import ContextRow, Key
@@ -52,8 +52,10 @@ _ATTEMPTS = 3  # after which `save` looks again under the lock
 _LARGEST = 500_000  # bytes of the distinct words of one row; PostgreSQL refuses 1 MB
 _REACHING = (Retraction.type, BranchSwitch.type, Summary.type, Erasure.type)
 
-_HEAD = text("SELECT source, version FROM search_heads WHERE conversation_id = :cid").bindparams(
-    bindparam("cid", type_=Id)
+_HEAD = Statement("SELECT source, version FROM search_heads WHERE conversation_id = :cid")
+_FOLDED = Statement(
+    "SELECT version FROM projection_heads WHERE conversation_id = :cid "
+    "AND projection = :projection AND generation = :generation"
 )
 _SET_HEAD = text(
     "INSERT INTO search_heads (conversation_id, source, version) VALUES (:cid, :source, :version) "
@@ -79,11 +81,12 @@ _INSERT = {
 }
 
 
-def is_current(connection: Connection, generation: Generation, conversation_id: UUID) -> bool:
+def is_current(connection: AnyConnection, generation: Generation, conversation_id: UUID) -> bool:
     """Whether the index is up to date with the generation's rows; its tables must exist."""
     version = folded_to(connection, generation, conversation_id)
-    head = connection.execute(_HEAD, {"cid": conversation_id}).first()
-    return head is not None and tuple(head) == (_source(generation), version)
+    return [*map(tuple, _HEAD.rows(connection, cid=conversation_id))] == [
+        (_source(generation), version)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +182,9 @@ class IndexCatchUp:
         cid = self._conversation_id
         # Read the erasures first, so that an erasure during the read is noticed in the end.
         erasures = erasure_count(connection, [cid])
-        head = connection.execute(_HEAD, {"cid": cid}).first()
+        found = _HEAD.rows(connection, cid=cid)
         version = folded_to(connection, self._generation, cid)
-        return _IndexStatus(version, None if head is None else (head[0], head[1]), erasures)
+        return _IndexStatus(version, (found[0][0], found[0][1]) if found else None, erasures)
 
     def _take(
         self, dialect: str, found: Iterable[Document], indexed: Iterable[tuple[Key, _Mark]]
@@ -224,15 +227,13 @@ def _source(generation: Generation) -> str:
     return f"{generation.tables['context_messages'].name} {VERSION}"
 
 
-def folded_to(connection: Connection, generation: Generation, conversation_id: UUID) -> int | None:
+def folded_to(
+    connection: AnyConnection, generation: Generation, conversation_id: UUID
+) -> int | None:
     """Return the version up to which a conversation is folded in a generation; None if not yet."""
-    table = metadata_for(connection.dialect.name).tables["projection_heads"]
-    query = select(table.c.version).where(
-        table.c.conversation_id == conversation_id,
-        table.c.projection == generation.projection.name,
-        table.c.generation == generation.number,
-    )
-    return connection.execute(query).scalar()
+    own = {"projection": generation.projection.name, "generation": generation.number}
+    found = _FOLDED.rows(connection, cid=conversation_id, **own)
+    return int(found[0][0]) if found else None
 
 
 def _reached(connection: Connection, conversation_id: UUID, after: int) -> bool:

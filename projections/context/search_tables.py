@@ -26,7 +26,7 @@ from uuid import UUID
 from sqlalchemy import Connection, inspect
 
 from eventstore import EventStore
-from eventstore.database import has_table, schema_lock
+from eventstore.database import AnyConnection, has_table, schema_lock
 from projections.context.compression.items import Item
 from projections.context.compression.search import (
     Embedding,
@@ -258,7 +258,7 @@ _VECTOR = """
 """The query for the type's name, with its schema if that is not on the ``search_path``."""
 
 
-def are_there(connection: Connection) -> bool:
+def are_there(connection: AnyConnection) -> bool:
     """Whether the tables exist on the connection's database."""
     return has_table(connection, "search_heads")
 
