@@ -14,6 +14,7 @@ computed in Python, which can also search without them, so that the results are 
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
@@ -24,11 +25,13 @@ from eventstore.database import END, AnyConnection, Id, Statement, backend_of, r
 from projections.context import search_index, search_tables
 from projections.context.compression.search import (
     DECIMALS,
+    MOST_POSTINGS,
     Embedding,
     FusedSearch,
     best,
     cosine,
     embedded,
+    rarest,
     wanted,
     weight,
 )
@@ -55,6 +58,26 @@ _SIZES = Statement(
     "AND r.piece = 0 AND (r.version, r.part) <= (:version, :part)"
 )
 
+_MOST_LATER = 256
+# Of later rows, which are few, the words are counted here: a join for each posting is slow.
+_LATER = Statement(
+    "SELECT words FROM search_rows WHERE conversation_id = :cid "
+    "AND (version, part) > (:version, :part) LIMIT :most"
+)
+_COUNTS_SQLITE = Statement("""
+    SELECT w.value, (SELECT count(*) FROM (
+        SELECT 1 FROM search_postings p
+        WHERE p.term >= w.value || '=' AND p.term < w.value || '>' LIMIT :most
+    )) FROM json_each(:terms) w
+""")
+_COUNTS = Statement("""
+    SELECT w.term, (SELECT count(*) FROM (
+        SELECT 1 FROM search_rows s
+        WHERE s.conversation_id = :cid AND (s.version, s.part) <= (:version, :part)
+        AND s.words @@ CAST('''' || w.term || '''' AS tsquery) LIMIT :most
+    ) f) FROM unnest(CAST(:terms AS text[])) AS w(term)
+""")
+
 # Both start from the terms, from which the index leads to the rows.
 _SQLITE = """
     SELECT w.key AS place, r.version, r.part, r.length,
@@ -74,6 +97,12 @@ _POSTGRESQL = """
         AND s.words @@ CAST('''' || w.term || '''' AS tsquery)
     ) r
 """
+_EXACT_SQLITE = Statement(
+    "SELECT term, count(*) FROM (SELECT w.value AS term FROM json_each(:terms) w "
+    "CROSS JOIN search_postings p ON p.term >= w.value || '=' AND p.term < w.value || '>' "
+    "CROSS JOIN search_rows r ON r.id = p.doc "
+    "WHERE r.conversation_id = :cid AND (r.version, r.part) <= (:version, :part)) GROUP BY term"
+)
 _SCORES = """
     WITH hits AS MATERIALIZED ({hits}), worths AS MATERIALIZED (
         SELECT place, {weight} AS worth FROM hits GROUP BY place
@@ -155,21 +184,36 @@ class SqlSearch:
         [(count, length)] = _SIZES.rows(connection, **self._within)
         if not listed or not length or limit <= 0:
             return {}
-        prefix, dialect = (
-            search_tables.prefix_of(self._conversation_id),
-            backend_of(connection).name,
-        )
+        dialect = backend_of(connection).name
+        prefix = search_tables.prefix_of(self._conversation_id)
         if dialect == "sqlite":
             _teach(connection)
+        counts = self._counts([prefix + term for term in listed])
         rows = _QUERIES[dialect].rows(
             connection,
-            terms=[prefix + term for term in listed],
+            terms=rarest(counts),
             count=count,
             mean=length / count,
             most=limit,
             **self._within,
         )
         return best({(version, part): float(score) for version, part, score in rows}, limit)
+
+    def _counts(self, terms: list[str]) -> dict[str, int]:
+        """Return in how many groups each term occurs; any number above the most is enough."""
+        connection, most = self._connection, MOST_POSTINGS + 1
+        if backend_of(connection).name != "sqlite":
+            return dict(_COUNTS.rows(connection, terms=terms, most=most, **self._within))
+        later = [
+            words for (words,) in _LATER.rows(connection, most=_MOST_LATER + 1, **self._within)
+        ]
+        if len(later) > _MOST_LATER:
+            exact = dict(_EXACT_SQLITE.rows(connection, terms=terms, **self._within))
+            return {term: exact.get(term, 0) for term in terms}
+        found = dict(_COUNTS_SQLITE.rows(connection, terms=terms, most=most + len(later)))
+        prefix = len(search_tables.prefix_of(self._conversation_id))
+        words = Counter(each.rpartition("=")[0] for row in later for each in row.split(" "))
+        return {term: count - words[term[prefix:]] for term, count in found.items()}
 
 
 def _teach(connection: AnyConnection) -> None:

@@ -29,6 +29,7 @@ from projections.errors import EmbeddingFailed
 __all__ = [
     "DECIMALS",
     "LONGEST_TEXT",
+    "MOST_POSTINGS",
     "Embed",
     "Embedding",
     "FusedSearch",
@@ -38,6 +39,7 @@ __all__ = [
     "best",
     "cosine",
     "embedded",
+    "rarest",
     "share",
     "terms",
     "wanted",
@@ -57,6 +59,9 @@ LONGEST_TEXT = 8_000
 _K1 = 1.2
 _B = 0.75
 _MOST_WANTED = 256
+
+MOST_POSTINGS = 4_000
+"""The most occurrences of terms in items that a search adds up; see `rarest`."""
 
 _ENDINGS = (
     *(("ings", "", 3), ("ing", "", 3), ("ied", "y", 2), ("ies", "y", 2), ("ed", "", 3)),
@@ -97,7 +102,8 @@ class MemorySearch:
     def scores(self, intent: str, limit: int) -> Mapping[tuple[int, int], float]:
         """Return the best items with their scores, best first; of equal scores the newer first."""
         points: dict[int, float] = {}
-        for term in wanted(terms(intent)):
+        counts = {term: len(self._found.get(term, ())) for term in wanted(terms(intent))}
+        for term in rarest(counts):
             found = self._found.get(term, ())
             worth = weight(len(self._keys), len(found))
             for number, count in found:
@@ -131,6 +137,22 @@ def wanted(terms: Iterable[str]) -> list[str]:
     """
     found = list(islice(dict.fromkeys(terms), _MOST_WANTED))
     return [term for term in found if term not in _FRAMING] or found
+
+
+def rarest(counts: Mapping[str, int]) -> list[str]:
+    """Return the terms to search for, given in how many items each occurs.
+
+    The rarest first, as long as they occur in no more than `MOST_POSTINGS` items together: in a
+    long conversation, its common words say little, and would take most of a search's time.
+    """
+    found, total = [], 0
+    for term in sorted(counts, key=lambda term: counts[term]):
+        total += counts[term]
+        if total > MOST_POSTINGS:
+            break
+        if counts[term]:
+            found.append(term)
+    return found
 
 
 def stem(word: str) -> str:
