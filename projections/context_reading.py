@@ -49,7 +49,7 @@ from projections.context.recall_search import (
     lacking,
     store_vectors,
 )
-from projections.context.row_cache import RowMemory
+from projections.context.row_cache import MOST_IN_MEMORY, RowMemory
 from projections.context.search_tables import fingerprint, item_to_search
 from projections.context.sent_requests import recorded_request
 from projections.context.settings import strategy_for
@@ -75,7 +75,6 @@ CHANGEABLE = frozenset({"format", "max_messages", "max_tokens", "model", "strate
 T = TypeVar("T")
 
 _EMBEDDED = 64  # texts at a time
-_LONG = 1_000  # events; a request indexes fewer in about 0.3 s
 
 
 def bring_up(store: EventStore, conversation_id: UUID, embedding: Embedding | None = None) -> None:
@@ -112,7 +111,7 @@ def bring_up(store: EventStore, conversation_id: UUID, embedding: Embedding | No
 
 
 def long_conversations(store: EventStore, conversations: Sequence[UUID]) -> list[UUID]:
-    """Return the conversations of at least a thousand events; shorter ones are indexed on use."""
+    """Return the conversations that an index serves; shorter ones are searched in memory."""
     with store.reading() as connection:
         generation = find_live(connection, CONTEXT)
         if generation is None:
@@ -120,7 +119,7 @@ def long_conversations(store: EventStore, conversations: Sequence[UUID]) -> list
         return [
             each
             for each in conversations
-            if (search_index.folded_to(connection, generation, each) or 0) >= _LONG
+            if (search_index.folded_to(connection, generation, each) or 0) > MOST_IN_MEMORY
         ]
 
 

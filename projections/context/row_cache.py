@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
@@ -23,7 +23,9 @@ from sqlalchemy import Engine, Pool
 
 from eventstore.database import END, AnyConnection, chain_at
 from eventstore.processes import in_child
-from projections.context.compression.search import Embedding
+from projections.context.compression.items import text_of
+from projections.context.compression.search import Embedding, scores_among, terms
+from projections.context.groups import groups_of
 from projections.context.rows import ContextRow, Key, letters
 from projections.context.source import RENDERED_FIRST, ContextHead, SqlRowSource, head_of, pending
 from projections.context.state import Active
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from projections.context.plans import PlanStep
 
 __all__ = [
+    "MOST_IN_MEMORY",
     "CachedPlan",
     "CachedRows",
     "Folded",
@@ -213,6 +216,13 @@ def touch(touched: list[list[int]], version: int, oldest: int) -> list[list[int]
 _MOST_NEW = 256  # rows; if more are new, all rows are read again
 
 
+MOST_IN_MEMORY = 1_000
+"""The most events of a conversation that is searched in memory; an index serves longer ones."""
+
+
+_PAGE = 500  # rows
+
+
 _FEW = 16  # rows with rules or identifiers, read at once to update cached ones
 
 
@@ -377,9 +387,22 @@ class RecentRows:
         key = "search", intent, limit, until, None if embedding is None else embedding.name
         scores: Mapping[Key, float] | None = memo.get(key)
         if scores is None:
-            scores = self._source.search(intent, limit, until=until, embedding=embedding)
+            if embedding is None and self._folded.version <= MOST_IN_MEMORY:
+                scores = self._searched(intent, limit, until)
+            else:
+                scores = self._source.search(intent, limit, until=until, embedding=embedding)
             memo.put_until(until[0], key, scores, 1 + len(scores) // 8)
         return scores
+
+    def _searched(self, intent: str, limit: int, until: Key) -> Mapping[Key, float]:
+        """Search a short conversation in memory: faster than to bring an index up to date."""
+        keys, counted = list[Key](), list[Counter[str]]()
+        for group in groups_of(self.newest(_PAGE)):
+            if group[0].key <= until:
+                keys.append(group[0].key)
+                words = [*map(_words_of, group)]
+                counted.append(words[0] if len(words) == 1 else sum(words, Counter[str]()))
+        return scores_among(keys, counted, intent, limit)
 
     def _lasting_since(self, cached: _Lasting, before: int) -> list[ContextRow]:
         rows = self._lasting_between(cached.before, before)
@@ -599,6 +622,13 @@ _bytes, _tokens = attrgetter("bytes"), attrgetter("tokens")
 
 def _age(row: ContextRow) -> int:
     return -row.version
+
+
+def _words_of(row: ContextRow) -> Counter[str]:
+    if row.words is None:
+        row.note("words", Counter(terms(text_of((row.message,)))))
+    words: Counter[str] = row.words
+    return words
 
 
 def _up_to(version: int, row: ContextRow | None) -> ContextRow | None:

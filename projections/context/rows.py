@@ -92,7 +92,7 @@ CONTEXT_MESSAGES = ReadTable(
 class _Noting:
     """Values derived from a row, cached for as long as the row exists."""
 
-    __slots__ = ("came", "ends", "fresh", "grouped", "noted", "short", "table")
+    __slots__ = ("came", "ends", "fresh", "grouped", "noted", "short", "table", "words")
     ends: Any  # The row as the two ends of its texts, by their bytes.
     fresh: bool  # Whether this process has just folded the row, so that nothing of it is stored.
     came: Any  # For a row whose result is a table, the row as it came.
@@ -100,6 +100,7 @@ class _Noting:
     noted: Any  # The row's lower levels.
     short: Any  # The row at the level ``shortened``; the row itself if it has no shorter form.
     table: Any  # The row with its result as a table; False if it has no table.
+    words: Any  # How often each term to search for occurs in the row.
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Create a row without cached values."""
@@ -111,6 +112,7 @@ class _Noting:
         object.__setattr__(made, "noted", None)
         object.__setattr__(made, "short", None)
         object.__setattr__(made, "table", None)
+        object.__setattr__(made, "words", None)
         return made
 
     def note(self, name: str, made: Any) -> None:

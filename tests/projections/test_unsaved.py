@@ -236,12 +236,15 @@ def test_a_read_with_news_costs_one_statement(
 
 @pytest.fixture
 def partly(store: EventStore, views: Views, cid: UUID) -> UUID:
-    """Give a conversation of which the newest messages are in memory, and the last there alone."""
+    """Give a conversation of which the newest messages are in memory, and the last there alone.
+
+    A search would have read all of them.
+    """
     say(store, cid, "begin")
     store.append(cid, [e.UserMessage.text(f"{n} {SECRET}") for n in range(2, 500)])
-    views.context(cid, max_tokens=500)
+    views.context(cid, max_tokens=500, strategy="key_messages")
     say(store, cid, "one")
-    views.context(cid, max_tokens=500)
+    views.context(cid, max_tokens=500, strategy="key_messages")
     say(store, cid, "two")
     return cid
 

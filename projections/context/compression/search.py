@@ -40,6 +40,7 @@ __all__ = [
     "cosine",
     "embedded",
     "rarest",
+    "scores_among",
     "share",
     "terms",
     "wanted",
@@ -86,30 +87,37 @@ class Search(Protocol):
 
 
 class MemorySearch:
-    """A `Search` over items: an index of their words, built once in time linear in their texts."""
+    """A `Search` over items, whose words are counted once."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self._keys = [item.key for item in items]
-        self._lengths: list[int] = []
-        self._found: dict[str, list[tuple[int, int]]] = {}
-        for number, item in enumerate(items):
-            counts = Counter(terms(item.text))
-            self._lengths.append(counts.total())
-            for term, count in counts.items():
-                self._found.setdefault(term, []).append((number, count))
-        self._mean = sum(self._lengths) / len(items) if items else 0.0
+        self._counted = [Counter(terms(item.text)) for item in items]
 
     def scores(self, intent: str, limit: int) -> Mapping[tuple[int, int], float]:
         """Return the best items with their scores, best first; of equal scores the newer first."""
-        points: dict[int, float] = {}
-        counts = {term: len(self._found.get(term, ())) for term in wanted(terms(intent))}
-        for term in rarest(counts):
-            found = self._found.get(term, ())
-            worth = weight(len(self._keys), len(found))
-            for number, count in found:
-                gained = worth * share(count, self._lengths[number] / self._mean)
-                points[number] = points.get(number, 0.0) + gained
-        return best({self._keys[number]: value for number, value in points.items()}, limit)
+        return scores_among(self._keys, self._counted, intent, limit)
+
+
+def scores_among(
+    keys: Sequence[tuple[int, int]], counted: Sequence[Counter[str]], intent: str, limit: int
+) -> dict[tuple[int, int], float]:
+    """Return the scores of the best items, given their keys and how often they contain each term.
+
+    Best first; of equal scores the newer first.
+    """
+    found = {
+        term: [(place, words[term]) for place, words in enumerate(counted) if term in words]
+        for term in wanted(terms(intent))
+    }
+    lengths = [words.total() for words in counted]
+    mean = sum(lengths) / max(len(lengths), 1)
+    points: dict[int, float] = {}
+    for term in rarest({term: len(places) for term, places in found.items()}):
+        worth = weight(len(keys), len(found[term]))
+        for place, count in found[term]:
+            gained = worth * share(count, lengths[place] / mean)
+            points[place] = points.get(place, 0.0) + gained
+    return best({keys[place]: value for place, value in points.items()}, limit)
 
 
 def terms(text: str) -> Iterator[str]:
