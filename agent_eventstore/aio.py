@@ -104,7 +104,25 @@ class AsyncConversation(OpenConversation[AsyncJournal, AsyncTurn]):
         connection: Connection | AsyncConnection | None = None,
         **options: Unpack[StartOptions],
     ) -> Self:
-        """Begin a conversation and its first session; see `Conversation.start`."""
+        """Begin a conversation and its first session, in one transaction.
+
+        Args:
+            store: The store.
+            connection: Begin in the transaction of this connection; see `Conversation.start`.
+            **options: ``key`` or ``conversation_id``, ``if_exists``, ``if_busy`` with ``wait_s``
+                and ``lease_s``, ``message_id``; the owner: ``tenant_id``, ``user_id``; ``mode``,
+                ``title``, ``base_instructions``, ``user_instructions``, ``tool_policy``,
+                ``participants``, ``parent``, ``config``, ``metadata``; of the session:
+                ``agent_id``, ``extra``, ``state_directory``, ``session_mode``,
+                ``session_config``. `StartOptions` describes each.
+
+        Raises:
+            ConversationExists: A conversation with this id or key already exists.
+            OwnerMismatch: It exists, and belongs to another tenant or user.
+            ConversationNotFound: The parent does not exist.
+            InvalidEvent: The key is a UUID, or both key and id are given; or a name, the metadata
+                or ``extra`` cannot be stored.
+        """
         require_store(store, AsyncEventStore)
         starting = partial(Conversation.start, store.store, **options)
         if connection is None:

@@ -18,6 +18,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from importlib import import_module
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from agent_eventstore.errors import BlockNotOpen, TurnStopped
@@ -108,7 +109,7 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
     """
 
     bind: ClassVar[Callable[[Any, TurnBlock[Any, Any, Any], str | None], Any]]
-    """Wraps a client; set by `agent_eventstore.clients`, which imports this module."""
+    """Wraps a client; set by `agent_eventstore.clients.proxy`, which `client` imports."""
     _model_call: ClassVar[Callable[..., Any]]
     _tool_call: ClassVar[Callable[..., Any]]
     _tell: Callable[..., Any]
@@ -320,6 +321,7 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
             TypeError: The client cannot be recorded, or is of the other kind: an `AsyncTurn` needs
                 an asynchronous client, a `Turn` a synchronous one.
         """
+        import_module("agent_eventstore.clients.proxy")  # sets `bind`; it imports this module
         wrapped: C = type(self).bind(client, self, provider)
         return wrapped
 

@@ -31,11 +31,11 @@ from projections.replica import Copy
 from projections.run_mode import mode_and_turn
 
 __all__ = [
+    "FoundAtOpening",
     "LeftCall",
     "ResumedRun",
     "Todo",
     "Upkeep",
-    "current_settings",
     "earlier_calls",
     "last_agent",
     "left_open",
@@ -50,7 +50,7 @@ Todo = Literal["continue", "begin", "complete", "decide"]
 begin, since one has failed or the workflow named none."""
 
 _DONE = ("completed", "skipped")
-_NEWEST = 1_000
+_FIRST, _NEWEST = 20, 1_000
 _OF_SESSION = ("session_start", "session_end")
 
 
@@ -214,8 +214,18 @@ EVERY = 250
 _log = get_logger("agent_eventstore")
 
 
-def left_open(store: EventStore, conversation_id: UUID) -> OpenWork:
-    """Return a conversation's open work, and catch up the views that opening reads.
+@dataclass(frozen=True, slots=True)
+class FoundAtOpening:
+    """What an opening reads of a conversation: its open work, and what its next turn needs."""
+
+    work: OpenWork
+    mode: Mode | None
+    next_turn: int
+    tool_policy: ToolPolicy | None
+
+
+def left_open(store: EventStore, conversation_id: UUID) -> FoundAtOpening:
+    """Return a conversation's open work and settings, and catch up the views that have them.
 
     This takes one pass over the events and one transaction.
 
@@ -223,38 +233,33 @@ def left_open(store: EventStore, conversation_id: UUID) -> OpenWork:
         ConversationNotFound: No conversation has this id.
     """
 
-    def read(copies: Sequence[Copy]) -> OpenWork:
+    def read(copies: Sequence[Copy]) -> FoundAtOpening:
+        left, runs, context = copies
         with readable(OPEN_WORK.name):
-            return open_work(*copies[0], conversation_id)
-
-    return read_current(store, (OPEN_WORK, RUNS, CONTEXT), conversation_id, read)
-
-
-def current_settings(
-    store: EventStore, conversation_id: UUID
-) -> tuple[Mode | None, int, ToolPolicy | None]:
-    """Return a conversation's mode, the number of its next turn, and its tool policy.
-
-    Raises:
-        ConversationNotFound: No conversation has this id.
-    """
-
-    def read(copies: Sequence[Copy]) -> tuple[Mode | None, int, ToolPolicy | None]:
-        runs, context = copies
+            work = open_work(*left, conversation_id)
         with readable(RUNS.name):
             mode, last_turn = mode_and_turn(*runs, conversation_id)
         with readable(CONTEXT.name):
             policy = tool_policy(*context, conversation_id)
-        return mode, last_turn + 1, policy
+        return FoundAtOpening(work, mode, last_turn + 1, policy)
 
-    return read_current(store, (RUNS, CONTEXT), conversation_id, read)
+    return read_current(store, (OPEN_WORK, RUNS, CONTEXT), conversation_id, read)
 
 
 def last_agent(store: EventStore, conversation_id: UUID) -> str | None:
-    """Return the agent of the last session, or None; looks at the newest `_NEWEST` events."""
-    for event in store.read(conversation_id, backward=True, limit=_NEWEST):
-        if event.type in _OF_SESSION:
-            return event.meta.agent_id
+    """Return the agent of the last session, or None; looks at the newest `_NEWEST` events.
+
+    A session that was closed has its end among the first few.
+    """
+    before: int | None = None
+    for limit in (_FIRST, _NEWEST - _FIRST):
+        count = 0
+        for event in store.read(conversation_id, before=before, backward=True, limit=limit):
+            if event.type in _OF_SESSION:
+                return event.meta.agent_id
+            before, count = event.version, count + 1
+        if count < limit:
+            break
     return None
 
 

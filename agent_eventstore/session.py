@@ -29,7 +29,7 @@ from agent_eventstore.machines.answers import milliseconds
 from agent_eventstore.machines.run_script import RunScript
 from agent_eventstore.recovery import WAIT_S, IfBusy, Recovery, claimed, end_open_work
 from agent_eventstore.requests import SystemTexts
-from agent_eventstore.resuming import Upkeep, current_settings, last_agent, left_open
+from agent_eventstore.resuming import FoundAtOpening, Upkeep, last_agent, left_open
 from agent_eventstore.stops import stopped_or_gone
 from eventstore import NO_STREAM, EventStore, NewEvent, new_id
 from eventstore.database import owner_of, require_content, version_of
@@ -63,6 +63,7 @@ from eventstore.outbox import OUTBOX
 from eventstore.owners import Owned
 from eventstore.telemetry.log import get_logger
 from projections import Views
+from projections.models.open_items import OpenWork
 from projections.payload_text import spoken
 
 __all__ = [
@@ -713,12 +714,19 @@ def _opened(store: EventStore, stream: UUID, writing: _Writing) -> Session:
     try:
         epoch = patiently(claim)
         views = patiently(partial(Views._of_conversations, store))
-        look = partial(patiently, partial(left_open, store, stream))
+        looks: list[FoundAtOpening] = []
+
+        def look() -> OpenWork:
+            looks.append(patiently(partial(left_open, store, stream)))
+            return looks[-1].work
+
         recovery = end_open_work(store, look, epoch)
-        mode, turn, policy = patiently(partial(current_settings, store, stream))
+        if recovery.sealed:
+            look()
+        found = looks[-1]
         if writing.agent_id is None:
             writing = replace(writing, agent_id=patiently(partial(last_agent, store, stream)))
-        meta = writing.meta(mode, session_id)
+        meta = writing.meta(found.mode, session_id)
         journal = Journal(store, stream, epoch=epoch)
         journal.write([writing.first(meta)])
         if state is not None:
@@ -727,10 +735,10 @@ def _opened(store: EventStore, stream: UUID, writing: _Writing) -> Session:
             journal,
             views,
             meta,
-            next_turn=turn,
+            next_turn=found.next_turn,
             state_directory=state,
             recovery=recovery,
-            tool_policy=policy,
+            tool_policy=found.tool_policy,
         )
         return _with_lease(session, writing)
     except ConversationNotFound:  # of `claimed`, which has no lease then

@@ -17,6 +17,7 @@ from benchmarks.batches import batch_appends
 from benchmarks.bench import FULL, MILLION, QUICK, Bench
 from benchmarks.checkpoints import checkpoints
 from benchmarks.context_reads import context_reads
+from benchmarks.first_hour import first_hour
 from benchmarks.fork import forks_by_length
 from benchmarks.google_adk_sessions import google_adk_sessions
 from benchmarks.group import concurrent_appends
@@ -47,6 +48,7 @@ Benchmark = Callable[[Bench], Iterable[Work]]
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     "imports": imports,
+    "first_hour": first_hour,
     "append": single_appends,
     "group": concurrent_appends,
     "batches": batch_appends,

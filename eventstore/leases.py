@@ -456,8 +456,8 @@ class Keeper:
 
     def _let_go(self, session: _LocalSession) -> bool:
         try:
-            with session.transactions.writing(
-                durable=False, patience_ms=_PATIENCE_MS
+            with session.transactions._driver_transaction(
+                write=True, durable=False, patience_ms=_PATIENCE_MS
             ) as connection:
                 let_go(connection, session.conversation_id, session.session_id)
         except EventStoreError as error:
@@ -565,7 +565,9 @@ def begin(
     Uses its own transaction; a failure is only logged, because nothing depends on the lease.
     """
     try:
-        with transactions.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
+        with transactions._driver_transaction(
+            write=True, durable=False, patience_ms=_PATIENCE_MS
+        ) as connection:
             take(connection, conversation_id, session_id, lease_s, _TAKE_FREE)
     except EventStoreError as error:
         _log.warning("no lease taken", conversation_id=str(conversation_id), why=str(error))

@@ -187,11 +187,14 @@ def save_current(
     begin = partial(driver_transaction, store, write=True, durable=False, patience_ms=PATIENCE_MS)
     with gone():
         with driver_transaction(store) as connection:
-            live = all_live(projections, find_all_live(connection, projections))
-            lacking = heads.behind(connection, live, [conversation_id])
+            statuses = statuses_of(connection, projections, conversation_id)
+            live = all_live(projections, [each.generation for each in statuses])
+            lacking = [
+                each for each, found in zip(live, statuses, strict=True) if not found.current
+            ]
             if not lacking:
                 return True
-            catching_up = CatchUp(lacking[conversation_id], conversation_id)
+            catching_up = CatchUp(lacking, conversation_id)
             with catching_up.blamed():
                 catching_up.fold(connection, SAVED_TOGETHER)
         while catching_up.pending:

@@ -14,8 +14,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 from uuid import UUID
+from weakref import WeakSet
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from eventstore import EventStore
 from eventstore.arguments import at_most, require_known, require_store, require_text
@@ -74,6 +75,9 @@ __all__ = [
 
 T = TypeVar("T")
 
+_INSTALLED: WeakSet[Engine] = WeakSet()
+"""The engines on which conversations' views were created or found."""
+
 
 class Views:
     """The read models of a store.
@@ -110,8 +114,16 @@ class Views:
 
     @classmethod
     def _of_conversations(cls, store: EventStore) -> Self:
-        """Return views that share their memory with all others made this way for the store."""
-        views = cls(store)
+        """Return views that share their memory with all others made this way for the store.
+
+        The tables are looked for once in a process: a read that misses one later creates it.
+        """
+        if store.engine not in _INSTALLED:
+            views = cls(store)
+            _INSTALLED.add(store.engine)
+        else:
+            views = cls.__new__(cls)
+            views.store, views.projections = store, PROJECTIONS
         views._memory = shared_memory(store.engine, store.memory_bytes)
         return views
 

@@ -301,19 +301,29 @@ class _Dialogue:
         if not sys.stdin.isatty():
             yield from (line.strip() for line in sys.stdin)
             return
-        # Imported here because it takes a tenth of a second, and no other command needs it.
-        from prompt_toolkit import PromptSession
-        from prompt_toolkit.history import FileHistory
-
-        self.folder.mkdir(parents=True, exist_ok=True)
-        prompt: PromptSession[str] = PromptSession(history=FileHistory(str(self.folder / ".typed")))
+        prompt = self._prompt()
         while True:
             try:
-                yield prompt.prompt("> ").strip()
+                yield prompt("> ").strip()
             except KeyboardInterrupt:
                 note("/exit or Ctrl-D ends the session")
             except EOFError:
                 return
+
+    def _prompt(self) -> Callable[[str], str]:
+        """Return what reads a line: with a history, if the extra ``chat`` is installed."""
+        try:
+            # Imported here because it takes a tenth of a second, and no other command needs it.
+            from prompt_toolkit import PromptSession
+            from prompt_toolkit.history import FileHistory
+        except ImportError:
+            note("line editing and history need the extra, pip install 'agent-eventstore[chat]'")
+            return input
+        self.folder.mkdir(parents=True, exist_ok=True)
+        session: PromptSession[str] = PromptSession(
+            history=FileHistory(str(self.folder / ".typed"))
+        )
+        return session.prompt
 
     def _answer(self, answer: Callable[[], TurnResult | None]) -> TurnResult | None:
         """Show an answer, or the error; Ctrl-C stops it."""

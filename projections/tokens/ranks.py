@@ -122,10 +122,13 @@ def encoding(name: str) -> tiktoken.Encoding:
 
     with _building:
         if name not in _encodings:
-            _encodings[name] = tiktoken.Encoding(
+            made = tiktoken.Encoding(
                 name,
                 pat_str=BUNDLED[name].pattern,
                 mergeable_ranks={token: rank for rank, token in enumerate(tokens_of(name))},
                 special_tokens=BUNDLED[name].special_tokens,
             )
+            # The compiled part has its own copy; this one, of 30 MB, only serves to pickle it.
+            del made._mergeable_ranks
+            _encodings[name] = made
         return _encodings[name]

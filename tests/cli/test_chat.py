@@ -92,12 +92,14 @@ class Terminal:
 
 
 @contextmanager
-def terminal(programs: Programs, folder: Path, *arguments: str) -> Iterator[Terminal]:
+def terminal(
+    programs: Programs, folder: Path, *arguments: str, before: str = ""
+) -> Iterator[Terminal]:
     """Start the command on a terminal, and end it with the block."""
     ours, theirs = pty.openpty()
     told = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
     environment = {**os.environ, **ENVIRONMENT, **told}
-    given = ("-c", _STARTED, *arguments)
+    given = ("-c", f"{before}{_STARTED}", *arguments)
     with programs.start(
         *given, stdout=theirs, directory=folder, environment=environment
     ) as process:
@@ -107,6 +109,19 @@ def terminal(programs: Programs, folder: Path, *arguments: str) -> Iterator[Term
         finally:
             process.kill()
             os.close(ours)
+
+
+def test_a_talk_without_the_extra(programs: Programs, tmp_path: Path) -> None:
+    """Lines are read all the same, and a note says what would read them better."""
+    before = "import sys; sys.modules['prompt_toolkit'] = None; "
+    with terminal(programs, tmp_path, "chat", "--demo", before=before) as screen:
+        screen.until("pip install 'agent-eventstore[chat]'")
+        screen.until("> ")
+        screen.type("Do the tests pass?\r")
+        screen.until("that would say otherwise.")
+        screen.until("> ")
+        screen.type("/exit\r")
+        assert 0 == screen.process.wait(PATIENCE_S)
 
 
 def test_a_talk_at_a_terminal(programs: Programs, tmp_path: Path) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agent_eventstore import Conversation, EventStore, Views
 from projections.context import ContextSettings
 from projections.context.compression import strategies
 from projections.context.planning import HORIZON
 from projections.providers.request_formats import FORMATS
+from projections.tokens.ranks import encoding
 from tests.docs.conftest import Ask
 from tests.docs.document import ROOT
 from tests.docs.transcripts import Command, Program, commands, output_of, printed_by, programs
@@ -54,3 +58,22 @@ def test_setting_is_documented(name: str) -> None:
 def test_choice_is_documented(name: str) -> None:
     """The tables name every strategy and every format."""
     assert f"\n| `{name}` |" in TEXT
+
+
+def test_tokens_of_modes(tmp_path: Path) -> None:
+    """The table of modes has the numbers of tokens that each adds to a request."""
+    tools = ({"type": "function", "function": {"name": "x", "parameters": {"type": "object"}}},)
+
+    def added(mode: str | None, declared: Sequence[dict[str, Any]] = ()) -> int:
+        view = Views(store).context(cid, model="gpt-4o", mode=mode, tools=declared)
+        texts = [each["content"] for each in view.messages if each["role"] == "system"]
+        return sum(len(encoding("o200k_base").encode(text)) for text in texts)
+
+    with EventStore.open(f"sqlite:///{tmp_path}/modes.db") as store:
+        with Conversation.start(store) as conversation, conversation.turn("q"):
+            cid = conversation.id
+        assert added("chat") == added("agent")
+        assert f"| base rules, banner | {added('chat')} |" in TEXT
+        assert f"the purpose of the run | {added('run')} and" in TEXT
+        assert f"standard tool policy | {added('chat', tools) - added('chat')} more |" in TEXT
+        assert 0 == added(None)

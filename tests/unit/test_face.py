@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 import agent_eventstore
+from agent_eventstore import AsyncConversation, StartOptions
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -59,3 +61,9 @@ def test_documents_import_from_the_face(page: Path) -> None:
         # A framework's module is imported by itself, as it needs the framework.
         framework = "agent_eventstore.integrations."
         assert {where for where, _ in found if not where.startswith(framework)} <= allowed
+
+
+def test_help_of_the_asynchronous_start_has_its_options() -> None:
+    """`help` shows a method's own text, and not what another one's says."""
+    for name in get_type_hints(StartOptions):
+        assert f"``{name}``" in str(AsyncConversation.start.__doc__)

@@ -60,6 +60,19 @@ def test_help_imports_no_command() -> None:
     assert ("", "") == (done.stdout.splitlines()[-1], done.stderr)
 
 
+def test_a_turn_binds_a_client_by_itself() -> None:
+    """``turn.client`` needs no other name of the package to be imported."""
+    done = python(
+        "from agent_eventstore import Conversation, EventStore; from openai import OpenAI\n"
+        "store = EventStore.open('sqlite://')\n"
+        "with Conversation.start(store) as conversation, conversation.turn('q') as turn:\n"
+        "    print(turn.client(OpenAI(api_key='none')).base_url)"
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert done.stdout.startswith("http")
+
+
 @pytest.mark.parametrize("name", ["eventstore", "projections"])
 @pytest.mark.parametrize("file", ["{name}.py", "{name}/__init__.py"])
 @pytest.mark.parametrize("package", ["agent_eventstore", "agent_eventstore.cli"])
