@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -37,6 +37,7 @@ from agent_eventstore.cli.program import NAME, Failed, found_something, require_
 from agent_eventstore.cli.target import Target
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts import ImportReport, Transcript, load, read_transcripts, size_of
+from agent_eventstore.transcripts.left_out import LeftOut
 from agent_eventstore.transcripts.openai_parts import known
 from agent_eventstore.transcripts.project import json_text
 from eventstore import EventStore, redact_secrets
@@ -66,6 +67,12 @@ _PAGE_FORMAT = "html"
     help="The format; by default it is detected.",
 )
 @click.option("--strict", is_flag=True, help="Stop at the first bad record.")
+@click.option(
+    "--force", is_flag=True, help="Import files too of which less than half is understood."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Show what would be imported, and how much is understood."
+)
 @click.option("--tenant-id", metavar="ID", help="The tenant that the conversations belong to.")
 @click.option(
     "--redact",
@@ -80,6 +87,8 @@ def import_files(
     files: tuple[Path, ...],
     format_name: str | None,
     strict: bool,
+    force: bool,
+    dry_run: bool,
     tenant_id: str | None,
     user_id: str | None,
     redact: str | None,
@@ -93,13 +102,19 @@ def import_files(
     Existing content is left unchanged, so a file can be imported again, also after it has grown. A
     bad record is reported with file and line, and the import continues; the exit status is then 1.
     Records that became no event, or are kept but not understood, are counted by kind.
+
+    Nothing is imported of a file of which less than half is understood: it may be of another
+    program. The report says how much is, and the formats of which more is.
     """
     files = tuple(file for path in files for file in _files_of(path, format_name))
+    if dry_run:
+        _tell_of(files, format_name, force=force, as_json=as_json)
+        return
     named = {"tenant_id": tenant_id, "user_id": user_id}
     owner = known({name: to_owner(name, value) for name, value in named.items()})
     redactor = redact_secrets if redact else None
     with target.create(redactor) as store, progress_bar("importing") as meter:
-        reading = _Reading(files, format_name, meter)
+        reading = _Reading(files, format_name, meter, force=force)
         transcripts = (_owned(found, owner) for found in reading)
         try:
             report = load(store, transcripts, on_progress=reading.loaded, strict=strict)
@@ -108,6 +123,58 @@ def import_files(
             report.fail(failure)
     _tell(report, as_json=as_json)
     if report.failed:
+        found_something()
+
+
+def _tell_of(files: Sequence[Path], format_name: str | None, *, force: bool, as_json: bool) -> None:
+    """Say of each file what would be imported; reads only."""
+    documents, failed = [], 0
+    for path in files:
+        left, conversations, events = LeftOut(), 0, 0
+        failures: list[str] = []
+        try:
+            name = format_name or transcripts.detect(path)
+            found = transcripts.coverage(path, name)
+        except (ImportFailed, OSError) as error:
+            name, found = format_name or "unknown", None
+            failures.append(str(error))
+        for item in [] if failures else read_transcripts(path, name, force=force):
+            if isinstance(item, ImportFailed):
+                failures.append(str(item))
+                continue
+            conversations += 1
+            for event in item.events if item.stream is None else item.stream.read({}):
+                if isinstance(event, ImportFailed):
+                    failures.append(str(event))
+                else:
+                    events += 1
+                    left.note_event(event.data)
+            left += item.left_out if item.stream is None else item.stream.left_out
+        failed += len(failures)
+        documents.append(
+            {
+                "file": str(path),
+                "format": name,
+                "understood": None if found is None else str(found),
+                "conversations": conversations,
+                "events": events,
+                "passed_over": dict(left.passed_over),
+                "not_understood": dict(left.unknown),
+                "uninterpreted": dict(left.uninterpreted),
+                "failures": failures,
+            }
+        )
+        if not as_json:
+            say(
+                f"{path}: {name}, {plural(conversations, 'conversation')} "
+                f"({plural(events, 'event')})" + ("" if found is None else f"; {found}")
+            )
+            for failure in failures:
+                note(failure, "red")
+            _tell_of_rest(left)
+    if as_json:
+        print_document({"files": documents})
+    if failed:
         found_something()
 
 
@@ -142,8 +209,11 @@ def _owned(found: Transcript | ImportFailed, owner: dict[str, Any]) -> Transcrip
 class _Reading:
     """The conversations of several files, and the progress of their import."""
 
-    def __init__(self, files: tuple[Path, ...], format_name: str | None, meter: Meter) -> None:
+    def __init__(
+        self, files: tuple[Path, ...], format_name: str | None, meter: Meter, *, force: bool
+    ) -> None:
         self.report = ImportReport()
+        self._force = force
         self._format = format_name
         self._meter = meter
         self._sizes = [(path, max(size_of(path), 1)) for path in files]
@@ -158,7 +228,7 @@ class _Reading:
                 self._read = before + share * size
                 self._show()
 
-            yield from read_transcripts(path, self._format, on_read=at)
+            yield from read_transcripts(path, self._format, on_read=at, force=self._force)
             before += size
 
     def loaded(self, report: ImportReport) -> None:
@@ -176,14 +246,7 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
     if more := report.failed - len(report.failures):
         note(f"and {plural(more, 'more failure')}", "red")
     left = report.left_out
-    for what, unit, counts_of in (
-        ("passed over", "line", left.passed_over),
-        ("not understood", "line", left.unknown),
-        ("kept as it came, but not understood", "piece", left.uninterpreted),
-    ):
-        if counts_of:
-            kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts_of.items()))
-            note(f"{what}: {plural(counts_of.total(), unit)} ({kinds})", "yellow")
+    _tell_of_rest(left)
     if as_json:
         failures = [
             {"file": each.file, "line": each.line, "reason": each.reason}
@@ -207,6 +270,17 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
     if report.failed:
         summary = f"{summary}; {plural(report.failed, 'failure')}"
     say(summary)
+
+
+def _tell_of_rest(left: LeftOut) -> None:
+    for what, unit, counts_of in (
+        ("passed over", "line", left.passed_over),
+        ("not understood", "line", left.unknown),
+        ("kept as it came, but not understood", "piece", left.uninterpreted),
+    ):
+        if counts_of:
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts_of.items()))
+            note(f"{what}: {plural(counts_of.total(), unit)} ({kinds})", "yellow")
 
 
 @click.command()

@@ -43,6 +43,7 @@ from agent_eventstore.transcripts import (
     sharegpt,
     ui_messages,
 )
+from agent_eventstore.transcripts.coverage import Coverage, coverage_of
 from agent_eventstore.transcripts.loader import ImportReport, load
 from agent_eventstore.transcripts.openai_messages import export_openai
 from agent_eventstore.transcripts.otlp import export_otlp
@@ -51,7 +52,7 @@ from agent_eventstore.transcripts.project_messages import (
     export_messages_json,
     export_messages_jsonl,
 )
-from agent_eventstore.transcripts.record_source import Source
+from agent_eventstore.transcripts.record_source import Record, Source
 from agent_eventstore.transcripts.session_export import export_session_jsonl
 from agent_eventstore.transcripts.transcript import Transcript
 from agent_eventstore.transcripts.ui_messages import export_ui_messages
@@ -61,9 +62,11 @@ __all__ = [
     "PROJECT",
     "SESSIONS",
     "WRITTEN",
+    "Coverage",
     "ImportReport",
     "ProjectReport",
     "Transcript",
+    "coverage",
     "detect",
     "export_messages_json",
     "export_messages_jsonl",
@@ -140,6 +143,8 @@ _READ = (
 FORMATS = (*WRITTEN[:-2], *_READ, WRITTEN[-1])
 """The names of the formats for import; a ``project`` is a directory, the others are files."""
 
+
+_OWN = ("session-jsonl", "messages-json", "messages-jsonl", "project")
 
 PROJECT = project.FORMAT
 """The format that is a directory."""
@@ -233,24 +238,66 @@ def read_transcripts(
     format_name: str | None = None,
     *,
     on_read: Callable[[float], None] | None = None,
+    force: bool = False,
 ) -> Iterator[Transcript | ImportFailed]:
     """Iterate over a file's conversations, and over reports of its bad records, in file order.
+
+    A file of another program of which less than half is understood yields only a failure, which
+    says how much is, and the formats of which it is.
 
     Args:
         path: The file, or the directory of a project.
         format_name: One of `FORMATS`; by default it is detected from the content.
         on_read: Called with the share of the file that has been read, from 0.0 to 1.0.
+        force: Read a file all the same of which less than half is understood.
 
     Raises:
         ValueError: The format does not exist.
     """
     if format_name is not None and format_name not in FORMATS:
         raise ValueError(f"{format_name!r} is not a format: choose {' or '.join(FORMATS)}")
-    return _read(Path(path), format_name, on_read)
+    return _read(Path(path), format_name, on_read, force=force)
+
+
+def coverage(path: Path, format_name: str | None = None) -> Coverage | None:
+    """Return how much of a file a reader understands; None for this package's own formats.
+
+    Raises:
+        ImportFailed: The file, or its format, cannot be read.
+        OSError: Likewise.
+    """
+    name = format_name or detect(path)
+    if name in _OWN or (name == inspect_log.FORMAT and inspect_log.is_archive(path)):
+        return None
+    values = (each.value for each in Source(path).records() if isinstance(each, Record))
+    return coverage_of(values, _READERS[name].read(Source(path)))
+
+
+def _require_certain(path: Path, name: str) -> None:
+    found = coverage(path, name)
+    if found is None or found.is_certain or not found.conversations:
+        return  # What the reader refuses itself, it says better.
+    better = [each for each in _READERS if each not in (name, *_OWN) and _is_certain(path, each)]
+    advice = f"name another format ({', '.join(better)})" if better else "no format fits better"
+    raise ImportFailed(
+        str(path), None, f"as {name}, {found}; {advice}, or --force to import it all the same"
+    )
+
+
+def _is_certain(path: Path, name: str) -> bool:
+    try:
+        found = coverage(path, name)
+    except (ImportFailed, OSError):
+        return False
+    return found is not None and found.messages > 1 and found.is_certain
 
 
 def _read(
-    path: Path, format_name: str | None, on_read: Callable[[float], None] | None
+    path: Path,
+    format_name: str | None,
+    on_read: Callable[[float], None] | None,
+    *,
+    force: bool,
 ) -> Iterator[Transcript | ImportFailed]:
     try:
         name = format_name or detect(path)
@@ -260,6 +307,8 @@ def _read(
             source = Source(path, on_read)
             if name != inspect_log.FORMAT or not inspect_log.is_archive(path):
                 source.require_text()
+            if not force:
+                _require_certain(path, name)
             yield from _READERS[name].read(source)
     except ImportFailed as failure:
         yield failure

@@ -119,7 +119,7 @@ def _read(text: str, format_name: str) -> Transcript:
     with tempfile.NamedTemporaryFile() as file:
         path = Path(file.name)
         path.write_text(text, "utf-8")
-        (transcript,) = read_transcripts(path, format_name)
+        (transcript,) = read_transcripts(path, format_name, force=True)
     assert isinstance(transcript, Transcript)
     return transcript
 

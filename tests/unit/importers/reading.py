@@ -13,10 +13,12 @@ TAU_BENCH = (
 )
 
 
-def found(path: Path, format_name: str | None = None) -> tuple[list[Transcript], list[str]]:
+def found(
+    path: Path, format_name: str | None = None, *, force: bool = False
+) -> tuple[list[Transcript], list[str]]:
     """Return a file's transcripts, and its failures as ``line: reason``."""
     transcripts, failures = [], []
-    for item in read_transcripts(path, format_name):
+    for item in read_transcripts(path, format_name, force=force):
         if isinstance(item, ImportFailed):
             failures.append(f"{item.line}: {item.reason}")
         else:
@@ -24,9 +26,9 @@ def found(path: Path, format_name: str | None = None) -> tuple[list[Transcript],
     return transcripts, failures
 
 
-def only(path: Path, format_name: str | None = None) -> Transcript:
+def only(path: Path, format_name: str | None = None, *, force: bool = False) -> Transcript:
     """Return the one transcript of a file without bad records."""
-    transcripts, failures = found(path, format_name)
+    transcripts, failures = found(path, format_name, force=force)
     assert ([], 1) == (failures, len(transcripts))
     return transcripts[0]
 

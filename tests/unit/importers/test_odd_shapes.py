@@ -20,7 +20,7 @@ from tests.unit.importers.reading import found, only, payloads
 
 def _uninterpreted(path: Path, tmp_path: Path) -> dict[str, int]:
     with EventStore.open(f"sqlite:///{tmp_path}/store.db") as store:
-        return dict(load(store, [only(path)]).left_out.uninterpreted)
+        return dict(load(store, [only(path, force=True)]).left_out.uninterpreted)
 
 
 def test_a_message_without_anything_said_is_told(write: Write, tmp_path: Path) -> None:

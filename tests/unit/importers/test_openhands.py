@@ -85,7 +85,7 @@ def test_every_event_is_kept(write: Write) -> None:
 def test_what_nobody_knows_is_kept_and_counted(write: Write) -> None:
     """Observations that nothing has caused, actions of others, and what is neither."""
     odd = [observed(2, "recall", "Knowledge.", 99), action(3, "fly", "environment"), {"id": 4}]
-    data = payloads(only(write([EVENTS[1], *odd])))[1:]
+    data = payloads(only(write([EVENTS[1], *odd]), force=True))[1:]
     assert odd == [each.raw["openhands_event"] for each in data]  # type: ignore[union-attr]
     left = LeftOut()
     for each in data:
