@@ -164,7 +164,8 @@ def events_in(lines: Iterator[str]) -> Iterator[tuple[str, str | None, Any]]:
     """Yield the name, id and data of each server-sent event."""
     name, own_id, data = "message", None, ""
     for line in lines:
-        key, _, value = line.partition(": ")
+        key, _, value = line.partition(":")
+        value = value.removeprefix(" ")
         if key == "event":
             name = value
         elif key == "id":

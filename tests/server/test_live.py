@@ -113,6 +113,7 @@ def test_a_durable_stream(service: Running, store: EventStore) -> None:
         {"offset": "1"},
     ):
         assert service.client.get(place, params=wrong).status_code == 400, wrong
+    assert service.client.get(place, params={"unknown": "x"}).json() == whole.json()
     assert service.client.get("/streams/nothing").status_code == 404
     screen = service.client.get(place, params={"view": "timeline"}).json()
     added = [each["item"]["kind"] for each in screen[0]["changes"]]
@@ -168,6 +169,8 @@ def test_a_live_durable_stream(service: Running, store: EventStore) -> None:
     tail = store.get(thread).version
     params = {"offset": "-1", "live": "sse"}
     with service.client.stream("GET", f"/streams/{thread}", params=params) as response:
+        assert response.headers["content-type"] == "text/event-stream"
+        assert response.headers["cache-control"] == "no-cache, no-store"
         found = events_in(response.iter_lines())
         name, _, data = next(found)
         assert (name, len(data)) == ("data", tail)
