@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH := $(VENV)/.bench
 BROWSER := $(VENV)/.browser
+CLIENTS := $(VENV)/clients
 AUDIT := $(VENV)/audit
 DOCS := $(VENV)/docs
 LOWEST := $(VENV)/lowest
@@ -53,11 +54,11 @@ $(BENCH): $(READY)
 	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check -c requirements/constraints.txt -e '.[bench]'
 	@touch $@
 
-# Without npm, the rules of axe-core are not checked, which the tests then say.
-$(BROWSER): $(READY)
-	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check playwright
-	@mkdir -p $(VENV)/axe && cd $(VENV)/axe && npm pack --silent axe-core@4 && tar xzf axe-core-*.tgz || \
-	  echo "axe-core cannot be installed: left out." >&2
+# Without npm, the rules of axe-core and the clients of others are left out, which the tests then say.
+$(BROWSER): $(READY) $(wildcard tests/browser/clients/package*.json)
+	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check 'playwright==1.65.2'
+	@mkdir -p $(CLIENTS) && cp tests/browser/clients/package*.json $(CLIENTS) && cd $(CLIENTS) && \
+	  npm ci --silent --no-audit --no-fund --ignore-scripts || echo "npm's packages cannot be installed: left out." >&2
 	@touch $@
 
 $(AUDIT)/.ready: requirements/audit.txt $(READY)
@@ -102,9 +103,9 @@ test: $(READY) ## Run every test, and a part of the sweeps, on SQLite and Postgr
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal \
 	  -m "not exhaustive" --hypothesis-profile quick $(PYTEST_ARGS)
 
-test-browser: $(BROWSER) ## Drive the viewer in a headless Chromium, which must be installed
-	AXE_CORE=$$(ls $(CURDIR)/$(VENV)/axe/package/axe.min.js 2>/dev/null) \
-	  $(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
+test-browser: $(BROWSER) ## Drive the viewer in a headless Chromium, and clients of others from npm
+	NPM_PACKAGES=$$(ls -d $(CURDIR)/$(CLIENTS)/node_modules 2>/dev/null) \
+	  $(BIN)/python -m pytest -n 2 tests/browser $(PYTEST_ARGS)
 
 screenshots: $(BROWSER) ## Take the pictures of the viewer's pages again: docs/images
 	@$(BIN)/python -m scripts.screenshots

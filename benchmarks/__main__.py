@@ -37,6 +37,7 @@ from benchmarks.replay import run_state_replay
 from benchmarks.results import Work
 from benchmarks.screens import screens
 from benchmarks.sealing import sealed_appends
+from benchmarks.served import served
 from benchmarks.sizes import message_sizes
 from benchmarks.storage import stored_sizes
 from benchmarks.turn import turns_by_length
@@ -68,6 +69,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "neighbours": locked_neighbours,
     "replay": run_state_replay,
     "screens": screens,
+    "server": served,
     "sizes": message_sizes,
     "langgraph": langgraph_threads,
     "openai-agents": openai_sessions,

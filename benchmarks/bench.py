@@ -40,6 +40,7 @@ class Scale:
         marked: Numbers of conversations in the stores for which checkpoints are made.
         listed: Conversations in the store whose screens are measured.
         message_sizes: Bytes of the messages that go through everything.
+        followers: Streams that follow live conversations at one service.
     """
 
     rounds: int
@@ -58,6 +59,7 @@ class Scale:
     marked: tuple[int, int]
     listed: int
     message_sizes: tuple[int, ...]
+    followers: int
 
 
 FULL = Scale(
@@ -77,6 +79,7 @@ FULL = Scale(
     marked=(200, 2_000),
     listed=100_000,
     message_sizes=(1_000, 100_000, 1_000_000, 4_000_000, 16_000_000),
+    followers=200,
 )
 MILLION = replace(FULL, small=100_000, large=1_000_000)
 QUICK = Scale(
@@ -96,6 +99,7 @@ QUICK = Scale(
     marked=(50, 200),
     listed=10_000,
     message_sizes=(1_000, 1_000_000, 8_000_000),
+    followers=200,
 )
 TINY = Scale(
     rounds=3,
@@ -114,6 +118,7 @@ TINY = Scale(
     marked=(2, 4),
     listed=60,
     message_sizes=(1_000,),
+    followers=4,
 )
 
 

@@ -20,7 +20,7 @@ from eventstore import ANY, EventStore, NewEvent, events, new_id
 from projections import Views
 from projections.upkeep import rebuild
 
-__all__ = ["screens"]
+__all__ = ["fill_list", "screens"]
 
 _SHOWN = ("directory", "search")
 _PAGE = 50
@@ -42,14 +42,14 @@ def screens(bench: Bench) -> Iterator[Work]:
         with ExitStack() as stack:
             url = stack.enter_context(bench.fresh(database))
             store = stack.enter_context(EventStore.open(url, synchronous="NORMAL"))
-            _fill(store, bench.scale.listed)
+            fill_list(store, bench.scale.listed)
             rebuild(store, _SHOWN)
             yield _lists(bench, database, url, store)
             yield _searches(bench, database, url, store)
             yield _followed(bench, database, url, store)
 
 
-def _fill(store: EventStore, conversations: int) -> None:
+def fill_list(store: EventStore, conversations: int) -> None:
     """Append conversations of two messages, for one tenant and several users."""
     rng = Random(1)
     for start in range(0, conversations, _TOGETHER):

@@ -151,7 +151,7 @@ def _bound(host: str, port: int) -> socket.socket:
         Failed: The address cannot be used.
     """
     try:
-        return socket.create_server(
+        listening = socket.create_server(
             (host, port),
             family=socket.AF_INET6 if ":" in host else socket.AF_INET,
             backlog=2_048,
@@ -160,6 +160,10 @@ def _bound(host: str, port: int) -> socket.socket:
         raise Failed(
             f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port"
         ) from error
+    # Connections inherit it. Otherwise the body waits up to 40 ms for the headers' acknowledgement:
+    # the event loop sets it only for sockets that name their protocol.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def _announce(host: str, port: int, secret: str | None) -> None:

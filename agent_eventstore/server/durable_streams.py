@@ -20,12 +20,12 @@ from itertools import islice
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from agent_eventstore.documents import event_document, json_bytes
 from agent_eventstore.server.endpoints import ApiCall, Operation, RequestModel
-from agent_eventstore.server.event_stream import EventStream, server_sent
+from agent_eventstore.server.event_stream import EventStream
 from agent_eventstore.server.problems import RequestProblem, document_of
 from projections import Views
 from projections.models.directory import DIRECTORY
@@ -47,7 +47,9 @@ _CACHED = "private, no-cache"  # an erasure must reach every copy: a cache asks 
 
 
 class StreamQuery(RequestModel):
-    """Where to read, and how."""
+    """Where to read, and how; the protocol has unknown parameters ignored."""
+
+    model_config = ConfigDict(extra="ignore")
 
     offset: Annotated[
         str | None, Field(max_length=64, description="A `Stream-Next-Offset`, `-1` or `now`.")
@@ -226,6 +228,11 @@ async def _beyond(call: ApiCall, tail: _Tail, after: int) -> _Tail:
     return await service.run(_tail_of, views, tail.stream)
 
 
+def _sent(event: str, value: Any) -> bytes:
+    """Return an event as the protocol writes it, without a space before the data."""
+    return b"event: %b\ndata:%b\n\n" % (event.encode(), json_bytes(value))
+
+
 def _live(call: ApiCall, tail: _Tail, after: int) -> Response:
     """Return the stream as server-sent events: ``data``, each followed by ``control``."""
     service, views, read = call.service, call.views, _READS[call.query.view]
@@ -240,7 +247,7 @@ def _live(call: ApiCall, tail: _Tail, after: int) -> Response:
             found["streamClosed"] = True
         else:
             found["streamCursor"] = _cursor_after(call.query.cursor)
-        return server_sent(found, event="control")
+        return _sent("control", found)
 
     async def sent() -> AsyncIterator[bytes]:
         at, end, first = after, tail, True
@@ -248,9 +255,10 @@ def _live(call: ApiCall, tail: _Tail, after: int) -> Response:
             while True:
                 while True:
                     chunk = await service.run(read, views, end, at)
+                    # In one piece: a client that reads half of it has no offset for its messages.
                     if chunk.messages:
-                        yield server_sent(chunk.messages, event="data")
-                    if chunk.messages or first or chunk.next > at or chunk.closed:
+                        yield _sent("data", chunk.messages) + control(chunk)
+                    elif first or chunk.next > at or chunk.closed:
                         yield control(chunk)
                     at, first = chunk.next, False
                     if chunk.closed:
@@ -270,7 +278,7 @@ def _live(call: ApiCall, tail: _Tail, after: int) -> Response:
                             yield b": alive\n\n"
                 end = await service.run(_tail_of, views, end.stream)
         except Exception as error:  # the response has begun: its status cannot say so any more
-            yield server_sent(document_of(error), event="problem")
+            yield _sent("problem", document_of(error))
 
     return EventStream(sent(), service.following())
 

@@ -37,8 +37,6 @@ class EventStream(Response):  # type: ignore[misc] # mypy skips Starlette
         headers: More headers.
     """
 
-    media_type = "text/event-stream"
-
     def __init__(
         self,
         content: AsyncIterator[bytes],
@@ -46,7 +44,12 @@ class EventStream(Response):  # type: ignore[misc] # mypy skips Starlette
         headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})}
+            headers={
+                "Content-Type": "text/event-stream",  # always UTF-8: a charset is no part of it
+                "Cache-Control": "no-cache, no-store",
+                "X-Accel-Buffering": "no",
+                **(headers or {}),
+            }
         )
         del self.headers["content-length"]
         self._content = cast("AsyncGenerator[bytes, None]", content)

@@ -1,16 +1,12 @@
 """The viewer in a real browser: clicks, keys, live changes, and what axe-core finds.
 
 Run with ``make test-browser``. Skipped where no Chromium or no Playwright is installed; the rules
-of axe-core are checked if ``AXE_CORE`` names its script.
+of axe-core are checked if ``NPM_PACKAGES`` names the folder that has it.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,16 +16,13 @@ import pytest
 from agent_eventstore import Conversation, EventStore
 from agent_eventstore.server import create_app
 from agent_eventstore.server.shared import Identity
+from tests.browser.conftest import WAIT_MS
+from tests.server.serving import serving
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-uvicorn = pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-AXE = os.environ.get("AXE_CORE", "")
+AXE = Path(os.environ.get("NPM_PACKAGES", "")) / "axe-core" / "axe.min.js"
 RULES = "{runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa', 'best-practice']}"
-WAIT_MS = 10_000
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
 
 @pytest.fixture(scope="module")
@@ -65,27 +58,8 @@ def _turn(conversation: Conversation, text: str, limit: int) -> None:
 def address(store: EventStore) -> Iterator[str]:
     """Serve the store in a thread, and give the service's address."""
     app = create_app(store, authenticate=lambda request: Identity(), hosts=["127.0.0.1"])
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    config = uvicorn.Config(app, port=port, log_level="error", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.02)
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(10)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Give a headless Chromium."""
-    with playwright.sync_playwright() as running:
-        found = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with serving(app) as found:
         yield found
-        found.close()
 
 
 @pytest.fixture
@@ -188,14 +162,14 @@ def test_another_budget_says_that_it_was_not_sent(page: Any, store: EventStore) 
     page.get_by_text("Not what was sent:").wait_for()
 
 
-@pytest.mark.skipif(not AXE, reason="AXE_CORE does not name the script of axe-core")
+@pytest.mark.skipif(not AXE.is_file(), reason="NPM_PACKAGES does not name a folder with axe-core")
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
 def test_axe_finds_nothing(
     browser: Any, address: str, store: EventStore, theme: str, width: int
 ) -> None:
     """WCAG 2.2 AA and the best practices, on every page, in both themes, on a phone too."""
-    script = Path(AXE).read_text("utf-8")
+    script = AXE.read_text("utf-8")
     # axe is put into the page from outside, which the policy of the pages forbids.
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True

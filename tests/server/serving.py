@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +22,7 @@ from agent_eventstore import ModelRequest
 from agent_eventstore.server import create_app
 from eventstore import EventStore
 
-__all__ = ["TOKEN", "Answering", "Running", "events_in", "running", "serving"]
+__all__ = ["TOKEN", "Answering", "KillableServer", "Running", "events_in", "running", "serving"]
 
 TOKEN = "a-token-of-the-tests"
 
@@ -105,11 +109,63 @@ def running(store: EventStore, **options: Any) -> Iterator[Running]:
         yield Running(stack.enter_context(client), address, app)
 
 
+class KillableServer:
+    """``eventstore serve --demo`` in a process of its own, which can be killed and started again.
+
+    Attributes:
+        address: Where it serves, each time.
+        client: A client with its token.
+    """
+
+    def __init__(self, database_url: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{port}"
+        self.client = httpx.Client(
+            base_url=self.address, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30
+        )
+        command = ("--db", database_url, "serve", "--demo", "--port", str(port))
+        self._command = [sys.executable, "-m", "agent_eventstore.cli", *command]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> KillableServer:
+        """Start it."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill it."""
+        self.kill()
+        self.client.close()
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        environment = {**os.environ, "EVENTSTORE_TOKEN": TOKEN}
+        self._process = subprocess.Popen(
+            self._command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for _ in range(1_200):
+            try:
+                self.client.get("/api/usage")
+            except httpx.TransportError:
+                time.sleep(0.05)
+            else:
+                return
+        raise AssertionError("the server does not answer")
+
+    def kill(self) -> None:
+        """Kill it, in the middle of whatever it does."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+
+
 def events_in(lines: Iterator[str]) -> Iterator[tuple[str, str | None, Any]]:
     """Yield the name, id and data of each server-sent event."""
     name, own_id, data = "message", None, ""
     for line in lines:
-        key, _, value = line.partition(": ")
+        key, _, value = line.partition(":")
+        value = value.removeprefix(" ")
         if key == "event":
             name = value
         elif key == "id":

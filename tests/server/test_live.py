@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
+import shutil
 import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from agent_eventstore import Conversation
 from agent_eventstore.server.shared import ServiceLimits
 from eventstore import EventStore
 from projections import Views
-from tests.server.serving import TOKEN, Answering, Running, events_in, running
+from tests.server.serving import (
+    TOKEN,
+    Answering,
+    KillableServer,
+    Running,
+    events_in,
+    running,
+)
+
+CURL = shutil.which("curl")
 
 
 def followed(service: Running, thread: str, until: int, **headers: str) -> list[Any]:
@@ -109,6 +113,7 @@ def test_a_durable_stream(service: Running, store: EventStore) -> None:
         {"offset": "1"},
     ):
         assert service.client.get(place, params=wrong).status_code == 400, wrong
+    assert service.client.get(place, params={"unknown": "x"}).json() == whole.json()
     assert service.client.get("/streams/nothing").status_code == 404
     screen = service.client.get(place, params={"view": "timeline"}).json()
     added = [each["item"]["kind"] for each in screen[0]["changes"]]
@@ -164,6 +169,8 @@ def test_a_live_durable_stream(service: Running, store: EventStore) -> None:
     tail = store.get(thread).version
     params = {"offset": "-1", "live": "sse"}
     with service.client.stream("GET", f"/streams/{thread}", params=params) as response:
+        assert response.headers["content-type"] == "text/event-stream"
+        assert response.headers["cache-control"] == "no-cache, no-store"
         found = events_in(response.iter_lines())
         name, _, data = next(found)
         assert (name, len(data)) == ("data", tail)
@@ -179,35 +186,16 @@ def test_a_live_durable_stream(service: Running, store: EventStore) -> None:
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_a_client_goes_on_after_the_server_was_killed(database_url: str, tmp_path: Path) -> None:
+def test_a_client_goes_on_after_the_server_was_killed(database_url: str) -> None:
     """SIGKILL within an answer: the text so far is there, and the stream goes on by its id."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "agent_eventstore.cli", "--db", database_url]
-    command += ["serve", "--demo", "--port", str(port)]
-    environment = {**os.environ, "EVENTSTORE_TOKEN": TOKEN}
-    place = f"http://127.0.0.1:{port}/api"
-    client = httpx.Client(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30)
-
-    def begin() -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-        for _ in range(600):
-            try:
-                client.get(f"{place}/usage")
-            except httpx.TransportError:
-                time.sleep(0.05)
-            else:
-                return process
-        raise AssertionError("the server does not answer")
-
-    process = begin()
-    try:
-        made = client.post(f"{place}/chat", json={"message": "@ada hello"}).json()
-        follow = f"{place}/conversations/{made['thread_id']}/follow"
+    with KillableServer(database_url) as server:
+        client = server.client
+        made = client.post("/api/chat", json={"message": "@ada hello"}).json()
+        follow = f"/api/conversations/{made['thread_id']}/follow"
         body = {"message": "@ada go on", "thread_id": made["thread_id"]}
         headers = {"Accept": "text/event-stream"}
         last = "0"
-        with client.stream("POST", f"{place}/chat", json=body, headers=headers) as answer:
+        with client.stream("POST", "/api/chat", json=body, headers=headers) as answer:
             pieces = events_in(answer.iter_lines())
             next(pieces)
             with client.stream("GET", follow) as response:
@@ -215,11 +203,10 @@ def test_a_client_goes_on_after_the_server_was_killed(database_url: str, tmp_pat
                     last = own_id or last
                     if data["version"] > made["version"]:
                         break
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        process = begin()
+            server.kill()
+        server.start()
         body["message"] = "@ada and now?"
-        answered = client.post(f"{place}/chat", json=body).json()
+        answered = client.post("/api/chat", json=body).json()
         assert answered["status"] == "ok"
         with client.stream("GET", follow, headers={"Last-Event-ID": last}) as response:
             versions = []
@@ -229,12 +216,33 @@ def test_a_client_goes_on_after_the_server_was_killed(database_url: str, tmp_pat
                     break
         assert versions == sorted(versions)
         assert versions[0] > int(last)
-        with EventStore.open(database_url) as store:
-            items = Views(store).timeline(made["thread_id"])
-            texts = [item.text for item in items if item.kind == "user"]
-            assert texts == ["@ada hello", "@ada go on", "@ada and now?"]
-            assert store.verify(made["thread_id"]).ok
-    finally:
-        process.kill()
-        process.wait()
-        client.close()
+    with EventStore.open(database_url) as store:
+        items = Views(store).timeline(made["thread_id"])
+        texts = [item.text for item in items if item.kind == "user"]
+        assert texts == ["@ada hello", "@ada go on", "@ada and now?"]
+        assert store.verify(made["thread_id"]).ok
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.skipif(CURL is None, reason="no curl is installed")
+def test_curl_follows(service: Running, store: EventStore) -> None:
+    """``curl -N`` prints each event as it is committed: a program without any library follows."""
+    thread = service.chat("@tom one")["thread_id"]
+    place = f"{service.address}/api/conversations/{thread}/follow"
+    command = [str(CURL), "-sN", "-H", f"Authorization: Bearer {TOKEN}", place]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as curl:
+        try:
+            assert curl.stdout is not None
+            found = events_in(line.rstrip("\n") for line in curl.stdout)
+            next(found)
+            with Conversation.open(store, thread) as conversation:
+                conversation.rename("seen by curl")
+            titles = (
+                change["item"]["title"]
+                for _, _, data in found
+                for change in data["changes"]
+                if change["kind"] == "added" and change["item"]["kind"] == "conversation"
+            )
+            assert "seen by curl" in titles
+        finally:
+            curl.kill()

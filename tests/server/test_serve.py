@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from agent_eventstore.cli.serve import _bound
 from tests.docs.document import ROOT, blocks
 from tests.warm import Programs
 
@@ -39,6 +41,14 @@ def test_what_is_unsafe_is_refused(tmp_path: Path, options: tuple[str, ...], rea
     assert done.returncode == 2, done.stderr
     assert reason in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_response_does_not_wait_for_an_acknowledgement() -> None:
+    """Headers and body are two packets; with Nagle's algorithm each response took 40 ms longer."""
+    with _bound("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_the_printed_address_opens(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ from starlette.requests import Request
 from starlette.routing import Mount
 
 from agent_eventstore.server import Identity, create_app
+from agent_eventstore.server.application import OPERATIONS
 from eventstore import EventStore
 from tests.server.serving import TOKEN, Answering, Running, running, serving
 
@@ -79,7 +81,17 @@ def test_no_route_reaches_another_owner(store: EventStore) -> None:
                     assert "another" not in found.text
                 else:  # a chat of their own may have this name
                     assert f'"{own_id}"' not in found.text, path
-        assert tried >= 26
+        assert tried == len(OPERATIONS)
+        for route in service.app.routes:  # the viewer's pages, which the document does not describe
+            if route.path.startswith(("/api", "/streams", "/static")):
+                continue
+            place = route.path.replace("{conversation}", own_id).replace("{call}", "2.0")
+            place = re.sub(r"{\w+:int}", "2", place)
+            found = service.client.get(place, params={"q": "xylophone"}, headers=bob)
+            assert SECRET not in found.text, route.path
+            assert own_id not in found.text, route.path
+            if "{conversation}" in route.path:
+                assert found.status_code == 404, (route.path, found.text)
         assert store.get(own_id).version == before
         for name in ("user_id", "tenant_id"):
             for path in ("/api/conversations", "/api/usage", "/api/tool-calls"):

@@ -252,3 +252,12 @@ def test_bad_addresses_are_pages_too(store: EventStore, client: TestClient) -> N
         ("/?after=nonsense", 400),
     ):
         assert client.get(path).status_code == status, path
+
+
+def test_the_outline_is_without_marks(store: EventStore, client: TestClient) -> None:
+    """A message's first line stands there as its reader sees it; other stars stay."""
+    with Conversation.start(store, key="marked") as conversation:
+        with conversation.turn("**Fix** `a.py`: 2 ** 3 and a*b"):
+            pass
+    page = client.get("/c/marked/outline").text
+    assert "Fix a.py: 2 ** 3 and a*b" in page

@@ -7,6 +7,7 @@ written to, the script asks for the rows that changed and puts them in place.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,7 @@ _QUIET = {
     "erasure": "erasure",
     "erased": "erased",
 }
+_EMPHASIS = re.compile(r"(\*\*|`)(?=\S)(.+?)(?<=\S)\1")
 _TROUBLE = frozenset({"failed", "interrupted", "cancelled", "outcome_unknown", "aborted", "error"})
 _CUT = frozenset({"failed", "interrupted", "cancelled"})
 _MARKS = {
@@ -319,6 +321,11 @@ def _without_marks(text: str) -> str:
     return text.replace(_MARK, "").rstrip() if _MARK in text else text
 
 
+def _plain(text: str) -> str:
+    """Return the beginning of a text without marks of emphasis and code."""
+    return _EMPHASIS.sub(r"\2", text[:200])
+
+
 def _images(views: Views, stream: StreamId, item: TimelineItem) -> Sequence[str]:
     version = item.message_version or item.version
     events = list(views.store.read(stream, after=version - 1, limit=1))
@@ -364,7 +371,7 @@ def _outline(
         _OutlineEntry(
             item.version,
             item.turn,
-            rich_text.first_line(_without_marks(item.text or item.preview or ""), 90),
+            rich_text.first_line(_plain(_without_marks(item.text or item.preview or "")), 90),
             item.turn is not None and item.turn in troubled,
         )
         for item in items

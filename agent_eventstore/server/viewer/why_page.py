@@ -221,7 +221,10 @@ def _others(
         for name in _STRATEGIES
         if name != view.policy.get("name")
     ]
+    enough = False
     for label, changes in tried:
+        if enough and "max_tokens" in changes:
+            continue  # the smallest budget that is enough says it all
         if time.monotonic() > end:
             found.append((label, changes, "not built: no time left", None))
             continue
@@ -231,6 +234,7 @@ def _others(
             found.append((label, changes, rich_text.first_line(str(error), 100), None))
             continue
         outcome = "yes" if _contains(other, sought) else "no"
+        enough = enough or outcome == "yes"
         found.append((label, changes, outcome, other.tokens.tokens))
     return found
 
