@@ -168,6 +168,10 @@ class Backend(ABC):
     array: Callable[[Sequence[Any]], Any]
     """Converts many values to one parameter, for ``= ANY(:name)``."""
 
+    def is_silent(self, raw: Any) -> bool:
+        """Whether an idle connection has received nothing: a server that stops says goodbye."""
+        return True
+
     @abstractmethod
     def sql(self, statement: str) -> str:
         """Translate a PostgreSQL statement with ``:name`` parameters for the driver."""

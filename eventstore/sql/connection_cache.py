@@ -33,8 +33,8 @@ TURN_S = 1.0
 class ConnectionCache:
     """A store's connections for `transaction`: taken from the pool, and kept for a while.
 
-    Safe to share between threads. A server connection that was idle for longer than a second
-    returns to the pool, which tests it before using it again.
+    Safe to share between threads. A server connection that was idle for longer than a second, or
+    that has received anything, returns to the pool, which tests it before using it again.
 
     Settings and isolation are the same as through SQLAlchemy, without its connection object.
     """
@@ -87,13 +87,19 @@ class ConnectionCache:
                 break
             if self._opened.is_parents:
                 self._in_child()
-            elif time.monotonic() - since < self.backend.fresh_s:
+            elif time.monotonic() - since < self.backend.fresh_s and self._is_silent(pooled):
                 self._opened.check()
                 pooled.info[USER] = threading.get_ident()
                 return pooled
             else:
                 pooled.close()
         return self.engine.raw_connection()
+
+    def _is_silent(self, pooled: Any) -> bool:
+        try:
+            return self.backend.is_silent(pooled.driver_connection)
+        except Exception:  # of a driver, whose connection is closed
+            return False
 
     def put_back(self, pooled: Any) -> None:
         """Keep a connection that has no transaction open, or return it to the pool."""

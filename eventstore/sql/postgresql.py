@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import select
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from datetime import UTC, datetime
@@ -363,6 +364,13 @@ class _Postgresql(Backend):
     from_digest = staticmethod(lambda digest: UUID(bytes=digest))
     to_digest = staticmethod(lambda stored: stored.bytes)
     array = staticmethod(lambda values: list(values))
+
+    def is_silent(self, raw: Any) -> bool:
+        if not hasattr(select, "poll"):
+            return True
+        waiting = select.poll()
+        waiting.register(raw.fileno(), select.POLLIN)
+        return not waiting.poll(0)
 
     def sql(self, statement: str) -> str:
         return _sql(statement)

@@ -397,3 +397,14 @@ def test_other_threads_go_on_beside_a_silent_connection(postgres_url: str) -> No
         thread.join()
         assert len(failed) == 1
         assert store.append(conversation_id, [events.UserMessage.text("last")]).version > 1
+
+
+def test_a_connection_whose_server_has_just_restarted(private_postgres: PostgresServer) -> None:
+    """It was used a moment ago, and is replaced all the same: no call fails."""
+    with EventStore.open(private_postgres.url()) as store:
+        conversation_id = new_id()
+        for number in range(3):
+            store.append(conversation_id, [events.UserMessage.text("hello")])
+            private_postgres.restart("immediate")
+            assert store.stream(conversation_id) == conversation_id
+            assert store.get(conversation_id).version == number + 1
