@@ -213,6 +213,7 @@ class TestExport:
             cid, [e.ConversationStart(), e.UserMessage.text("drip"), ticket], meta=Meta(turn=1)
         )
         known = _write_lines(tmp_path / "known", list(export_session_jsonl(store, cid)))
+        own.class_of("acme.never_registered")  # Entry points register theirs once.
         with monkeypatch.context() as elsewhere:
             elsewhere.setattr(own, "_own", {})
             path = _write_lines(tmp_path / "unknown", list(export_session_jsonl(store, cid)))
