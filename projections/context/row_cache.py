@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from operator import attrgetter
+from sys import intern
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
@@ -221,6 +222,9 @@ MOST_IN_MEMORY = 1_000
 
 
 _PAGE = 500  # rows
+
+
+_WORD = 1 << 7  # bytes that the count of a term in a row is assumed to take
 
 
 _FEW = 16  # rows with rules or identifiers, read at once to update cached ones
@@ -617,7 +621,12 @@ def _bytes_of_head(head: heads.FoldHead) -> int:
     return _ENTRY * entries + sum(_UNSAVED + 2 * letters(row.get("message")) for row in rows)
 
 
-_bytes, _tokens = attrgetter("bytes"), attrgetter("tokens")
+_tokens = attrgetter("tokens")
+
+
+def _bytes(row: Any) -> int:
+    size: int = row.bytes
+    return size if row.words is None else size + _WORD * len(row.words)
 
 
 def _age(row: ContextRow) -> int:
@@ -626,7 +635,7 @@ def _age(row: ContextRow) -> int:
 
 def _words_of(row: ContextRow) -> Counter[str]:
     if row.words is None:
-        row.note("words", Counter(terms(text_of((row.message,)))))
+        row.note("words", Counter(map(intern, terms(text_of((row.message,))))))
     words: Counter[str] = row.words
     return words
 
