@@ -10,7 +10,8 @@ from uuid import UUID
 import psycopg
 from sqlalchemy import make_url
 
-from agent_eventstore import Conversation, EventStore, LlmCall
+from agent_eventstore import Conversation, EventStore
+from agent_eventstore.llm_call import LlmCall
 from benchmarks.bench import POSTGRESQL, Bench
 from benchmarks.measure import Figure
 from benchmarks.results import Target, Work, work

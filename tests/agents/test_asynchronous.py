@@ -15,10 +15,10 @@ from agent_eventstore import (
     AsyncEventStore,
     EventStore,
     ModelRequest,
-    TurnResult,
     Views,
     errors,
 )
+from agent_eventstore.agents import TurnResult
 from eventstore.events import LlmError, TurnEnd
 from tests.agents.scripted import Scripted, Wanted, reply
 from tests.integration.replay_server import ReplayServer, Spoken

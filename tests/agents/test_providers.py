@@ -12,12 +12,11 @@ from agent_eventstore import (
     AgentSession,
     ContextSettings,
     EventStore,
-    FunctionTool,
     ModelRequest,
     ProviderRouter,
     Route,
-    ToolArgumentParser,
 )
+from agent_eventstore.agents import FunctionTool, ToolArgumentParser
 from eventstore.events import AssistantMessage, LlmRequest
 from tests.agents.scripted import Scripted
 from tests.integration.replay_server import ReplayServer, Spoken, Streamed

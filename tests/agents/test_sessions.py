@@ -10,15 +10,8 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from agent_eventstore import (
-    AgentSession,
-    ContextSettings,
-    EventStore,
-    FunctionTool,
-    ModelRequest,
-    record,
-    run_agent,
-)
+from agent_eventstore import AgentSession, ContextSettings, EventStore, ModelRequest, record
+from agent_eventstore.agents import FunctionTool, run_agent
 from agent_eventstore.demo.scripted_model import Reply
 from agent_eventstore.errors import InvalidSettings, PromptTooLong, UnknownStrategy
 from eventstore.events import LlmError, LlmRequest, SessionStart, ToolResult, TurnEnd, UserMessage

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore import AgentSession, EventStore, FunctionTool, MemoryNotebook, Views, Widget
+from agent_eventstore import AgentSession, EventStore, MemoryNotebook, Views
+from agent_eventstore.agents import FunctionTool, Widget
 from eventstore.events import Notebook, ToolResult, UserMessage
 from eventstore.events.content import without_live_screen
 from projections.context.compression import LevelOfDetail, LlmSummary, Strategy

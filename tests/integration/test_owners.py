@@ -11,7 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from agent_eventstore import Conversation, Recoveries, recover, recover_all
+from agent_eventstore import Conversation, recover, recover_all
+from agent_eventstore.recovery import Recoveries
 from eventstore import EventStore
 from eventstore.errors import OwnerMismatch
 from eventstore.events import UserMessage

@@ -10,7 +10,8 @@ from typing import get_type_hints
 import pytest
 
 import agent_eventstore
-from agent_eventstore import AsyncConversation, StartOptions
+from agent_eventstore import AsyncConversation
+from agent_eventstore.conversation import StartOptions
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
