@@ -22,7 +22,7 @@ def test_each_page_has_its_place() -> None:
 
 
 def test_each_public_name_is_described() -> None:
-    """Every name of the public face, and a module beside it, stands on one page of the reference."""
+    """Every name of the public face stands on one page of the reference, and one module."""
     text = "".join(path.read_text("utf-8") for path in (DOCS / "api").glob("*.md"))
     described = re.findall(r"^::: agent_eventstore\.(\w+)$", text, re.MULTILINE)
 
