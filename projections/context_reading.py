@@ -209,27 +209,27 @@ class ContextReading:
         plain = adds_block(strategy) or not retrieves(strategy)
         if self.at is None and not with_runs and plain:
             with suppress(SearchBehind):
-                return self._on_driver(strategy)
+                return self._read_directly(strategy)
             # The first request of a turn searches, and its message is not indexed yet.
             self._index(strategy)
             if embedding_of(strategy) is None:
                 with suppress(SearchBehind):
-                    return self._on_driver(strategy)
-            return self._on_copies(strategy, with_runs=with_runs, patient=True)
+                    return self._read_directly(strategy)
+            return self._read_copies(strategy, with_runs=with_runs, patient=True)
         # The past is folded in memory, and searched there.
         if self.at is not None or self.store.read_only:
-            return self._on_copies(strategy, with_runs=with_runs, patient=True)
+            return self._read_copies(strategy, with_runs=with_runs, patient=True)
         with suppress(SearchBehind):
-            return self._on_copies(strategy, with_runs=with_runs, patient=False)
+            return self._read_copies(strategy, with_runs=with_runs, patient=False)
         self._index(strategy)
-        return self._on_copies(strategy, with_runs=with_runs, patient=True)
+        return self._read_copies(strategy, with_runs=with_runs, patient=True)
 
     def _index(self, strategy: Strategy) -> None:
         if not self.store.read_only:
             with suppress(DatabaseBusy):
                 bring_up(self.store, self.conversation_id, embedding_of(strategy))
 
-    def _on_driver(self, strategy: Strategy) -> ContextView | None:
+    def _read_directly(self, strategy: Strategy) -> ContextView | None:
         return read_on_driver(
             self.store,
             CONTEXT,
@@ -238,7 +238,7 @@ class ContextReading:
             last=self.memory.head(self.conversation_id),
         )
 
-    def _on_copies(
+    def _read_copies(
         self, strategy: Strategy, *, with_runs: bool, patient: bool
     ) -> ContextView | None:
         projections: tuple[Projection, ...] = (CONTEXT, RUNS) if with_runs else (CONTEXT,)
