@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -71,8 +71,6 @@ __all__ = ["CHANGEABLE", "ContextReading", "bring_up", "long_conversations", "se
 CHANGEABLE = frozenset({"format", "max_messages", "max_tokens", "model", "strategy"})
 """The choices of a recorded request that `Views.context_of` can replace."""
 
-
-T = TypeVar("T")
 
 _EMBEDDED = 64  # texts at a time
 

@@ -221,7 +221,10 @@ MOST_IN_MEMORY = 1_000
 """The most events of a conversation that is searched in memory; an index serves longer ones."""
 
 
-_PAGE = 500  # rows
+_LONGEST_SEARCHED = 1 << 22  # bytes of its rows
+
+
+_PAGE = 100  # rows
 
 
 _WORD = 1 << 7  # bytes that the count of a term in a row is assumed to take
@@ -393,15 +396,21 @@ class RecentRows:
         if scores is None:
             if embedding is None and self._folded.version <= MOST_IN_MEMORY:
                 scores = self._searched(intent, limit, until)
-            else:
+            if scores is None:
                 scores = self._source.search(intent, limit, until=until, embedding=embedding)
             memo.put_until(until[0], key, scores, 1 + len(scores) // 8)
         return scores
 
-    def _searched(self, intent: str, limit: int, until: Key) -> Mapping[Key, float]:
-        """Search a short conversation in memory: faster than to bring an index up to date."""
-        keys, counted = list[Key](), list[Counter[str]]()
+    def _searched(self, intent: str, limit: int, until: Key) -> Mapping[Key, float] | None:
+        """Search a short conversation in memory: faster than to bring an index up to date.
+
+        None if its texts are long: to count their words takes longer than to look them up.
+        """
+        keys, counted, size = list[Key](), list[Counter[str]](), 0
         for group in groups_of(self.newest(_PAGE)):
+            size += sum(map(_own_bytes, group))
+            if size > _LONGEST_SEARCHED:
+                return None
             if group[0].key <= until:
                 keys.append(group[0].key)
                 words = [*map(_words_of, group)]
@@ -621,7 +630,7 @@ def _bytes_of_head(head: heads.FoldHead) -> int:
     return _ENTRY * entries + sum(_UNSAVED + 2 * letters(row.get("message")) for row in rows)
 
 
-_tokens = attrgetter("tokens")
+_own_bytes, _tokens = attrgetter("bytes"), attrgetter("tokens")
 
 
 def _bytes(row: Any) -> int:

@@ -13,6 +13,7 @@ import pytest
 
 from eventstore import EventStore
 from eventstore import events as e
+from eventstore.database import has_table
 from projections import Views
 
 pytestmark = pytest.mark.exhaustive_when("postgresql")
@@ -43,3 +44,23 @@ def test_every_request_is_the_same(
             fresh = Views(store).context(cid, max_tokens=most, strategy=strategy)
             assert view.messages == fresh.messages
     assert len(steps) > 10
+
+
+def test_a_search_in_memory_and_one_by_the_index_send_the_same(
+    store: EventStore, cid: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A conversation with long texts has an index, however few its messages are."""
+    chance = random.Random(7)  # noqa: S311 - test data
+    store.append(cid, [e.AssistantMessage.of("The password of the harbour gate is heron.")])
+    store.append(cid, [message(chance, number) for number in range(150)])
+    store.append(cid, [e.UserMessage.text("What was the password of the harbour gate?")])
+    in_memory = Views(store).context(cid, max_tokens=3_000)
+    with store.reading() as connection:
+        assert not has_table(connection, "search_heads")
+
+    monkeypatch.setattr("projections.context.row_cache._LONGEST_SEARCHED", 10_000)
+    indexed = Views(store).context(cid, max_tokens=3_000)
+    with store.reading() as connection:
+        assert has_table(connection, "search_heads")
+    assert indexed.messages == in_memory.messages
+    assert any("heron" in str(each["content"]) for each in indexed.messages)
