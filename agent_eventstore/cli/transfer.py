@@ -63,7 +63,7 @@ _PAGE_FORMAT = "html"
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice(transcripts.FORMATS),
+    type=click.Choice(transcripts.formats()),
     help="The format; by default it is detected.",
 )
 @click.option("--strict", is_flag=True, help="Stop at the first bad record.")

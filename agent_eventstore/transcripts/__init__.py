@@ -19,8 +19,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts import (
@@ -56,8 +59,10 @@ from agent_eventstore.transcripts.record_source import Record, Source
 from agent_eventstore.transcripts.session_export import export_session_jsonl
 from agent_eventstore.transcripts.transcript import Transcript
 from agent_eventstore.transcripts.ui_messages import export_ui_messages
+from eventstore.telemetry.log import get_logger
 
 __all__ = [
+    "ENTRY_POINTS",
     "FORMATS",
     "PROJECT",
     "SESSIONS",
@@ -75,6 +80,7 @@ __all__ = [
     "export_project",
     "export_session_jsonl",
     "export_ui_messages",
+    "formats",
     "is_project",
     "load",
     "read_transcripts",
@@ -146,6 +152,40 @@ FORMATS = (*WRITTEN[:-2], *_READ, WRITTEN[-1])
 
 _OWN = ("session-jsonl", "messages-json", "messages-jsonl", "project")
 
+ENTRY_POINTS = "agent_eventstore.transcripts"
+"""The group in which other packages register readers, each under the name of its format.
+
+A reader has ``recognises(value)``, which looks at one JSON value of a file, and ``read(source)``,
+which yields `Transcript`s and `ImportFailed`s; a module with both will do.
+"""
+
+_log = get_logger("transcripts")
+
+
+@cache
+def _registered() -> dict[str, Any]:
+    """Return the readers of other packages; one that cannot be imported is logged and left out."""
+    found: dict[str, Any] = {}
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            if entry.name in FORMATS:
+                raise ValueError("the format has a reader in agent_eventstore")
+            found[entry.name] = entry.load()
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            _log.warning("entry_point_failed", name=entry.name, value=entry.value, error=reason)
+    return found
+
+
+def formats() -> tuple[str, ...]:
+    """Return the names of the formats for import: `FORMATS`, then those of other packages."""
+    return (*FORMATS, *_registered())
+
+
+def _reader_of(name: str) -> Any:
+    return _READERS.get(name) or _registered()[name]
+
+
 PROJECT = project.FORMAT
 """The format that is a directory."""
 
@@ -215,6 +255,9 @@ def detect(path: Path) -> str:
         for reader in _TELLING:
             if reader.recognises(value):
                 return str(reader.FORMAT)
+        for name, other in _registered().items():
+            if other.recognises(value):
+                return name
         if any(map(ui_messages.has_invocations, source.first_values())):
             return ui_messages.FORMAT
         if isinstance(value, list) or openai_messages.holder_of(value) is not None:
@@ -247,15 +290,15 @@ def read_transcripts(
 
     Args:
         path: The file, or the directory of a project.
-        format_name: One of `FORMATS`; by default it is detected from the content.
+        format_name: One of `formats`; by default it is detected from the content.
         on_read: Called with the share of the file that has been read, from 0.0 to 1.0.
         force: Read a file all the same of which less than half is understood.
 
     Raises:
         ValueError: The format does not exist.
     """
-    if format_name is not None and format_name not in FORMATS:
-        raise ValueError(f"{format_name!r} is not a format: choose {' or '.join(FORMATS)}")
+    if format_name is not None and format_name not in formats():
+        raise ValueError(f"{format_name!r} is not a format: choose {' or '.join(formats())}")
     return _read(Path(path), format_name, on_read, force=force)
 
 
@@ -270,7 +313,7 @@ def coverage(path: Path, format_name: str | None = None) -> Coverage | None:
     if name in _OWN or (name == inspect_log.FORMAT and inspect_log.is_archive(path)):
         return None
     values = (each.value for each in Source(path).records() if isinstance(each, Record))
-    return coverage_of(values, _READERS[name].read(Source(path)))
+    return coverage_of(values, _reader_of(name).read(Source(path)))
 
 
 def _require_certain(path: Path, name: str) -> None:
@@ -309,7 +352,7 @@ def _read(
                 source.require_text()
             if not force:
                 _require_certain(path, name)
-            yield from _READERS[name].read(source)
+            yield from _reader_of(name).read(source)
     except ImportFailed as failure:
         yield failure
     except OSError as error:
