@@ -6,6 +6,8 @@ completes after it: whoever completes a node has dealt with the calls that it le
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
@@ -263,6 +265,11 @@ def last_agent(store: EventStore, conversation_id: UUID) -> str | None:
     return None
 
 
+_FOLDING = [threading.Lock()]
+if hasattr(os, "register_at_fork"):  # Another thread of the parent may have held it.
+    os.register_at_fork(after_in_child=lambda: _FOLDING.__setitem__(0, threading.Lock()))
+
+
 class Upkeep:
     """Folds what a session writes into the views' tables, every `EVERY` events and at its end.
 
@@ -293,13 +300,18 @@ class Upkeep:
     def run(self, version: int, *, at_end: bool = False) -> None:
         """Fold, in short transactions; what cannot be folded now is left to readers and workers.
 
-        An error is logged, never raised: the events are recorded.
+        An error is logged, never raised: the events are recorded. One session of a process folds at
+        a time, so that folds do not keep others from recording; what another one leaves is listed
+        in ``view_lag``.
         """
         views, self._version = self._views, version
         if views.store.read_only:
             return
         with_context = at_end and self.has_requests
         wanted = [each for each in views.projections if with_context or each is not CONTEXT]
+        folding = _FOLDING[0]
+        if not folding.acquire(blocking=False):
+            return
         try:
             save_current(views.store, wanted, self._conversation_id)
         except Exception as error:
@@ -307,6 +319,8 @@ class Upkeep:
             _log.warning(
                 "views not caught up", conversation_id=str(self._conversation_id), why=str(error)
             )
+        finally:
+            folding.release()
 
 
 def earlier_calls(views: Views, conversation_id: UUID) -> list[ToolCallRow]:
