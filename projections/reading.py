@@ -45,7 +45,7 @@ from projections.engine.heads import FoldHead
 from projections.engine.projection import Projection
 from projections.engine.set_aside import FoldFailure, noted
 from projections.engine.setup import install_all
-from projections.errors import BudgetInfeasible, GenerationGone
+from projections.errors import GenerationGone
 from projections.replica import Copy, read_replica, statuses_of
 from projections.tokens.counts import TokenCounts
 
@@ -285,27 +285,10 @@ def _read_one(
     with begin.snapshot() as connection:
         statuses = statuses_of(connection, projections, conversation_id)
         generations = all_live(projections, [each.generation for each in statuses])
-        answer, refused = None, None
-        catching_up = CatchUp(generations, conversation_id)
-        if all(each.current for each in statuses):
+        current = all(each.current for each in statuses)
+        if current:
             answer = _Answer.of(connection, generations, conversation_id, query)
-        else:
-            with catching_up.blamed():
-                catching_up.fold(connection)
-    if answer is None:
-        with catching_up.blamed(), begin.writing() as connection:
-            catching_up.save(connection)
-            # The heads stay locked, so all queries read the same version here too. A longer
-            # conversation is read in a snapshot, while which nobody waits.
-            if catching_up.done and catching_up.version <= PIECE:
-                found = _heads_after(connection, generations, conversation_id, catching_up)
-                try:
-                    answer = _Answer.of(connection, generations, conversation_id, query, found)
-                except BudgetInfeasible as error:
-                    refused = error  # What was folded is saved all the same.
-    if refused is not None:
-        raise refused
-    if answer is not None:
+    if current:
         return answer.saved(begin)
     # Use the generations found above: after a cut-over, their missing tables raise an error.
     return _read_new(begin, generations, conversation_id, query)

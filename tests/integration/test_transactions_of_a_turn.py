@@ -37,7 +37,7 @@ STEPS = {
     "close": 6,  # the session's end; the lease; what is behind, its state, its events; the rows
 }
 _PLAIN = ("open", "start", "context", "call", "answer")
-OF_A_NEW_CONVERSATION = {**STEPS, "open": 2, "context": 2, "close": 7}
+OF_A_NEW_CONVERSATION = {**STEPS, "open": 2, "context": 7, "close": 7}
 """The start, and its lease; a first request that finds nothing saved, and saves it."""
 
 
