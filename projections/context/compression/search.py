@@ -23,6 +23,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from projections.context.compression.dates import written_otherwise
 from projections.context.compression.items import Item
 from projections.errors import EmbeddingFailed
 
@@ -36,6 +37,7 @@ __all__ = [
     "MemorySearch",
     "Search",
     "VectorSearch",
+    "asked",
     "best",
     "cosine",
     "embedded",
@@ -107,7 +109,7 @@ def scores_among(
     """
     found = {
         term: [(place, words[term]) for place, words in enumerate(counted) if term in words]
-        for term in wanted(terms(intent))
+        for term in wanted(terms(asked(intent)))
     }
     lengths = [words.total() for words in counted]
     mean = sum(lengths) / max(len(lengths), 1)
@@ -136,6 +138,11 @@ def terms(text: str) -> Iterator[str]:
         if len(words) > 1:
             yield whole
         yield from map(stem, words)
+
+
+def asked(intent: str) -> str:
+    """Return the text to search for: an intent, with its dates in the forms of other writers."""
+    return f"{dates} {intent}" if (dates := written_otherwise(intent)) else intent
 
 
 def wanted(terms: Iterable[str]) -> list[str]:

@@ -13,7 +13,7 @@ from projections.context.compression import (
     VectorSearch,
     with_relevance,
 )
-from projections.context.compression.search import terms
+from projections.context.compression.search import asked, terms
 from projections.errors import EmbeddingFailed
 from tests.unit.compression.example import item, items, said, user
 
@@ -56,6 +56,31 @@ def test_the_best_come_first_up_to_the_limit() -> None:
 
     assert list(MemorySearch(history).scores("退款", 9)) == [(2, 0), (1, 0)]
     assert list(MemorySearch(history).scores("退款", 1)) == [(2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("question", "stated"),
+    [
+        ("What happened on May 7th, 2023?", "arrival 2023-05-07"),
+        ("What happened on the 7th of May 2023?", "arrival 05/07/2023"),
+        ("Was geschah am 7. Mai 2023?", "arrival 2023-05-07"),
+        ("Was geschah am 07.05.2023?", "we met on 7 May"),
+        ("2023年5月7日发生了什么", "arrival 2023-05-07"),
+        ("What about 2023-05-07?", "we met on the 7th of May"),
+        ("Wann im März 2023?", "sometime in March"),
+    ],
+)
+def test_a_date_is_found_in_another_form(question: str, stated: str) -> None:
+    """A question names a day as people speak, a tool as programs write, and the other way round."""
+    others = [said(f"arrival 2024-0{month}-1{month}") for month in (1, 2, 6)]
+    found = MemorySearch(items(*others[:2], said(stated), others[2])).scores(question, 1)
+    assert [3] == [version for version, _ in found]
+
+
+@pytest.mark.parametrize("text", ["13月", "2023-13-01", "may I ask", "on 5/7", "Mary 7", "", "32. Mai"])
+def test_what_is_no_date(text: str) -> None:
+    """Nothing is searched for besides the words."""
+    assert text == asked(text)
 
 
 @pytest.mark.parametrize("intent", ["", "unheard", "\ud800", "!"])
