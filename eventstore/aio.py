@@ -395,6 +395,7 @@ class AsyncEventStore:
     verify_against = _awaited(EventStore.verify_against)
     raise_writer_epoch = _awaited(EventStore.raise_writer_epoch)
     writer = _awaited(EventStore.writer)
+    writers = _awaited(EventStore.writers)
     unwritten = _awaited(EventStore.unwritten)
     erase = _awaited(EventStore.erase)
     erase_user = _awaited(EventStore.erase_user)

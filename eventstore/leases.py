@@ -24,9 +24,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from sqlalchemy import Connection, select
+
 from eventstore.errors import ConversationInUse, EventStoreError
+from eventstore.owners import Owner
 from eventstore.processes import described, has_ended, identity
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, run_each
+from eventstore.sql.schema import metadata_for
 from eventstore.sql.streams import raise_writer_epoch
 from eventstore.sql.transactions import Transactions
 from eventstore.sql.types import escape, unescape
@@ -44,6 +48,7 @@ __all__ = [
     "leases_of",
     "without_writer",
     "writer_of",
+    "writers",
 ]
 
 
@@ -506,6 +511,19 @@ def writer_of(connection: AnyConnection, conversation_id: UUID) -> Lease | None:
     if lease is None or not KEEPER.is_dropped(lease.session_id):
         return lease
     return replace(lease, live=False)
+
+
+def writers(connection: Connection, owner: Owner, limit: int) -> list[Lease]:
+    """Return the leases of an owner's conversations, those opened last first."""
+    dialect = connection.dialect.name
+    leases = metadata_for(dialect).tables["writer_leases"].c
+    query = owner.limit_by_id(select(leases.conversation_id), leases.conversation_id, dialect)
+    query = query.order_by(leases.since.desc(), leases.conversation_id).limit(limit)
+    found = leases_of(connection, connection.execute(query).scalars().all())
+    found.sort(key=lambda lease: (lease.since, lease.conversation_id.int), reverse=True)
+    return [
+        replace(each, live=False) if KEEPER.is_dropped(each.session_id) else each for each in found
+    ]
 
 
 def without_writer(connection: AnyConnection, conversation_ids: Collection[UUID]) -> set[UUID]:

@@ -46,7 +46,7 @@ from eventstore.events.base import Clock, utc_now
 from eventstore.events.lifecycle import ConversationFork
 from eventstore.events.records import EventData, Meta, NewEvent, RecordedEvent
 from eventstore.ids import StreamId, derived_id, new_id
-from eventstore.leases import KEEPER, Lease, writer_of
+from eventstore.leases import KEEPER, Lease, writer_of, writers
 from eventstore.outbox import OUTBOX, OnUnwritten, Unwritten
 from eventstore.owners import ANY_OWNER, Owned, Owner, Owners, named
 from eventstore.security.checkpoints import (
@@ -1234,6 +1234,20 @@ class EventStore(Transactions):
         stream = self.stream(conversation_id, **owner)
         with self.reading() as connection:
             return writer_of(connection, stream)
+
+    def writers(self, limit: int = 100, **owner: Unpack[Owned]) -> builtins.list[Lease]:
+        """Return who has which conversation open, those opened last first; see `writer`.
+
+        Args:
+            limit: Maximum number of leases to return.
+            owner: The required owner (``tenant_id``, ``user_id``).
+
+        Raises:
+            OwnerMismatch: The store is bound to another owner.
+        """
+        owned_by, most = self.resolve_owner(**owner), at_most(limit, needed=True)
+        with self.reading() as connection:
+            return writers(connection, owned_by, most)
 
     def unwritten(self, conversation_id: StreamId | None = None) -> builtins.list[Unwritten]:
         """Return the events that closed conversations of this process could not write yet.

@@ -15,7 +15,7 @@ from typing import Any, get_args
 from uuid import UUID
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Connection, Table, select
+from sqlalchemy import ColumnElement, Connection, Table, select, tuple_
 
 from eventstore.arguments import at_most
 from eventstore.errors import EventStoreError, RowDamaged
@@ -143,17 +143,19 @@ def timeline_page(
     generation: Generation,
     conversation_id: UUID,
     *,
-    before: int | None,
+    before: int | tuple[int, int] | None,
     limit: int,
     kinds: Collection[str],
     now: bool = True,
 ) -> list[TimelineItem]:
-    """Return the last items of the active branch that began before a version, in reading order."""
+    """Return the last items of the active branch before a version or an item, in reading order."""
     table = generation.tables["timeline_items"]
     query = tables.shown(table, connection.dialect.name).where(
         table.c.conversation_id == conversation_id, table.c.inactive.is_not(True)
     )
-    if before is not None:
+    if isinstance(before, tuple):
+        query = query.where(tuple_(table.c.version, table.c.part) < tuple_(*before))
+    elif before is not None:
         query = query.where(table.c.version < before)
     if kinds:
         query = query.where(table.c.kind.in_(kinds))

@@ -463,7 +463,7 @@ class Views:
         self,
         conversation_id: StreamId,
         *,
-        before: int | None = None,
+        before: int | tuple[int, int] | None = None,
         limit: int = 100,
         kinds: Collection[str] = (),
         at: int | None = None,
@@ -475,8 +475,9 @@ class Views:
 
         Args:
             conversation_id: The conversation.
-            before: Only items that began before this version: the first one of the page that
-                follows. Items that one event began may be divided; None for the end.
+            before: Only items before this one, as ``(version, part)``: the first one of the page
+                that follows. A version alone leaves out all items that its event began, such as
+                the parallel calls of an answer. None for the end.
             limit: Maximum number of items.
             kinds: Only items of these kinds; see `TimelineItem`. All by default.
             at: Return the page as of this version, by replay; the cost grows with its events.

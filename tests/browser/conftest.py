@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -26,3 +27,21 @@ def browser() -> Iterator[Any]:
         found = running.chromium.launch(executable_path=CHROMIUM, args=arguments)
         yield found
         found.close()
+
+
+@contextmanager
+def watched(browser: Any, address: str) -> Iterator[Any]:
+    """Yield a page; at the end no script has failed, and no other host was asked for anything."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, base_url=address)
+    opened = context.new_page()
+    opened.set_default_timeout(WAIT_MS)
+    problems: list[str] = []
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
+    opened.on(
+        "request",
+        lambda made: None if made.url.startswith((address, "data:")) else problems.append(made.url),
+    )
+    yield opened
+    context.close()
+    assert not problems

@@ -16,7 +16,7 @@ import pytest
 from agent_eventstore import Conversation, EventStore
 from agent_eventstore.server import create_app
 from agent_eventstore.server.shared import Identity
-from tests.browser.conftest import WAIT_MS
+from tests.browser.conftest import watched
 from tests.server.serving import serving
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
@@ -65,19 +65,8 @@ def address(store: EventStore) -> Iterator[str]:
 @pytest.fixture
 def page(browser: Any, address: str) -> Iterator[Any]:
     """A page that fails the test for errors of scripts and for requests to other hosts."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, base_url=address)
-    opened = context.new_page()
-    opened.set_default_timeout(WAIT_MS)
-    problems: list[str] = []
-    opened.on("pageerror", lambda error: problems.append(str(error)))
-    opened.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
-    opened.on(
-        "request",
-        lambda made: None if made.url.startswith((address, "data:")) else problems.append(made.url),
-    )
-    yield opened
-    context.close()
-    assert not problems
+    with watched(browser, address) as opened:
+        yield opened
 
 
 def _request(store: EventStore) -> int:

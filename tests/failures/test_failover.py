@@ -12,12 +12,13 @@ from eventstore.errors import InvalidCursor
 from tests.contract.facade import say, texts
 from tests.feed_wait import wait_for_feed
 from tests.postgres import PostgresServer, place_of_many_files
+from torture.server import PostgresServer as Standby
 
 _PATIENCE_S = 30
 
 
 @contextmanager
-def _standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
+def _standby_of(primary: PostgresServer) -> Iterator[Standby]:
     standby = primary.standby(place_of_many_files())
     standby.start()
     try:
@@ -30,9 +31,7 @@ def _standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
 class TestFailover:
     """After a failover, a feed that is read on misses no event, or says that it cannot go on."""
 
-    def test_cursor_at_an_event_that_is_there(
-        self, private_postgres: PostgresServer
-    ) -> None:
+    def test_cursor_at_an_event_that_is_there(self, private_postgres: PostgresServer) -> None:
         """All ten events of the new primary follow, though its transaction ids repeat."""
         cid = new_id()
         with EventStore.open(private_postgres.url()) as store:

@@ -41,6 +41,24 @@ def test_pages_from_the_end_are_the_timeline(store: EventStore) -> None:
     assert found == views.timeline(stream)
 
 
+def test_pages_of_parallel_calls(store: EventStore) -> None:
+    """An answer with more calls than a page has items is returned whole, page after page."""
+    with Conversation.start(store) as conversation, conversation.turn("All of them") as turn:
+        with turn.llm_call(model="gpt-4o") as call:
+            wanted = [{"name": "status", "arguments": "{}"} for _ in range(10)]
+            call.message("I look.", tool_calls=wanted)
+        for each in call.tool_calls:
+            with turn.tool(each) as tool:
+                tool.result("shipped")
+    views, found = Views(store), list[TimelineItem]()
+    before = None
+    while page := views.timeline_page(conversation.id, before=before, limit=3):
+        found[:0] = page
+        before = page[0].version, page[0].part
+    assert found == views.timeline(conversation.id)
+    assert 10 == sum(each.kind == "tool" for each in found)
+
+
 def test_a_page_has_only_the_kinds(store: EventStore) -> None:
     """The last messages of the user are found without reading the answers between them."""
     views, stream = Views(store), _recorded(store)

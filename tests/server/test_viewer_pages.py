@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,7 +18,9 @@ from starlette.testclient import TestClient
 from agent_eventstore import Conversation, EventStore
 from agent_eventstore.server import create_app
 from agent_eventstore.server.shared import Identity
-from agent_eventstore.server.viewer import rich_text, sql_box
+from agent_eventstore.server.viewer import conversation_list, rich_text, sql_box
+from eventstore import new_id
+from eventstore.events import UserMessage
 
 HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(2)> \x1b[31mred\u202egnp.exe"
 
@@ -44,7 +47,7 @@ def _recorded(
     store: EventStore, text: str = "Where is A-1?", limit: int = 4_000, **options: Any
 ) -> tuple[UUID, int]:
     """Record a turn with a tool call; return the conversation and its last request's version."""
-    with Conversation.start(store, user_id="ada", **options) as conversation:
+    with Conversation.start(store, **{"user_id": "ada", **options}) as conversation:
         with conversation.turn(text) as turn:
             with turn.llm_call(turn.context(max_tokens=limit, model="gpt-4o")) as call:
                 asked = {"name": "status", "arguments": '{"id": "A-1"}', "id": "c1"}
@@ -52,7 +55,8 @@ def _recorded(
             with turn.tool(call.tool_calls[0]) as tool:
                 tool.result(text)
             with turn.llm_call(turn.context(max_tokens=limit, model="gpt-4o")) as call:
-                call.message("It was **shipped**.")
+                used = {"prompt_tokens": 100, "completion_tokens": 10}
+                call.message("It was **shipped**.", usage=used)
     requests = [each.version for each in store.read(conversation.id) if each.type == "llm_request"]
     return conversation.id, requests[-1]
 
@@ -62,6 +66,7 @@ def _paths(stream: UUID, version: int) -> list[str]:
         "/",
         "/?q=shipped",
         "/?part=rows&errors=1&model=gpt-4o",
+        "/?tenant=t&tool=status&cost=0.01&status=open",
         f"/c/{stream}",
         f"/c/{stream}?at=5",
         f"/c/{stream}?before=9&part=items",
@@ -76,8 +81,63 @@ def _paths(stream: UUID, version: int) -> list[str]:
         "/tools",
         "/tools?status=success&tool=status",
         "/operations",
-        "/operations?doctor=1&verify=1",
+        "/operations?doctor=1&verify=1&heads=1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({}, {"ada's", "eve's", "idle"}),
+        ({"user": "ada"}, {"ada's"}),
+        ({"tenant": "acme"}, {"eve's"}),
+        ({"user": "ada", "tenant": "acme"}, set()),
+        ({"tool": "status"}, {"ada's", "eve's"}),
+        ({"tool": "status", "model": "gpt-4o", "tenant": "acme"}, {"eve's"}),
+        ({"model": "gpt-0"}, set()),
+        ({"cost": "0.000001"}, {"ada's", "eve's"}),
+        ({"cost": "1000"}, set()),
+        ({"cost": "much"}, {"ada's", "eve's", "idle"}),
+        ({"errors": "1"}, set()),
+        ({"status": "archived"}, {"idle"}),
+        ({"status": "lost"}, {"ada's", "eve's", "idle"}),
+    ],
+)
+def test_the_list_is_filtered(
+    store: EventStore, client: TestClient, filters: dict[str, str], expected: set[str]
+) -> None:
+    """Each filter alone and together; what no filter can mean is left out."""
+    _recorded(store, title="ada's")
+    _recorded(store, title="eve's", user_id="eve", tenant_id="acme")
+    with Conversation.start(store, title="idle") as idle:
+        idle.archive()
+    shown = client.get("/", params={"part": "rows", **filters}).text
+    assert expected == {title for title in ("ada's", "eve's", "idle") if title in unescape(shown)}
+
+
+def test_a_filter_goes_on_from_where_it_looked(
+    store: EventStore, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that looked at as many as it may says so, and leads to the next."""
+    monkeypatch.setattr(conversation_list, "_SCANNED", 10)
+    monkeypatch.setattr(conversation_list, "_PAGE", 5)
+    stream, _ = _recorded(store)
+    for _ in range(12):
+        store.append(new_id(), UserMessage.text("hello"))
+    first = client.get("/?part=rows&tool=status").text
+    assert "0 shown of the 10 looked at" in first
+    [older] = re.findall(r'href="(/[^"]*after=[^"]*)"', first)
+    assert str(stream) in client.get(f"{unescape(older)}&part=rows").text
+
+
+def test_operations_show_who_has_what_open(store: EventStore, client: TestClient) -> None:
+    """A conversation that rests in an open session has no open work, but a writer."""
+    with Conversation.start(store, user_id="ada") as conversation:
+        assert conversation.id in [each.conversation_id for each in store.writers()]
+        assert str(conversation.id) in client.get("/operations").text
+        assert [] == store.writers(user_id="eve")
+    assert [] == store.writers()
+    assert "No process has a conversation open." in client.get("/operations").text
 
 
 def test_every_page_answers_with_the_policy(store: EventStore, client: TestClient) -> None:

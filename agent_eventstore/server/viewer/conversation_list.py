@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
 
 from markupsafe import Markup, escape
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,7 +18,9 @@ from agent_eventstore.server.viewer.frame import Frame
 from agent_eventstore.server.viewer.rich_text import visible
 from eventstore.errors import ConversationNotFound, OwnerMismatch
 from eventstore.leases import Lease
+from eventstore.owners import Owned
 from projections import ConversationEntry, SearchHit, Views
+from projections.models.directory import ConversationStatus
 from projections.models.usage import UsageRow
 
 __all__ = ["conversations"]
@@ -26,7 +29,8 @@ _PAGE = 50
 _FOUND = 120  # messages of a search
 _SCANNED = 2_000  # conversations that a filter without an index looks at for one page
 _BARS = 32
-_CALLS = 5_000  # model calls in which a model's conversations are looked for
+_CALLS = 5_000  # calls in which the conversations of a model or of a tool are looked for
+_STATUSES: dict[str, ConversationStatus] = {"open": "open", "archived": "archived"}
 STATES = {
     "live": "a live process has it open",
     "died": "its process died",
@@ -55,83 +59,128 @@ class _Line:
 def conversations(frame: Frame, request: Request) -> Response:
     """Show the list, or with ``part=rows`` only its rows."""
     views, chosen = frame.views(request), request.query_params
-    sought = chosen.get("q", "").strip()
-    user, model = chosen.get("user") or None, chosen.get("model") or None
-    status = chosen.get("status") if chosen.get("status") in ("open", "archived") else None
-    with_errors = chosen.get("errors") == "1"
-    wanted = _Filters(views, user, status, model, with_errors)
-    hits: dict[UUID, SearchHit] = {}
+    sought, wanted = chosen.get("q", "").strip(), _Filters.of(chosen)
+    kept, hits, looked_at, cursor = wanted.on(views), dict[UUID, SearchHit](), None, None
     if sought:
-        hits = _hits(views, sought, user)
-        found, cursor = (
-            [each for each in _entries(views, hits, sought) if wanted.allows(each)],
-            None,
-        )
+        hits = _hits(views, sought, wanted)
+        found = [each for each in _entries(views, hits, sought) if kept.allows(each)]
     else:
-        found, cursor = wanted.page(chosen.get("after") or None)
+        found, cursor, looked_at = kept.page(chosen.get("after") or None)
     lines = [_line(views, entry, hits.get(entry.conversation_id)) for entry in found]
     values: dict[str, Any] = {
         "lines": lines,
         "cursor": cursor,
+        "looked_at": looked_at,
         "sought": sought,
-        "user": user,
-        "model": model,
-        "status": status,
-        "with_errors": with_errors,
+        "wanted": wanted,
+        "users": sorted({each.entry.user_id for each in lines if each.entry.user_id}),
+        "tenants": sorted({each.entry.tenant_id for each in lines if each.entry.tenant_id}),
+        "models": sorted({model for each in lines for model in each.models}),
     }
     if chosen.get("part") == "rows":
         return frame.page(request, "conversation_rows.html", **values)
-    users = [each.key for each in views.usage(by="user")[:200] if each.key]
-    models = [each.key for each in views.usage(by="model")[:100] if each.key]
-    return frame.page(
-        request,
-        "conversations.html",
-        section="conversations",
-        users=sorted(users),
-        models=models,
-        **values,
-    )
+    return frame.page(request, "conversations.html", section="conversations", **values)
 
 
+@dataclass(frozen=True, slots=True)
 class _Filters:
-    """The filters of the list."""
+    """The filters of the list, as its address has them."""
 
-    def __init__(
-        self, views: Views, user: str | None, status: Any, model: str | None, with_errors: bool
-    ) -> None:
-        self._views, self._user, self._status, self._errors = views, user, status, with_errors
-        self._with_model: set[UUID] | None = None
-        if model is not None:
-            calls = views.model_calls(model=model, limit=_CALLS)
-            self._with_model = {call.conversation_id for call in calls}
+    user: str | None = None
+    tenant: str | None = None
+    model: str | None = None
+    tool: str | None = None
+    status: ConversationStatus | None = None
+    errors: bool = False
+    cost: float | None = None
+
+    @classmethod
+    def of(cls, chosen: QueryParams) -> _Filters:
+        """Return the filters of an address; a cost that is no number is left out."""
+        cost = None
+        with suppress(ValueError):
+            cost = float(chosen.get("cost", ""))
+        return cls(
+            user=chosen.get("user") or None,
+            tenant=chosen.get("tenant") or None,
+            model=chosen.get("model") or None,
+            tool=chosen.get("tool") or None,
+            status=_STATUSES.get(chosen.get("status", "")),
+            errors=chosen.get("errors") == "1",
+            cost=cost if cost is not None and cost > 0 else None,
+        )
+
+    @property
+    def address(self) -> dict[str, str]:
+        """The filters as parameters of an address."""
+        found = asdict(self) | {"errors": "1" if self.errors else ""}
+        return {name: str(value) for name, value in found.items() if value not in (None, "")}
+
+    def on(self, views: Views) -> _Filtered:
+        """Return the list with these filters."""
+        return _Filtered(views, self)
+
+
+class _Filtered:
+    """The list with its filters."""
+
+    def __init__(self, views: Views, wanted: _Filters) -> None:
+        self._views, self._wanted = views, wanted
+        self._among: set[UUID] | None = None  # where the model was called, and the tool
+        owner: Owned = {"user_id": wanted.user, "tenant_id": wanted.tenant}
+        if wanted.model is not None:
+            calls = views.model_calls(model=wanted.model, limit=_CALLS, **owner)
+            self._among = {call.conversation_id for call in calls}
+        if wanted.tool is not None:
+            used = views.tool_calls(tool=wanted.tool, limit=_CALLS, **owner)
+            streams = {call.conversation_id for call in used}
+            self._among = streams if self._among is None else self._among & streams
 
     def allows(self, entry: ConversationEntry) -> bool:
         """Whether an entry passes the filters."""
-        if self._status is not None and entry.status != self._status:
+        wanted = self._wanted
+        if wanted.status is not None and entry.status != wanted.status:
             return False
-        if self._user is not None and entry.user_id != self._user:
+        if wanted.user is not None and entry.user_id != wanted.user:
             return False
-        if self._with_model is not None and entry.conversation_id not in self._with_model:
+        if wanted.tenant is not None and entry.tenant_id != wanted.tenant:
             return False
-        return not self._errors or bool(entry.error_count)
+        if self._among is not None and entry.conversation_id not in self._among:
+            return False
+        if wanted.errors and not entry.error_count:
+            return False
+        return wanted.cost is None or self._cost(entry) >= wanted.cost
 
-    def page(self, after: str | None) -> tuple[list[ConversationEntry], str | None]:
-        """Return a page of entries that pass, and the place where the next page begins."""
+    def page(self, after: str | None) -> tuple[list[ConversationEntry], str | None, int | None]:
+        """Return a page of entries that pass, where the next page begins, and how many it saw.
+
+        The number is None if the page is full, or nothing follows.
+        """
         found: list[ConversationEntry] = []
-        seen = 0
+        wanted, seen = self._wanted, 0
+        most = _SCANNED if wanted.cost is None else _SCANNED // 5
         while True:
             page = self._views.conversations(
-                user_id=self._user, status=self._status, after=after, limit=_PAGE
+                user_id=wanted.user,
+                tenant_id=wanted.tenant,
+                status=wanted.status,
+                after=after,
+                limit=_PAGE,
             )
             for place, entry in enumerate(page):
                 if self.allows(entry):
                     found.append(entry)
                 if len(found) == _PAGE:
                     last = place == len(page) - 1
-                    return found, page.cursor if last else _place_of(entry)
+                    return found, page.cursor if last else _place_of(entry), None
             seen, after = seen + len(page), page.cursor
-            if after is None or seen >= _SCANNED:
-                return found, after
+            if after is None or seen >= most:
+                return found, after, None if after is None else seen
+
+    def _cost(self, entry: ConversationEntry) -> float:
+        stream = entry.conversation_id
+        calls = self._views.model_calls(conversation_id=stream, limit=_BARS)
+        return _sums(self._views, stream, calls)[1] or 0.0
 
 
 def _place_of(entry: ConversationEntry) -> str | None:
@@ -139,11 +188,11 @@ def _place_of(entry: ConversationEntry) -> str | None:
     return None if active is None else f"{active.isoformat()}/{entry.conversation_id}"
 
 
-def _hits(views: Views, sought: str, user: str | None) -> dict[UUID, SearchHit]:
+def _hits(views: Views, sought: str, wanted: _Filters) -> dict[UUID, SearchHit]:
     """Return the best message of each conversation; the last word may be a beginning."""
     words = sought if sought[-1] in '"*' or not sought[-1].isalnum() else f"{sought}*"
     found: dict[UUID, SearchHit] = {}
-    for hit in views.search(words, user_id=user, limit=_FOUND):
+    for hit in views.search(words, user_id=wanted.user, tenant_id=wanted.tenant, limit=_FOUND):
         found.setdefault(hit.conversation_id, hit)
     return found
 
@@ -173,18 +222,27 @@ def _entries(views: Views, hits: dict[UUID, SearchHit], sought: str) -> Iterator
 def _line(views: Views, entry: ConversationEntry, hit: SearchHit | None) -> _Line:
     stream = entry.conversation_id
     calls = views.model_calls(conversation_id=stream, limit=_BARS)
-    totals = views.usage(by="conversation", conversation_id=stream)
-    total = totals[0] if totals else None
+    tokens, cost = _sums(views, stream, calls)
     models = tuple(dict.fromkeys(call.model for call in calls if call.model))
     return _Line(
         entry,
         _snippet(hit) if hit else entry.last_user_text or "",
         _state(entry, views.store.writer(stream)),
         models,
-        total.total_tokens if total else None,
-        total.cost_usd if total else None,
+        tokens,
+        cost,
         _bars(calls),
     )
+
+
+def _sums(views: Views, stream: UUID, calls: Sequence[UsageRow]) -> tuple[int | None, float | None]:
+    """Return a conversation's tokens and cost, given its newest calls; None if nothing is known."""
+    if len(calls) < _BARS:  # These are all: a query that groups takes longer than to add them up.
+        tokens = [call.total_tokens for call in calls if call.total_tokens is not None]
+        costs = [call.cost_usd for call in calls if call.cost_usd is not None]
+        return sum(tokens) if tokens else None, sum(costs) if costs else None
+    totals = views.usage(by="conversation", conversation_id=stream)
+    return (totals[0].total_tokens, totals[0].cost_usd) if totals else (None, None)
 
 
 def _bars(calls: Sequence[UsageRow]) -> Sequence[tuple[int, float, float, bool]]:

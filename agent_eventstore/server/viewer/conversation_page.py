@@ -22,6 +22,7 @@ from agent_eventstore.server.viewer.frame import (
     Frame,
     PageError,
     conversation_of,
+    place,
     whole_number,
 )
 from eventstore.events import UserMessage
@@ -130,14 +131,14 @@ def conversation(frame: Frame, request: Request) -> Response:
     at = whole_number(request, "at", least=1)
     if at is not None and at >= info.version:
         at = None
-    before = whole_number(request, "before", least=1)
+    before = place(request, "before")
     past = None if at is None else views.timeline(stream, at=at)
     items = _page(views, stream, before, past)
     [entry] = views.rows("directory", conversation_id=stream) or [{}]
     calls = views.model_calls(
         conversation_id=stream, before=None if at is None else at + 1, limit=_CALLS
     )
-    earlier = items[0].version if len(items) == _PAGE else None
+    earlier = f"{items[0].version}.{items[0].part}" if len(items) == _PAGE else None
     values: dict[str, Any] = {
         "rows": _shown(views, stream, items, at),
         "earlier": earlier,
@@ -164,7 +165,7 @@ def conversation(frame: Frame, request: Request) -> Response:
         title=entry.get("title") or "(untitled)",
         outline=outline,
         ticks=_ticks(items, outline, info.version),
-        before=before,
+        before=None if before is None else before[0],
         **values,
     )
 
@@ -225,8 +226,7 @@ def whole_text(frame: Frame, request: Request) -> Response:
     """Return an item's whole text, as text."""
     views, stream = frame.views(request), conversation_of(request)
     version, part = request.path_params["version"], request.path_params["part"]
-    items = views.timeline_page(stream, before=version + 1, limit=256)
-    for item in items:
+    for item in views.timeline_page(stream, before=(version, part + 1), limit=1):
         if (item.version, item.part) == (version, part):
             return PlainTextResponse(rich_text.visible(item.text or ""), headers=HEADERS)
     raise PageError(404, "No such item", f"There is no item {version}.{part} on the active branch.")
@@ -349,12 +349,15 @@ class _OutlineEntry:
 
 
 def _page(
-    views: Views, stream: StreamId, before: int | None, past: Sequence[TimelineItem] | None
+    views: Views,
+    stream: StreamId,
+    before: tuple[int, int] | None,
+    past: Sequence[TimelineItem] | None,
 ) -> Sequence[TimelineItem]:
     """Return a page of items; of the past, which is read once for the whole page."""
     if past is None:
         return views.timeline_page(stream, before=before, limit=_PAGE)
-    return [each for each in past if before is None or each.version < before][-_PAGE:]
+    return [each for each in past if before is None or (each.version, each.part) < before][-_PAGE:]
 
 
 def _outline(

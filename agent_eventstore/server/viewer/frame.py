@@ -8,6 +8,7 @@ a ``style`` attribute or a script.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Awaitable, Callable
 from functools import cached_property, wraps
 from importlib.resources import files
@@ -25,7 +26,7 @@ from eventstore.errors import ConversationNotFound, EventStoreError, InvalidCurs
 from eventstore.ids import StreamId
 from projections import Views
 
-__all__ = ["HEADERS", "Frame", "PageError", "conversation_of", "whole_number"]
+__all__ = ["HEADERS", "Frame", "PageError", "conversation_of", "place", "whole_number"]
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -164,6 +165,24 @@ def whole_number(request: Request, name: str, *, least: int = 0) -> int | None:
     if not (text.isascii() and text.isdigit() and least <= int(text[:12]) < 2**31):
         raise PageError(400, "Not a number", f"{name} must be a whole number of at least {least}.")
     return int(text)
+
+
+_PLACE = re.compile(r"([1-9][0-9]{0,8})(?:\.([0-9]{1,9}))?")
+
+
+def place(request: Request, name: str) -> tuple[int, int] | None:
+    """Return an item's place of the query, ``VERSION.PART`` or ``VERSION``; None without one.
+
+    Raises:
+        PageError: It is neither.
+    """
+    text = request.query_params.get(name, "").strip()
+    if not text:
+        return None
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise PageError(400, "Not a place", f"{name} must be a version, or VERSION.PART.")
+    return int(found[1]), int(found[2] or 0)
 
 
 def _harmless(value: object) -> object:

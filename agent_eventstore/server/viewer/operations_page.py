@@ -1,11 +1,12 @@
 """Operations: how far the projections are behind, open work and its writers, doctor and verify.
 
 The page folds nothing before it reports how far the projections are behind: the status is read
-first. Doctor and verify read the whole log, so they run only when wanted.
+first. Doctor, verify and the checkpoint of all chain heads read much, so they run only when wanted.
 """
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 from starlette.requests import Request
@@ -37,6 +38,8 @@ def operations(frame: Frame, request: Request) -> Response:
         "verified": None,
         "problems": [],
         "sample": _SAMPLE,
+        "heads": None,
+        "writers": store.writers(limit=_OPEN),
     }
     if free:
         values["projections"] = status(frame.service.store, PROJECTIONS)
@@ -45,6 +48,8 @@ def operations(frame: Frame, request: Request) -> Response:
         if chosen.get("verify") == "1":
             values["verified"] = store.verify()
             values["problems"] = values["verified"].problems[:_PROBLEMS]
+        if chosen.get("heads") == "1":
+            values["heads"] = store.checkpoint(io.BytesIO())
     for stream in views.conversations_with_open_work(limit=_OPEN):
         rows = views.rows("directory", conversation_id=stream)
         title = next((row.get("title") for row in rows), None)

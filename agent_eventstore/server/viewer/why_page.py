@@ -113,15 +113,16 @@ def _found(
     views: Views, stream: StreamId, sought: str, until: int | None
 ) -> Iterator[TimelineItem]:
     """Yield the items that contain the text, newest first; arguments of tools count too."""
-    low, before = sought.lower(), until
+    low = sought.lower()
+    before: int | tuple[int, int] | None = until
     for _ in range(_SCANNED // _PAGE):
         items = views.timeline_page(stream, before=before, limit=_PAGE, kinds=_KINDS)
         for item in reversed(items):
             if low in _whole(item).lower():
                 yield item
-        if len(items) < _PAGE or items[0].version == before:
+        if len(items) < _PAGE:
             return
-        before = items[0].version
+        before = items[0].version, items[0].part
 
 
 def _whole(item: TimelineItem) -> str:

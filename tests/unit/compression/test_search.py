@@ -77,7 +77,9 @@ def test_a_date_is_found_in_another_form(question: str, stated: str) -> None:
     assert [3] == [version for version, _ in found]
 
 
-@pytest.mark.parametrize("text", ["13月", "2023-13-01", "may I ask", "on 5/7", "Mary 7", "", "32. Mai"])
+@pytest.mark.parametrize(
+    "text", ["13月", "2023-13-01", "may I ask", "on 5/7", "Mary 7", "", "32. Mai"]
+)
 def test_what_is_no_date(text: str) -> None:
     """Nothing is searched for besides the words."""
     assert text == asked(text)

@@ -36,13 +36,23 @@ if (filters) {
     const text = await answer.text();
     if (mine === turn && answer.ok) find("#rows").innerHTML = text;
   };
-  filters.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(load, 110); });
+  const soon = () => { clearTimeout(timer); timer = setTimeout(load, 110); };
+  // A name that is typed halfway finds nothing: the filters by name wait until it is complete.
+  filters.addEventListener("input", (event) => { if (!event.target.matches("input:not([data-search], [type=checkbox])")) soon(); });
+  filters.addEventListener("change", soon);
   filters.addEventListener("submit", (event) => { event.preventDefault(); load(); });
+  // States change while one looks on; nothing moves under a hand, or on an older page.
+  setInterval(() => {
+    const still = document.hidden || find("#rows .chosen, #rows :focus, #rows:hover, dialog[open]") || find("#rows").scrollTop;
+    if (!still && !new URLSearchParams(location.search).has("after")) load();
+  }, 5000);
   find("#rows").addEventListener("click", (event) => {
     const row = event.target.closest("tbody tr");
     if (row && !event.target.closest("a")) find("a", row).click();
   });
 }
+// A rebuild goes on while one looks at it
+if (find("[data-refresh]")) setInterval(() => { if (!document.hidden) location.reload(); }, 3000);
 const choose = (step) => {
   const rows = all("#rows tbody tr");
   if (!rows.length) return;
@@ -74,7 +84,7 @@ if (conversation) {
     if (!link) return;
     event.preventDefault();
     const answer = await fetch(`${link.href}&part=items`);
-    if (!answer.ok) return;
+    if (!answer.ok) { delete link.dataset.loading; return; }
     const height = timeline.scrollHeight - timeline.scrollTop;
     link.parentElement.outerHTML = await answer.text();
     timeline.style.scrollBehavior = "auto";
@@ -99,6 +109,8 @@ if (conversation) {
   };
   let waiting = false;
   timeline.addEventListener("scroll", () => {
+    const earlier = timeline.scrollTop < 400 && find("[data-earlier]:not([data-loading])", timeline);
+    if (earlier) { earlier.dataset.loading = ""; earlier.click(); }
     if (!waiting) { waiting = true; requestAnimationFrame(() => { waiting = false; mark(); }); }
   });
   find("#outline").parentElement.addEventListener("click", (event) => {
