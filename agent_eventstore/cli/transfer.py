@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 from uuid import UUID
 
@@ -19,11 +20,17 @@ import click
 from agent_eventstore import transcripts
 from agent_eventstore.cli.console import (
     Meter,
+    cell,
+    count,
+    fixed,
+    grid,
     note,
+    number,
     plural,
     print_document,
     progress_bar,
     say,
+    stdout,
     write_json,
 )
 from agent_eventstore.cli.options import (
@@ -37,6 +44,7 @@ from agent_eventstore.cli.program import NAME, Failed, found_something, require_
 from agent_eventstore.cli.target import Target
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts import ImportReport, Transcript, load, read_transcripts, size_of
+from agent_eventstore.transcripts.archives import is_archive, unpack
 from agent_eventstore.transcripts.left_out import LeftOut
 from agent_eventstore.transcripts.openai_parts import known
 from agent_eventstore.transcripts.project import json_text
@@ -46,7 +54,6 @@ from eventstore.ids import to_owner
 
 __all__ = ["export", "import_files"]
 
-_AGENTS = "Claude Code, Codex, Copilot CLI or Gemini CLI"
 _PROJECT, _SPANS = "project", "otlp-json"
 _PAGE, _NAMED = 500, 5
 _PAGE_FORMAT = "html"
@@ -97,7 +104,8 @@ def import_files(
     """Add the conversations of transcripts and projects.
 
     A FILE may be a directory: a project or its conversations directory, with an index.json; or one
-    that contains session files of Claude Code, Codex, Copilot CLI or Gemini CLI, at any depth.
+    that contains session files of coding agents or exports of chat programs, at any depth, each
+    read by its own format. It may be a zip archive, whose JSON files are read.
 
     Existing content is left unchanged, so a file can be imported again, also after it has grown. A
     bad record is reported with file and line, and the import continues; the exit status is then 1.
@@ -106,7 +114,8 @@ def import_files(
     Nothing is imported of a file of which less than half is understood: it may be of another
     program. The report says how much is, and the formats of which more is.
     """
-    files = tuple(file for path in files for file in _files_of(path, format_name))
+    scratch = Path(click.get_current_context().with_resource(TemporaryDirectory()))
+    files = tuple(file for path in files for file in _files_of(path, format_name, scratch))
     if dry_run:
         _tell_of(files, format_name, force=force, as_json=as_json)
         return
@@ -121,7 +130,7 @@ def import_files(
         except ImportFailed as failure:
             report = reading.report
             report.fail(failure)
-    _tell(report, as_json=as_json)
+    _tell(report, reading.tallies, as_json=as_json)
     if report.failed:
         found_something()
 
@@ -178,8 +187,13 @@ def _tell_of(files: Sequence[Path], format_name: str | None, *, force: bool, as_
         found_something()
 
 
-def _files_of(path: Path, format_name: str | None) -> list[Path]:
-    """Return the files to read: the path itself, or the session files below it."""
+def _files_of(path: Path, format_name: str | None, scratch: Path) -> list[Path]:
+    """Return the files to read: the path itself, or the session files below it or in it."""
+    if is_archive(path):
+        try:
+            return unpack(path, Path(mkdtemp(dir=scratch)))
+        except ImportFailed as error:
+            raise Failed(str(error)) from error
     is_project = transcripts.is_project(path)
     no_project = f"{path} is not a project (there is no index.json and no conversations/index.json)"
     if format_name == _PROJECT and not is_project:
@@ -191,7 +205,8 @@ def _files_of(path: Path, format_name: str | None) -> list[Path]:
         raise Failed(f"{path} is a directory: only --format {readable} read directories")
     found, others = transcripts.sessions_in(path)
     if not found:
-        raise Failed(f"{no_project}, and no session file of {_AGENTS} is below it")
+        readable = ", ".join(transcripts.SESSIONS)
+        raise Failed(f"{no_project}, and no file of {readable} is below it")
     if others:
         named = ", ".join(str(each.relative_to(path)) for each in others[:_NAMED])
         more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
@@ -204,6 +219,16 @@ def _files_of(path: Path, format_name: str | None) -> list[Path]:
 
 def _owned(found: Transcript | ImportFailed, owner: dict[str, Any]) -> Transcript | ImportFailed:
     return replace(found, **owner) if owner and isinstance(found, Transcript) else found
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What the files of one format held, and what was refused."""
+
+    files: int = 0
+    conversations: int = 0
+    events_added: int = 0
+    refused: int = 0
 
 
 class _Reading:
@@ -219,6 +244,7 @@ class _Reading:
         self._sizes = [(path, max(size_of(path), 1)) for path in files]
         self._total = sum(size for _, size in self._sizes)
         self._read = 0.0
+        self.tallies: dict[str, _Tally] = {}
 
     def __iter__(self) -> Iterator[Transcript | ImportFailed]:
         before = 0
@@ -228,8 +254,22 @@ class _Reading:
                 self._read = before + share * size
                 self._show()
 
-            yield from read_transcripts(path, self._format, on_read=at, force=self._force)
+            name = self._format or self._detected(path)
+            tally = self.tallies.setdefault(name or "unknown", _Tally())
+            tally.files += 1
+            added = self.report.events_added
+            for found in read_transcripts(path, name, on_read=at, force=self._force):
+                tally.refused += isinstance(found, ImportFailed)
+                tally.conversations += isinstance(found, Transcript)
+                yield found
+            tally.events_added += self.report.events_added - added
             before += size
+
+    def _detected(self, path: Path) -> str | None:
+        try:
+            return transcripts.detect(path)
+        except ImportFailed:
+            return None  # The reader says why.
 
     def loaded(self, report: ImportReport) -> None:
         """Update the report and the progress bar."""
@@ -240,7 +280,7 @@ class _Reading:
         self._meter.update(self._read, self._total, self.report.events_added)
 
 
-def _tell(report: ImportReport, *, as_json: bool) -> None:
+def _tell(report: ImportReport, tallies: Mapping[str, _Tally], *, as_json: bool) -> None:
     for failure in report.failures:
         note(str(failure), "red")
     if more := report.failed - len(report.failures):
@@ -261,8 +301,16 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
             "uninterpreted": dict(left.uninterpreted),
             "failed": report.failed,
         }
-        print_document({**counts, "failures": failures})
+        by_format = {name: asdict(tally) for name, tally in tallies.items()}
+        print_document({**counts, "formats": by_format, "failures": failures})
         return
+    if sum(tally.files for tally in tallies.values()) > 1:
+        columns = ("files", "conversations", "new events", "refused")
+        table = grid(fixed("format"), *map(number, columns))
+        for name, tally in sorted(tallies.items()):
+            counts_of = (tally.files, tally.conversations, tally.events_added, tally.refused)
+            table.add_row(cell(name), *map(count, counts_of))
+        stdout().print(table)
     summary = (
         f"imported {plural(report.conversations, 'conversation')} "
         f"({plural(report.events_added, 'event')}); {report.unchanged:,} unchanged"

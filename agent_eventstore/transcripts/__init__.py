@@ -18,16 +18,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from fnmatch import fnmatchcase
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts import (
     atif,
+    chat_exports,
     chat_jsonl,
     chatgpt,
     claude_code,
@@ -89,7 +88,8 @@ __all__ = [
 ]
 
 
-_READERS: dict[str, ModuleType] = {
+_CHAT_EXPORTS = (chat_exports.CLAUDE_AI, chat_exports.LIBRECHAT, chat_exports.OPEN_WEBUI)
+_READERS: dict[str, Any] = {
     reader.FORMAT: reader
     for reader in (
         session_import,
@@ -109,10 +109,12 @@ _READERS: dict[str, ModuleType] = {
         gemini_cli,
         opencode,
         pi,
+        *_CHAT_EXPORTS,
     )
 }
 
 _TELLING = (
+    *_CHAT_EXPORTS,
     claude_code,
     codex,
     copilot_cli,
@@ -143,7 +145,7 @@ WRITTEN = (
 
 _READ = (
     *("claude-code", "codex", "copilot-cli", "gemini-cli", "opencode", "pi", "chatgpt", "sharegpt"),
-    *("langchain", "openhands", "atif", "inspect"),
+    *("langchain", "openhands", "atif", "inspect", "claude-ai", "librechat", "open-webui"),
 )
 
 FORMATS = (*WRITTEN[:-2], *_READ, WRITTEN[-1])
@@ -190,14 +192,16 @@ PROJECT = project.FORMAT
 """The format that is a directory."""
 
 
-SESSIONS = (claude_code.FORMAT, codex.FORMAT, copilot_cli.FORMAT, gemini_cli.FORMAT)
-"""The formats of coding agents' session files, which can also be read from directories."""
+SESSIONS = tuple(
+    reader.FORMAT for reader in _TELLING if reader not in (sharegpt, ui_messages, session_import)
+)
+"""The formats whose files can be found in a directory: a single record identifies each."""
 
 
 def sessions_in(directory: Path) -> tuple[list[Path], list[Path]]:
-    """Return the session files of coding agents below a directory, and the others, each sorted.
+    """Return the files of sessions and exports below a directory, and the others, each sorted.
 
-    The others are files with such names that are not sessions, and compressed ones. Links to
+    The others are JSON files that hold none of `SESSIONS`, and compressed ones. Links to
     directories are not followed.
 
     Raises:
@@ -216,8 +220,8 @@ def sessions_in(directory: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _is_named_so(name: str) -> bool:
-    """Whether a file may be a session by its name; older versions of Gemini CLI write JSON."""
-    return ".jsonl" in Path(name).suffixes or fnmatchcase(name, "session-*.json")
+    """Whether a file may be a session or an export by its name."""
+    return not {".json", ".jsonl", ".eval"}.isdisjoint(Path(name).suffixes)
 
 
 def _is_session(path: Path) -> bool:

@@ -28,10 +28,10 @@ from projections.context.compression.search import (
     MOST_POSTINGS,
     Embedding,
     FusedSearch,
-    asked,
     best,
     cosine,
     embedded,
+    query_text,
     rarest,
     wanted,
     weight,
@@ -181,7 +181,7 @@ class SqlSearch:
 
     def scores(self, intent: str, limit: int) -> Mapping[Key, float]:
         """Return the scores of the best groups, best first; of equal scores, the newer first."""
-        connection, listed = self._connection, wanted(indexed_terms(asked(intent)))
+        connection, listed = self._connection, wanted(indexed_terms(query_text(intent)))
         [(count, length)] = _SIZES.rows(connection, **self._within)
         if not listed or not length or limit <= 0:
             return {}

@@ -7,12 +7,17 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
+from agent_eventstore.errors import ImportFailed
+from agent_eventstore.transcripts import archives
 from tests.cli.program import run
 from tests.cli.samples import MEETING, WEATHER, conversation_with
 from tests.integration import claude_sessions, codex_sessions
+from tests.integration.test_chatgpt import spoken
+from tests.unit.importers.test_chat_exports import EXPORTS
 from tests.unit.importers.test_gemini_cli import SESSION
 
 pytestmark = pytest.mark.exhaustive_when("postgresql")
@@ -268,10 +273,7 @@ def test_a_directory_needs_its_format(sqlite_url: str, project: Path) -> None:
     for arguments, said in (
         (
             (str(project), "--format", "openai"),
-            (
-                "only --format claude-code, codex, copilot-cli, gemini-cli and project "
-                "read directories"
-            ),
+            ("inspect and project read directories"),
         ),
         ((str(project / "conversations" / "a"),), "is not a project"),
         (
@@ -359,8 +361,71 @@ def test_a_directory_of_sessions(sqlite_url: str, tmp_path: Path) -> None:
     (chats / "logs.json").write_text("[]", "utf-8")
     assert 1 == run("import", str(chats), "--json", url=sqlite_url).document["conversations"]
     empty = run("import", str(tmp_path / "x" / "subagents"), url=sqlite_url)
-    agents = "Claude Code, Codex, Copilot CLI or Gemini CLI"
-    assert (2, True) == (empty.status, f"no session file of {agents}" in empty.err)
+    assert (2, True) == (empty.status, "no file of claude-ai, librechat, open-webui" in empty.err)
+
+
+def test_a_folder_of_many_programs(sqlite_url: str, tmp_path: Path) -> None:
+    """Each file by its own format, with a table at the end; one that is damaged stops nothing."""
+    claude_sessions.example().write(tmp_path / f"{claude_sessions.SESSION}.jsonl")
+    codex_sessions.rollout().write(tmp_path / "rollout-2026.jsonl")
+    for name, value in EXPORTS.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps([value]), "utf-8")
+    damaged = {"conversationId": "x", "messages": [{"messageId": 1, "isCreatedByUser": True}]}
+    (tmp_path / "damaged.json").write_text(json.dumps(damaged), "utf-8")
+    (tmp_path / "settings.json").write_text('{"theme": "dark"}', "utf-8")
+    done = run("import", str(tmp_path), url=sqlite_url)
+    lines = [line.split() for line in done.out.splitlines()]
+    assert ["librechat", "2", "2", "8", "1"] in lines
+    assert ["codex", "1", "1"] in [line[:3] for line in lines]
+    assert "1 file without a session (settings.json)" in done.err
+    assert (1, True) == (done.status, "damaged.json" in done.err)
+    again = run("import", str(tmp_path), "--json", url=sqlite_url).document
+    assert (0, 8) == (again["events_added"], again["unchanged"])
+    assert {"claude-ai", "claude-code", "codex", "librechat", "open-webui"} == {*again["formats"]}
+
+
+def test_a_zip_archive_of_an_export(sqlite_url: str, tmp_path: Path) -> None:
+    """Its JSON files are read, several parts too; pictures, and names that lead elsewhere, not."""
+    path = tmp_path / "export.zip"
+    with ZipFile(path, "w") as archive:
+        for number in range(2):
+            value = {**spoken().exported(), "id": f"c{number}", "conversation_id": f"c{number}"}
+            archive.writestr(f"../conversations-00{number}.json", json.dumps([value]))
+        archive.writestr("image.png", b"no")
+        archive.writestr("__MACOSX/._conversations.json", b"no")
+    done = run("import", str(path), "--json", url=sqlite_url)
+    assert (0, 2) == (done.status, done.document["conversations"])
+    assert {"chatgpt": 2} == {
+        name: each["files"] for name, each in done.document["formats"].items()
+    }
+    assert 2 == run("import", str(path), "--json", url=sqlite_url).document["unchanged"]
+    assert [path] == [*tmp_path.glob("*.zip")]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({}, "has no JSON file"),
+        ({"a.json": b"x" * 2_000}, "has more than 1,000 bytes of JSON"),
+        ({f"{number}.json": b"{}" for number in range(1_001)}, "has 1,001 JSON files"),
+    ],
+)
+def test_an_archive_that_is_refused(
+    sqlite_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: dict[str, bytes],
+    said: str,
+) -> None:
+    """A bomb is not unpacked, and what is wrong is said."""
+    monkeypatch.setattr(archives, "MOST_BYTES", 1_000)
+    with ZipFile(tmp_path / "export.zip", "w", ZIP_DEFLATED) as archive:
+        for name, each in content.items():
+            archive.writestr(name, each)
+    with pytest.raises(ImportFailed, match=said):
+        archives.unpack(tmp_path / "export.zip", tmp_path)
+    done = run("import", str(tmp_path / "export.zip"), url=sqlite_url)
+    assert done.status in (1, 2)
 
 
 def test_the_events_of_a_subagent_name_its_session(sqlite_url: str, tmp_path: Path) -> None:

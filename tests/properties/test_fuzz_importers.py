@@ -27,6 +27,7 @@ from tests.properties.hostile import HOSTILE, changed_bytes, changed_json, jsons
 from tests.scaled_settings import scaled_settings
 from tests.unit.importers.reading import TAU_BENCH
 from tests.unit.importers.test_atif import TRAJECTORY
+from tests.unit.importers.test_chat_exports import EXPORTS
 from tests.unit.importers.test_copilot_cli import LINES as COPILOT
 from tests.unit.importers.test_gemini_cli import SESSION
 from tests.unit.importers.test_opencode import SESSION as OPENCODE
@@ -119,6 +120,7 @@ def _documents() -> dict[str, list[Any]]:
     found["opencode"] = [OPENCODE]
     found["pi"] = PI
     found["langchain"] = _DUMP
+    found |= {name: [value] for name, value in EXPORTS.items()}
     real = json.loads(TAU_BENCH.read_text("utf-8"))
     shortest = sorted(real, key=lambda each: len(json.dumps(each)))[:2]
     return {**found, "openai": shortest}

@@ -60,12 +60,12 @@ def conversations(frame: Frame, request: Request) -> Response:
     """Show the list, or with ``part=rows`` only its rows."""
     views, chosen = frame.views(request), request.query_params
     sought, wanted = chosen.get("q", "").strip(), _Filters.of(chosen)
-    kept, hits, looked_at, cursor = wanted.on(views), dict[UUID, SearchHit](), None, None
+    filtered, hits, looked_at, cursor = wanted.on(views), dict[UUID, SearchHit](), None, None
     if sought:
         hits = _hits(views, sought, wanted)
-        found = [each for each in _entries(views, hits, sought) if kept.allows(each)]
+        found = [each for each in _entries(views, hits, sought) if filtered.allows(each)]
     else:
-        found, cursor, looked_at = kept.page(chosen.get("after") or None)
+        found, cursor, looked_at = filtered.page(chosen.get("after") or None)
     lines = [_line(views, entry, hits.get(entry.conversation_id)) for entry in found]
     values: dict[str, Any] = {
         "lines": lines,

@@ -37,10 +37,10 @@ __all__ = [
     "MemorySearch",
     "Search",
     "VectorSearch",
-    "asked",
     "best",
     "cosine",
     "embedded",
+    "query_text",
     "rarest",
     "scores_among",
     "share",
@@ -109,7 +109,7 @@ def scores_among(
     """
     found = {
         term: [(place, words[term]) for place, words in enumerate(counted) if term in words]
-        for term in wanted(terms(asked(intent)))
+        for term in wanted(terms(query_text(intent)))
     }
     lengths = [words.total() for words in counted]
     mean = sum(lengths) / max(len(lengths), 1)
@@ -140,7 +140,7 @@ def terms(text: str) -> Iterator[str]:
         yield from map(stem, words)
 
 
-def asked(intent: str) -> str:
+def query_text(intent: str) -> str:
     """Return the text to search for: an intent, with its dates in the forms of other writers."""
     return f"{dates} {intent}" if (dates := written_otherwise(intent)) else intent
 

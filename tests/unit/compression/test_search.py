@@ -13,7 +13,7 @@ from projections.context.compression import (
     VectorSearch,
     with_relevance,
 )
-from projections.context.compression.search import asked, terms
+from projections.context.compression.search import query_text, terms
 from projections.errors import EmbeddingFailed
 from tests.unit.compression.example import item, items, said, user
 
@@ -82,7 +82,7 @@ def test_a_date_is_found_in_another_form(question: str, stated: str) -> None:
 )
 def test_what_is_no_date(text: str) -> None:
     """Nothing is searched for besides the words."""
-    assert text == asked(text)
+    assert text == query_text(text)
 
 
 @pytest.mark.parametrize("intent", ["", "unheard", "\ud800", "!"])
