@@ -25,6 +25,7 @@ from typing import Any
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts import (
+    agent_dumps,
     atif,
     chat_exports,
     chat_jsonl,
@@ -89,6 +90,7 @@ __all__ = [
 
 
 _CHAT_EXPORTS = (chat_exports.CLAUDE_AI, chat_exports.LIBRECHAT, chat_exports.OPEN_WEBUI)
+_AGENT_DUMPS = (agent_dumps.PYDANTIC_AI, agent_dumps.ADK, agent_dumps.AI_STUDIO)
 _READERS: dict[str, Any] = {
     reader.FORMAT: reader
     for reader in (
@@ -110,11 +112,13 @@ _READERS: dict[str, Any] = {
         opencode,
         pi,
         *_CHAT_EXPORTS,
+        *_AGENT_DUMPS,
     )
 }
 
 _TELLING = (
     *_CHAT_EXPORTS,
+    *_AGENT_DUMPS,
     claude_code,
     codex,
     copilot_cli,
@@ -146,6 +150,7 @@ WRITTEN = (
 _READ = (
     *("claude-code", "codex", "copilot-cli", "gemini-cli", "opencode", "pi", "chatgpt", "sharegpt"),
     *("langchain", "openhands", "atif", "inspect", "claude-ai", "librechat", "open-webui"),
+    *("pydantic-ai", "google-adk", "ai-studio"),
 )
 
 FORMATS = (*WRITTEN[:-2], *_READ, WRITTEN[-1])
