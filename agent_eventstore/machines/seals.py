@@ -9,7 +9,7 @@ from eventstore.events import LlmError, Meta, Payload, SessionEnd, ToolResult, T
 from eventstore.ids import derived_id
 from projections.models.open_items import OpenModelCall, OpenToolCall, OpenWork
 
-__all__ = ["ACTOR", "seal"]
+__all__ = ["ACTOR", "RESULT_UNSEEN", "seal"]
 
 ACTOR = "recovery"
 """The ``meta.actor`` of sealing events."""
@@ -20,7 +20,7 @@ _NOT_STARTED = (
     "The process ended before this tool call was started. The call was never started and had no "
     "effect: it is safe to make it again."
 )
-_UNSEEN = (
+RESULT_UNSEEN = (
     "The process ended before a result of this tool call was seen. It may or may not have taken "
     "effect: check before you repeat it."
 )
@@ -87,7 +87,7 @@ def _interrupted(ends: OpenWork, call: OpenModelCall) -> LlmError:
 
 def _unanswered(ends: OpenWork, call: OpenToolCall) -> ToolResult:
     started = call.started_at
-    words = _OUTCOME_UNKNOWN if started else _UNSEEN if call.elsewhere else _NOT_STARTED
+    words = _OUTCOME_UNKNOWN if started else RESULT_UNSEEN if call.elsewhere else _NOT_STARTED
     return ToolResult(
         call_id=call.call_id,
         status="outcome_unknown" if call.started else "not_started",

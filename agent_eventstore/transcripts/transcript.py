@@ -80,6 +80,7 @@ class _TranscriptCall:
     keys: frozenset[_Key]
     answered: bool = False
     long_running: bool = False
+    stands_in: bool = False  # whether something stands in for its result
 
 
 class Calls:
@@ -165,10 +166,27 @@ class Calls:
         found = None if provider_id is None else self._last.get(_key(provider_id, None))
         return found is not None and found.long_running
 
-    def settle(self, own_id: str, *, answered: bool = True) -> None:
-        """Mark the call with this own id as answered, or as still open."""
+    def abandoned(self) -> list[str]:
+        """Return our own ids of the calls without a result, or anything that stands in for it.
+
+        Without those of tools that go on by themselves.
+        """
+        return [
+            call.call_id
+            for call in self._by_id.values()
+            if not (call.answered or call.stands_in or call.long_running)
+        ]
+
+    def settle(self, own_id: str, *, answered: bool = True, stands_in: bool = True) -> None:
+        """Mark the call with this own id as answered, or as still open.
+
+        Args:
+            own_id: The call.
+            answered: Whether it has its result.
+            stands_in: Whether something stands in for the result of a call that is still open.
+        """
         if (call := self._by_id.get(own_id)) is not None:
-            call.answered = answered
+            call.answered, call.stands_in = answered, stands_in and not answered
 
     def is_answered(self, provider_id: str | None, name: str | None = None) -> bool:
         """Whether there is a call that a result could answer, and all such calls are answered."""

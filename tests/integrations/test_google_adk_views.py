@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_eventstore.integrations.google_adk.service import EventStoreSessionService
+from agent_eventstore.machines.seals import RESULT_UNSEEN
 from eventstore import EventStore
 from projections import Views
 from projections.upkeep import compare
@@ -152,7 +153,9 @@ class Script:
 
 
 def loaded(text: Any) -> Any:
-    """Return the JSON of a result."""
+    """Return the JSON of a result; None for what stands in for one that nobody has seen."""
+    if text == RESULT_UNSEEN:
+        return None
     try:
         return json.loads(text)
     except (TypeError, ValueError):
@@ -185,6 +188,33 @@ def test_a_rewound_final_response(store: EventStore) -> None:
     script.agree()
     assert "3 c2.0" in str(Views(store).context(KEY, mode=None).messages)
     script.apply("go on", 0)
+    script.agree()
+
+
+def test_a_call_that_a_kill_has_cut(store: EventStore) -> None:
+    """The next message of the user seals it, once; a result that comes after all replaces that."""
+    script = Script(store)
+    for name in ("ask", "call", "restart"):
+        script.apply(name, 0)
+    assert ["requested"] == [row.status for row in Views(store).tool_calls()]
+    for name in ("ask", "answer", "restart", "ask"):
+        script.apply(name, 0)
+    [row] = Views(store).tool_calls()
+    assert ("outcome_unknown", RESULT_UNSEEN) == (row.status, row.result_text)
+    types_of = [each.type for each in store.read(KEY)]
+    assert 1 == types_of.count("tool_result")
+    script.agree()
+    script.respond("clerk", ["c2.0"], 9)
+    [row] = Views(store).tool_calls()
+    assert ("success", {"y": "9 c2.0"}) == (row.status, loaded(row.result_text))
+
+
+def test_a_call_that_goes_on_by_itself_is_not_sealed(store: EventStore) -> None:
+    """Users may write while a long-running tool works."""
+    script = Script(store)
+    for name in ("ask", "call for long", "ask", "answer"):
+        script.apply(name, 0)
+    assert ["requested"] == [row.status for row in Views(store).tool_calls()]
     script.agree()
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from agent_eventstore.inputs import content_of
 from agent_eventstore.integrations.conversation_events import Places
+from agent_eventstore.machines.seals import RESULT_UNSEEN
 from eventstore.database import EventText
 from eventstore.events import (
     AssistantMessage,
@@ -130,6 +131,7 @@ def _payloads(event: JsonObject, places: Places) -> Iterator[Payload]:
     content = tuple(each for part in parts for each in _parts(part))
     if event.get("author") == "user":
         if content:
+            yield from _abandoned(places)
             yield UserMessage(parts=content)
     elif event.get("error_code") and not parts:
         yield from _failed(event, places)
@@ -150,6 +152,16 @@ def _payloads(event: JsonObject, places: Places) -> Iterator[Payload]:
                 # What the agent gets at once is interim; the user brings what the tool has done.
                 interim = long_running and not user and data.status == "success"
                 yield data.model_copy(update={"interim": interim})
+
+
+def _abandoned(places: Places) -> Iterator[Payload]:
+    """Yield stand-ins for results that a new message of the user shows will not come.
+
+    Their process was killed. ADK itself never notices, and sends the call without a result.
+    """
+    for call_id in places.calls.abandoned():
+        places.calls.settle(call_id, answered=False)
+        yield ToolResult(call_id=call_id, status="outcome_unknown", content=RESULT_UNSEEN)
 
 
 def _failed(event: JsonObject, places: Places) -> Iterator[Payload]:

@@ -382,7 +382,8 @@ class AdkSessionLog:
                 before_it = self._backward(key_of(*named))
                 for call_id, result in results_before(first, before_it).items():
                     final = result is not None and result.status not in SEALS and not result.interim
-                    known.places.calls.settle(call_id, answered=final)
+                    stands_in = result is not None
+                    known.places.calls.settle(call_id, answered=final, stands_in=stands_in)
                     if result is not None:
                         events.append(known.places.put(result))
         self._find_calls(key_of(*named), known, event_json)
