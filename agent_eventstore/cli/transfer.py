@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
+from threading import Event
 from typing import Any
 from uuid import UUID
 
@@ -56,6 +58,7 @@ __all__ = ["export", "import_files"]
 
 _PROJECT, _SPANS = "project", "otlp-json"
 _PAGE, _NAMED = 500, 5
+_LOOK_EVERY_S = 2.0
 _PAGE_FORMAT = "html"
 
 
@@ -80,6 +83,11 @@ _PAGE_FORMAT = "html"
 @click.option(
     "--dry-run", is_flag=True, help="Show what would be imported, and how much is understood."
 )
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Go on: import what files gain, and new files, until Ctrl-C.",
+)
 @click.option("--tenant-id", metavar="ID", help="The tenant that the conversations belong to.")
 @click.option(
     "--redact",
@@ -96,6 +104,7 @@ def import_files(
     strict: bool,
     force: bool,
     dry_run: bool,
+    watch: bool,
     tenant_id: str | None,
     user_id: str | None,
     redact: str | None,
@@ -113,7 +122,13 @@ def import_files(
 
     Nothing is imported of a file of which less than half is understood: it may be of another
     program. The report says how much is, and the formats of which more is.
+
+    With --watch the import goes on with what the files gain, looking every two seconds; a line that
+    is not complete yet is read when it is.
     """
+    if watch and dry_run:
+        raise Failed("--watch imports, --dry-run does not: choose one")
+    paths = files
     scratch = Path(click.get_current_context().with_resource(TemporaryDirectory()))
     files = tuple(file for path in files for file in _files_of(path, format_name, scratch))
     if dry_run:
@@ -130,9 +145,72 @@ def import_files(
         except ImportFailed as failure:
             report = reading.report
             report.fail(failure)
+        if watch:
+            _tell(report, reading.tallies, as_json=as_json)
+            _watch(store, paths, files, format_name, owner, scratch, force=force, as_json=as_json)
+            return
     _tell(report, reading.tallies, as_json=as_json)
     if report.failed:
         found_something()
+
+
+def _watch(
+    store: EventStore,
+    paths: Sequence[Path],
+    files: Sequence[Path],
+    format_name: str | None,
+    owner: dict[str, Any],
+    scratch: Path,
+    *,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Import what files have gained, again and again, until an interrupt."""
+    ended, failures = Event(), dict[Path, list[str]]()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: ended.set())
+    seen = {path: _state(path) for path in files}
+    note("watching for changes; Ctrl-C ends it")
+    while not ended.wait(_LOOK_EVERY_S):
+        changed = list[Path]()
+        for path in paths:
+            try:
+                found = _files_of(path, format_name, scratch, quiet=True)
+            except Failed:
+                continue  # gone, or empty for now
+            changed += [each for each in found if seen.get(each) != _state(each)]
+        for path in changed:
+            seen[path] = _state(path)
+            read = read_transcripts(path, format_name, force=force)
+            try:
+                report = load(store, (_owned(each, owner) for each in read))
+            except (ImportFailed, OSError) as error:
+                report = ImportReport()
+                reasons = [str(error)]
+            else:
+                reasons = [str(each) for each in report.failures]
+            if report.events_added:
+                added = {"file": str(path), "events_added": report.events_added}
+                if as_json:
+                    print_document(added)
+                else:
+                    say(f"{path}: {plural(report.events_added, 'new event')}")
+            # A line that is being written is complete next time.
+            for reason in reasons:
+                if reason in failures.get(path, ()):
+                    note(reason, "red")
+            failures[path] = reasons
+    for reason in (reason for each in failures.values() for reason in each):
+        note(reason, "red")
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """Return a file's size and time; None if it is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def _tell_of(files: Sequence[Path], format_name: str | None, *, force: bool, as_json: bool) -> None:
@@ -187,9 +265,13 @@ def _tell_of(files: Sequence[Path], format_name: str | None, *, force: bool, as_
         found_something()
 
 
-def _files_of(path: Path, format_name: str | None, scratch: Path) -> list[Path]:
+def _files_of(
+    path: Path, format_name: str | None, scratch: Path, *, quiet: bool = False
+) -> list[Path]:
     """Return the files to read: the path itself, or the session files below it or in it."""
     if is_archive(path):
+        if quiet:
+            return []  # An archive does not grow.
         try:
             return unpack(path, Path(mkdtemp(dir=scratch)))
         except ImportFailed as error:
@@ -207,7 +289,7 @@ def _files_of(path: Path, format_name: str | None, scratch: Path) -> list[Path]:
     if not found:
         readable = ", ".join(transcripts.SESSIONS)
         raise Failed(f"{no_project}, and no file of {readable} is below it")
-    if others:
+    if others and not quiet:
         named = ", ".join(str(each.relative_to(path)) for each in others[:_NAMED])
         more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
         note(

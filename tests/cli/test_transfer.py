@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -13,7 +15,7 @@ import pytest
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts import archives
-from tests.cli.program import run
+from tests.cli.program import run, start
 from tests.cli.samples import MEETING, WEATHER, conversation_with
 from tests.integration import claude_sessions, codex_sessions
 from tests.integration.test_chatgpt import spoken
@@ -463,3 +465,29 @@ def test_project_on_a_full_disk(own: str, tmp_path: Path) -> None:
         done.status,
         done.err,
     )
+
+
+def test_an_import_that_goes_on(sqlite_url: str, tmp_path: Path) -> None:
+    """What a live session writes comes in, a line once it is complete, until an interrupt."""
+    session = claude_sessions.Session()
+    session.user("Look.")
+    path = session.write(tmp_path / f"{claude_sessions.SESSION}.jsonl")
+    arguments = ("--db", sqlite_url, "import", str(tmp_path), "--watch")
+    process = start(arguments, tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        assert "imported 1 conversation (2 events)" in process.stdout.readline()
+        assert "watching" in process.stderr.readline()
+        session.user("And there.")
+        text = session.write(tmp_path.parent / "whole.jsonl").read_text("utf-8")
+        path.write_text(text[:-20], "utf-8")
+        other = tmp_path / "export.json"
+        other.write_text(json.dumps(EXPORTS["open-webui"]), "utf-8")
+        assert f"{other}: 8 new events" in process.stdout.readline()
+        path.write_text(text, "utf-8")
+        assert f"{path}: 1 new event" in process.stdout.readline()
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert (0, "") == (process.returncode, errors)

@@ -23,6 +23,14 @@ def service(store: EventStore) -> EventStoreSessionService:
     return EventStoreSessionService(store)
 
 
+async def test_closing_leaves_the_store_open(store: EventStore) -> None:
+    """As ADK's own services, it may stand in ``async with``; the store is the product's."""
+    async with EventStoreSessionService(store) as service:
+        await service.create_session(**ADA, session_id="s")
+    await service.close()
+    assert await read(service) is not None
+
+
 async def test_an_event_that_is_delivered_again(service: EventStoreSessionService) -> None:
     """It is kept once, and changes nothing again; another one of the same id is kept."""
     session = await service.create_session(**ADA, session_id="s")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote, unquote
 from uuid import UUID
 
@@ -577,6 +577,16 @@ class EventStoreSessionService(BaseSessionService):
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """Return the state that all sessions of a user share, without key prefixes."""
         return await in_thread(shared_by, self.store, key_of(app_name, user_id))
+
+    async def close(self) -> None:
+        """Do nothing, as ADK's services may be closed: the store is yours, and stays open."""
+
+    async def __aenter__(self) -> Self:
+        """Return the service; see `close`."""
+        return self
+
+    async def __aexit__(self, *ended: object) -> None:
+        """See `close`."""
 
     async def append_event(self, session: Session, event: Event) -> Event:
         """Append an event to a session and to its object; a partial event is not stored.

@@ -412,6 +412,9 @@ class EventStoreSession:
         """Withdraw all items; other events, such as the conversation's title, stay."""
         await self._run(self._replace_all, ())
 
+    def close(self) -> None:
+        """Do nothing, as `SQLiteSession` may be closed: the store is yours, and stays open."""
+
     async def _atomic_replace_items(self, items: list[Any]) -> bool:
         """Replace all items, in one transaction; for the SDK's compaction."""
         await self._run(self._replace_all, items)
