@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "doctor": (),
     "erase": ("{cid}", "--version", "2", "--reason", "asked for", "--yes"),
     "events": ("{cid}",),
+    "follow": ("--once",),
     "export": ("{cid}", "--format", "session-jsonl"),
     "import": ("{directory}/transcripts.jsonl",),
     "list": (),

@@ -199,7 +199,7 @@ def _words(command: click.Command, world: World, mutator: Mutator) -> list[str]:
     words = ["--once"] if any(each.name == "once" for each in command.params) else []
     for parameter in command.params:
         wanted = parameter.required or isinstance(parameter, click.Argument)
-        if parameter.name in _PROCESSES or parameter.name in ("db", "once"):
+        if parameter.name in _PROCESSES or parameter.name in ("db", "once", "watch"):
             continue
         if not mutator.chance(0.95 if wanted else 0.3):
             continue
