@@ -27,11 +27,11 @@ _SHORTEST_S, _LONGEST_S = 0.02, 0.5  # between two looks, while the store is bus
 @click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON.")
 @common
 def follow(target: Target, after: str | None, once: bool, as_json: bool) -> None:
-    """Print the events of all conversations as they are committed, until stopped.
+    """Print all events as they are committed.
 
-    With --json, each line is an event with its whole payload. The last line of each page has a
-    cursor: whoever has processed it goes on with --from CURSOR, and misses nothing, also after a
-    crash. Events that cannot be read are named on stderr, and passed.
+    It goes on until it is stopped. With --json, each line is an event with its whole payload. The
+    last line of each page has a cursor: whoever has processed it goes on with --from CURSOR, and
+    misses nothing, also after a crash. Events that cannot be read are named on stderr, and passed.
     """
     stop = threading.Event()
 

@@ -23,7 +23,7 @@ COMMANDS = (
     ("export", "transfer.export", "Write conversations in another format."),
     ("list", "read_commands.list_conversations", "List conversations, most recently active first."),
     ("events", "read_commands.events", "List the events of a conversation, as recorded."),
-    ("follow", "follow_command.follow", "Print the events of all conversations as they are committed."),
+    ("follow", "follow_command.follow", "Print all events as they are committed."),
     ("timeline", "read_commands.timeline", "Show a conversation as a user interface would."),
     ("search", "read_commands.search", "Find messages in all conversations, best first."),
     ("context", "context.context", "Show the messages[] of the next model call."),
