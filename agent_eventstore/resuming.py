@@ -21,7 +21,9 @@ from eventstore.events.values import Mode
 from eventstore.telemetry.log import get_logger
 from projections import Views
 from projections.context import CONTEXT
+from projections.context.row_cache import MOST_IN_MEMORY
 from projections.context.state import tool_policy
+from projections.context_reading import keep_up
 from projections.models.open_items import OpenToolCall, OpenWork
 from projections.models.open_work import OPEN_WORK
 from projections.models.runs import RUNS, NodeRow, RunArtifact, RunRow
@@ -275,7 +277,8 @@ class Upkeep:
 
     So plain SQL shows a closed conversation, and the next opening finds its views current. The
     views of requests are folded at the end only, and only if the session has made requests: their
-    fold counts tokens, for which other processes need no tokenizer.
+    fold counts tokens, for which other processes need no tokenizer. With them goes the search index
+    of a long conversation that has one, so that no request waits for it.
 
     Args:
         views: The store's views.
@@ -313,7 +316,9 @@ class Upkeep:
         if not folding.acquire(blocking=False):
             return
         try:
-            save_current(views.store, wanted, self._conversation_id)
+            saved = save_current(views.store, wanted, self._conversation_id)
+            if saved and with_context and version > MOST_IN_MEMORY:
+                keep_up(views.store, self._conversation_id)
         except Exception as error:
             # Projections are also a product's own code, and the caller may be ending a session.
             _log.warning(

@@ -108,6 +108,16 @@ def bring_up(store: EventStore, conversation_id: UUID, embedding: Embedding | No
         _embed(store, generation, conversation_id, embedding)
 
 
+def keep_up(store: EventStore, conversation_id: UUID) -> None:
+    """Index what a conversation has gained, if it is one that searches have indexed."""
+    with store.reading() as connection:
+        begun = search_tables.are_there(connection) and search_index.has_begun(
+            connection, conversation_id
+        )
+    if begun:
+        bring_up(store, conversation_id)
+
+
 def long_conversations(store: EventStore, conversations: Sequence[UUID]) -> list[UUID]:
     """Return the conversations that an index serves; shorter ones are searched in memory."""
     with store.reading() as connection:

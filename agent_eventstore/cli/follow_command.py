@@ -9,7 +9,7 @@ from types import FrameType
 import click
 
 from agent_eventstore.cli import render
-from agent_eventstore.cli.console import note, say, write_json
+from agent_eventstore.cli.console import note, plural, say, write_json
 from agent_eventstore.cli.options import common
 from agent_eventstore.cli.program import Failed
 from agent_eventstore.cli.target import Target
@@ -45,7 +45,8 @@ def follow(target: Target, after: str | None, once: bool, as_json: bool) -> None
             while True:
                 page = store.read_all(after=after)
                 for passed in page.passed:
-                    note(f"passed: {passed}", "yellow")
+                    events = plural(passed.count, "event")
+                    note(f"passed {events} of {passed.conversation_id}: {passed.reason}", "yellow")
                 for number, event in enumerate(page, 1):
                     if as_json:
                         place = {"cursor": page.cursor} if number == len(page) else {}

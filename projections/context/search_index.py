@@ -40,7 +40,7 @@ from projections.context.state import movable
 from projections.engine import heads
 from projections.engine.generations import Generation
 
-__all__ = ["IndexCatchUp", "folded_to", "is_current"]
+__all__ = ["IndexCatchUp", "folded_to", "has_begun", "is_current"]
 
 _Mark = tuple[bytes, bool]
 """The fingerprint of a document, and whether it is unsettled."""
@@ -79,6 +79,11 @@ _INSERT = {
     "postgresql": f"INSERT INTO search_rows ({_COLUMNS}, repeated) "  # noqa: S608
     f"VALUES ({_VALUES}, array_to_tsvector(CAST(:words AS text[])), CAST(:repeated AS jsonb))",
 }
+
+
+def has_begun(connection: AnyConnection, conversation_id: UUID) -> bool:
+    """Whether a conversation has been indexed, however far; the index's tables must exist."""
+    return bool(_HEAD.rows(connection, cid=conversation_id))
 
 
 def is_current(connection: AnyConnection, generation: Generation, conversation_id: UUID) -> bool:

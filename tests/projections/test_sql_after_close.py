@@ -14,11 +14,14 @@ import pytest
 from sqlalchemy import bindparam, text
 
 from agent_eventstore import AsyncConversation, AsyncEventStore, Conversation
-from eventstore import DirectoryKeys, EventStore, new_id
+from eventstore import DirectoryKeys, EventStore, NewEvent, new_id
 from eventstore import events as e
 from eventstore.database import Id
 from projections import PROJECTIONS, Views, worker
 from projections import reading as saving
+from projections.context import CONTEXT, search_index
+from projections.context.row_cache import MOST_IN_MEMORY
+from projections.engine.generations import find_live
 from projections.models.tool_calls import TOOL_CALLS
 from tests.projections.support import turn
 
@@ -235,3 +238,30 @@ def test_a_worker_needs_a_store_that_it_may_write(database_url: str) -> None:
     EventStore.open(database_url).close()
     with pytest.raises(ValueError, match="read_only"):
         EventStore.open(database_url, worker=PROJECTIONS, read_only=True)
+
+
+def test_the_index_of_a_long_conversation_is_kept(database_url: str) -> None:
+    """Once a search has made it, the end of a session keeps it: no later request has to."""
+    with EventStore.open(database_url) as store:
+        cid = new_id()
+        for number in range(0, MOST_IN_MEMORY + 100, 100):
+            texts = (f"Question {number + each} about parcels." for each in range(100))
+            store.append(cid, [NewEvent(e.UserMessage.text(text)) for text in texts])
+
+        def ask() -> None:
+            with Conversation.open(store, cid) as conversation, conversation.turn("Which?") as now:
+                request = now.context(max_tokens=2_000, model="gpt-4o")
+                with now.llm_call(request) as call:
+                    call.message("This one.")
+
+        def is_current() -> bool:
+            with store.reading() as connection:
+                generation = find_live(connection, CONTEXT)
+                assert generation is not None
+                return search_index.is_current(connection, generation, cid)
+
+        ask()
+        assert is_current()
+        store.append(cid, e.UserMessage.text("A later word: zebra."))
+        ask()
+        assert is_current()
