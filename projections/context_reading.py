@@ -111,10 +111,10 @@ def bring_up(store: EventStore, conversation_id: UUID, embedding: Embedding | No
 def keep_up(store: EventStore, conversation_id: UUID) -> None:
     """Index what a conversation has gained, if it is one that searches have indexed."""
     with store.reading() as connection:
-        begun = search_tables.are_there(connection) and search_index.has_begun(
+        exists = search_tables.are_there(connection) and search_index.has_begun(
             connection, conversation_id
         )
-    if begun:
+    if exists:
         bring_up(store, conversation_id)
 
 
