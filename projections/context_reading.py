@@ -111,7 +111,7 @@ def bring_up(store: EventStore, conversation_id: UUID, embedding: Embedding | No
 def keep_up(store: EventStore, conversation_id: UUID) -> None:
     """Index what a conversation has gained, if it is one that searches have indexed."""
     with store.reading() as connection:
-        exists = search_tables.are_there(connection) and search_index.has_begun(
+        exists = search_tables.are_there(connection) and search_index.is_indexed(
             connection, conversation_id
         )
     if exists:

@@ -40,7 +40,7 @@ from projections.context.state import movable
 from projections.engine import heads
 from projections.engine.generations import Generation
 
-__all__ = ["IndexCatchUp", "folded_to", "has_begun", "is_current"]
+__all__ = ["IndexCatchUp", "folded_to", "is_current", "is_indexed"]
 
 _Mark = tuple[bytes, bool]
 """The fingerprint of a document, and whether it is unsettled."""
@@ -81,7 +81,7 @@ _INSERT = {
 }
 
 
-def has_begun(connection: AnyConnection, conversation_id: UUID) -> bool:
+def is_indexed(connection: AnyConnection, conversation_id: UUID) -> bool:
     """Whether a conversation has been indexed, however far; the index's tables must exist."""
     return bool(_HEAD.rows(connection, cid=conversation_id))
 
