@@ -122,6 +122,7 @@ CALLS: dict[str, Callable[[World], object]] = {
         world.checkpoint, conversation_id=world.cid
     ),
     "writer": lambda world: world.store.writer(world.cid),
+    "writers": lambda world: world.store.writers(),
     "resolve_owner": lambda world: world.own.resolve_owner(user_id="ada"),
     "writing": lambda world: _ask(world.own.writing),
 }
