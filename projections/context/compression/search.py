@@ -20,6 +20,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -71,6 +72,8 @@ _ENDINGS = (
     *(("sses", "ss", 1), ("ss", "ss", 1), ("us", "us", 1), ("is", "is", 1), ("s", "", 3)),
 )
 _CJK = r"\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
+_FIRST_CJK = "\u3041"
+_MOST_CACHED = 32  # characters of a word
 _TERM = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+(?:[_.:/@+-]+[^\W_{_CJK}]+)*")
 _WORD = re.compile(r"[^\W_]+")
 
@@ -130,10 +133,13 @@ def terms(text: str) -> Iterator[str]:
     """
     for found in _TERM.finditer(text):
         term = found.group()
-        if _is_cjk(term[0]):
+        if term[0] >= _FIRST_CJK and _is_cjk(term[0]):
             yield from (term[i : i + 2] for i in range(len(term) - 1)) if term[1:] else (term,)
             continue
         whole = term.lower()
+        if whole.isalnum():
+            yield stem(whole)
+            continue
         words = _WORD.findall(whole)
         if len(words) > 1:
             yield whole
@@ -178,6 +184,12 @@ def stem(word: str) -> str:
     """
     if len(word) < 4 or not (word.isascii() and word.isalpha()):
         return word
+    # Texts repeat their words, but not their longest ones.
+    return _stem(word) if len(word) <= _MOST_CACHED else _stem.__wrapped__(word)
+
+
+@lru_cache(maxsize=16_384)
+def _stem(word: str) -> str:
     for ending, instead, least in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= least:
             word = word[: -len(ending)] + instead
