@@ -14,7 +14,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -196,7 +196,8 @@ def stopped(*processes: int) -> Iterator[None]:
         yield
     finally:
         for each in processes:
-            os.kill(each, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # one that had ended, and was waited for only now
+                os.kill(each, signal.SIGCONT)
 
 
 @WAYS

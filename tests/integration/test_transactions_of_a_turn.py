@@ -18,6 +18,7 @@ from psycopg.pq.abc import PGconn
 from sqlalchemy import event
 
 from agent_eventstore import Conversation, EventStore
+from eventstore.leases import Keeper
 from tests.connected import disconnect
 from tests.postgres import fresh_database
 
@@ -110,8 +111,12 @@ def taken(store: EventStore, traced: Traced, conversation: Conversation) -> dict
 
 
 @pytest.fixture
-def store(postgres_server_url: str) -> Iterator[EventStore]:
-    """Give a store on PostgreSQL that has done everything once."""
+def store(postgres_server_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[EventStore]:
+    """Give a store on PostgreSQL that has done everything once.
+
+    The thread that renews leases has transactions of its own, whenever they are due.
+    """
+    monkeypatch.setattr(Keeper, "renew", lambda _: None)
     with fresh_database(postgres_server_url) as url, EventStore.open(url) as opened:
         for _ in range(2):
             with Conversation.start(opened) as conversation, conversation.turn("q") as turn:
