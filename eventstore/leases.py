@@ -508,9 +508,12 @@ if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
 def writer_of(connection: AnyConnection, conversation_id: UUID) -> Lease | None:
     """Return the lease of a conversation's writer, or None, in the caller's transaction."""
     lease = lease_of(connection, conversation_id)
-    if lease is None or not KEEPER.is_dropped(lease.session_id):
-        return lease
-    return replace(lease, live=False)
+    return None if lease is None else _unless_dropped(lease)
+
+
+def _unless_dropped(lease: Lease) -> Lease:
+    """Return a lease, which is not live if its session was dropped in this process."""
+    return replace(lease, live=False) if KEEPER.is_dropped(lease.session_id) else lease
 
 
 def writers(connection: Connection, owner: Owner, limit: int) -> list[Lease]:
@@ -521,9 +524,7 @@ def writers(connection: Connection, owner: Owner, limit: int) -> list[Lease]:
     query = query.order_by(leases.since.desc(), leases.conversation_id).limit(limit)
     found = leases_of(connection, connection.execute(query).scalars().all())
     found.sort(key=lambda lease: (lease.since, lease.conversation_id.int), reverse=True)
-    return [
-        replace(each, live=False) if KEEPER.is_dropped(each.session_id) else each for each in found
-    ]
+    return [_unless_dropped(each) for each in found]
 
 
 def without_writer(connection: AnyConnection, conversation_ids: Collection[UUID]) -> set[UUID]:

@@ -54,7 +54,7 @@ def follow(target: Target, after: str | None, once: bool, as_json: bool) -> None
                         write_json(f"{line.decode()}\n")
                     else:
                         say(f"{event.conversation_id} {event.version} {render.brief(event)}")
-                is_idle = page.cursor == after or not page.events
+                is_idle = page.cursor == after
                 after = page.cursor
                 if (once and is_idle) or stop.wait(0 if page.events else pause):
                     break

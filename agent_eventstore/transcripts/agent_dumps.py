@@ -11,14 +11,13 @@ repeats, and events without content, are passed over, and counted. There is no e
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.transcripts.json_fields import object_in, text_at
+from agent_eventstore.transcripts.json_fields import as_text, object_in, text_at
 from agent_eventstore.transcripts.left_out import LeftOut
 from agent_eventstore.transcripts.openai_messages import transcript_of
 from agent_eventstore.transcripts.record_source import Record, Source
@@ -88,10 +87,6 @@ class AgentDump:
         return replace(found, left_out=left_out)
 
 
-def _json(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def _beside(message: Mapping[str, Any], *names: str) -> Message:
     return {key: value for key, value in message.items() if key not in names and value is not None}
 
@@ -119,8 +114,8 @@ def _pydantic_ai_messages(message: Message, passed_over: Counter[str]) -> list[M
             found.append({**moment, "role": "system", "content": content})
         elif kind in ("tool-return", "retry-prompt") and part.get("tool_name"):
             named = {"tool_call_id": part.get("tool_call_id"), "name": part["tool_name"]}
-            failed = {"error": _json(content)} if kind == "retry-prompt" else {}
-            found.append({**moment, **named, "role": "tool", "content": _json(content), **failed})
+            failed = {"error": as_text(content)} if kind == "retry-prompt" else {}
+            found.append({**moment, **named, "role": "tool", "content": as_text(content), **failed})
         elif kind is not None:
             found.append({**moment, "role": "user", "content": _pydantic_ai_content(content)})
         else:
@@ -135,11 +130,11 @@ def _pydantic_ai_answer(message: Message) -> Message:
     for part in message["parts"]:
         kind = part.get("part_kind") if isinstance(part, dict) else None
         if kind == "text":
-            texts.append(_json(part.get("content") or ""))
+            texts.append(as_text(part.get("content") or ""))
         elif kind == "thinking":
-            thoughts.append(_json(part.get("content") or ""))
+            thoughts.append(as_text(part.get("content") or ""))
         elif kind == "tool-call":
-            function = {"name": part.get("tool_name"), "arguments": _json(part.get("args") or {})}
+            function = {"name": part.get("tool_name"), "arguments": as_text(part.get("args") or {})}
             own_id = part.get("tool_call_id")
             calls.append({"id": own_id, "type": "function", "function": function})
         else:
@@ -159,7 +154,7 @@ def _pydantic_ai_answer(message: Message) -> Message:
 
 def _pydantic_ai_content(content: Any) -> Any:
     if not isinstance(content, list):
-        return _json(content)
+        return as_text(content)
     found = list[Message]()
     for each in content:
         kind = each.get("kind") if isinstance(each, dict) else None
@@ -171,7 +166,9 @@ def _pydantic_ai_content(content: Any) -> Any:
             url = f"data:{each['media_type']};base64,{each.get('data')}"
             found.append({"type": "image_url", "image_url": {"url": url}})
         else:
-            found.append(each if isinstance(each, dict) else {"type": "text", "text": _json(each)})
+            found.append(
+                each if isinstance(each, dict) else {"type": "text", "text": as_text(each)}
+            )
     return found
 
 

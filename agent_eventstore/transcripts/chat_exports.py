@@ -20,7 +20,7 @@ from html import unescape
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.transcripts.json_fields import object_in, text_at
+from agent_eventstore.transcripts.json_fields import as_text, object_in, text_at
 from agent_eventstore.transcripts.openai_messages import transcript_of
 from agent_eventstore.transcripts.record_source import Record, Source
 from agent_eventstore.transcripts.transcript import Transcript, explicit_id, identify
@@ -51,6 +51,9 @@ class _Tree:
 
         A branch is named by the last message at which it left its elder siblings, so that it has
         the same name after it has grown; the eldest has none.
+
+        Raises:
+            ValueError: Messages follow each other in a circle that no branch leaves.
         """
         children: dict[str | None, list[str]] = {}
         for own_id in self.messages:
@@ -58,6 +61,8 @@ class _Tree:
             children.setdefault(parent if parent in self.messages else None, []).append(own_id)
         last = [own_id for own_id in self.messages if own_id not in children]
         paths = [self._path(each) for each in last]
+        if {*self.messages}.difference(*paths):
+            raise ValueError("its messages are not a tree")
         shown = next((path for path in paths if self.shown in path), paths[-1] if paths else [])
         for path in sorted(paths, key=lambda path: path is not shown):
             turns = [each for each in path if each != children[self._parent(each)][0]]
@@ -122,10 +127,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _json(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def _without(message: Mapping[str, Any], *names: str) -> Message:
     return {key: value for key, value in message.items() if key not in names and value}
 
@@ -140,17 +141,16 @@ def _attached(files: Any, name: str, text: str) -> Iterator[str]:
 
 def _called(name: str, arguments: Any, result: Any, own_id: str, text: str) -> list[Message]:
     """Return an answer with one call, and its result unless that is None."""
-    function = {"name": name, "arguments": _json(arguments)}
+    function = {"name": name, "arguments": as_text(arguments)}
     call = {"id": own_id, "type": "function", "function": function}
     found: list[Message] = [{"role": "assistant", "content": text or None, "tool_calls": [call]}]
     if result is not None:
-        found.append({"role": "tool", "tool_call_id": own_id, "content": _json(result)})
+        found.append({"role": "tool", "tool_call_id": own_id, "content": as_text(result)})
     return found
 
 
 # claude.ai: {"uuid", "name", "chat_messages": [{"uuid", "sender", "content": [...], ...}]}
 
-_NO_PARENT = "00000000-0000-4000-8000-000000000000"
 _SILENT = ("token_budget", "flag")
 
 

@@ -5,10 +5,11 @@ Also the naming of a call, and the fields that an event does not hold, which its
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["FieldTypes", "naming_of", "object_in", "text_at", "unheld", "whole_at"]
+__all__ = ["FieldTypes", "as_text", "naming_of", "object_in", "text_at", "unheld", "whole_at"]
 
 
 def object_in(value: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -21,6 +22,11 @@ def text_at(value: Any, key: str) -> str | None:
     """Return the text under a key of an object, or None."""
     found = value.get(key) if isinstance(value, Mapping) else None
     return found if isinstance(found, str) else None
+
+
+def as_text(value: Any) -> str:
+    """Return a text as it is, and any other value as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def whole_at(value: Mapping[str, Any], key: str) -> int | None:

@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from agent_eventstore import EventStore
+from agent_eventstore.server import create_app
+from agent_eventstore.server.shared import Identity
+from tests.server.serving import serving
+
 WAIT_MS = 60_000
 """How long a test waits for what must happen; only a failure takes that long."""
 
@@ -29,8 +34,23 @@ def browser() -> Iterator[Any]:
         found.close()
 
 
+@pytest.fixture(scope="module")
+def address(store: EventStore) -> Iterator[str]:
+    """Serve the module's store in a thread, and give the service's address."""
+    app = create_app(store, authenticate=lambda request: Identity(), hosts=["127.0.0.1"])
+    with serving(app) as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    """A page that fails the test for errors of scripts and for requests to other hosts."""
+    with _watched(browser, address) as opened:
+        yield opened
+
+
 @contextmanager
-def watched(browser: Any, address: str) -> Iterator[Any]:
+def _watched(browser: Any, address: str) -> Iterator[Any]:
     """Yield a page; at the end no script has failed, and no other host was asked for anything."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, base_url=address)
     opened = context.new_page()

@@ -14,10 +14,6 @@ from typing import Any
 import pytest
 
 from agent_eventstore import Conversation, EventStore
-from agent_eventstore.server import create_app
-from agent_eventstore.server.shared import Identity
-from tests.browser.conftest import watched
-from tests.server.serving import serving
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 
@@ -52,21 +48,6 @@ def _turn(conversation: Conversation, text: str, limit: int) -> None:
             tool.result({"state": "shipped", "note": "left at the door " * 40})
         with turn.llm_call(turn.context(max_tokens=limit, model="gpt-4o")) as call:
             call.message("It was **shipped**.")
-
-
-@pytest.fixture(scope="module")
-def address(store: EventStore) -> Iterator[str]:
-    """Serve the store in a thread, and give the service's address."""
-    app = create_app(store, authenticate=lambda request: Identity(), hosts=["127.0.0.1"])
-    with serving(app) as found:
-        yield found
-
-
-@pytest.fixture
-def page(browser: Any, address: str) -> Iterator[Any]:
-    """A page that fails the test for errors of scripts and for requests to other hosts."""
-    with watched(browser, address) as opened:
-        yield opened
 
 
 def _request(store: EventStore) -> int:

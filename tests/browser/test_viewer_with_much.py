@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 
 from agent_eventstore import Conversation, EventStore
-from agent_eventstore.server import create_app
-from agent_eventstore.server.shared import Identity
 from agent_eventstore.transcripts import Transcript, load, read_transcripts
-from tests.browser.conftest import watched
-from tests.server.serving import serving
 from tests.unit.importers.reading import TAU_BENCH
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
@@ -62,21 +58,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EventStore]:
                 for each in call.tool_calls:
                     with turn.tool(each) as tool:
                         tool.result("shipped")
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def address(store: EventStore) -> Iterator[str]:
-    """Serve the store in a thread, and give the service's address."""
-    app = create_app(store, authenticate=lambda request: Identity(), hosts=["127.0.0.1"])
-    with serving(app) as found:
-        yield found
-
-
-@pytest.fixture
-def page(browser: Any, address: str) -> Iterator[Any]:
-    """A page that fails the test for errors of scripts and for requests to other hosts."""
-    with watched(browser, address) as opened:
         yield opened
 
 

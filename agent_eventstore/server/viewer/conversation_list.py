@@ -60,7 +60,8 @@ def conversations(frame: Frame, request: Request) -> Response:
     """Show the list, or with ``part=rows`` only its rows."""
     views, chosen = frame.views(request), request.query_params
     sought, wanted = chosen.get("q", "").strip(), _Filters.of(chosen)
-    filtered, hits, looked_at, cursor = wanted.on(views), dict[UUID, SearchHit](), None, None
+    filtered = _Filtered(views, wanted)
+    hits, looked_at, cursor = dict[UUID, SearchHit](), None, None
     if sought:
         hits = _hits(views, sought, wanted)
         found = [each for each in _entries(views, hits, sought) if filtered.allows(each)]
@@ -115,10 +116,6 @@ class _Filters:
         """The filters as parameters of an address."""
         found = asdict(self) | {"errors": "1" if self.errors else ""}
         return {name: str(value) for name, value in found.items() if value not in (None, "")}
-
-    def on(self, views: Views) -> _Filtered:
-        """Return the list with these filters."""
-        return _Filtered(views, self)
 
 
 class _Filtered:

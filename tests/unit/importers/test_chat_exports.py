@@ -275,6 +275,10 @@ def test_damage_is_reported(write: Write, name: str) -> None:
     path = write([value, EXPORTS[name]])
     transcripts, failures = found(path, name)
     assert (2, 1) == (len(transcripts), len(failures))
+    closed = copy.deepcopy(OPEN_WEBUI)
+    del closed["chat"]["history"]["messages"]["d"]
+    closed["chat"]["history"]["messages"]["a"]["parentId"] = "b"
+    assert ([], 1) == (found(write(closed))[0], len(found(write(closed))[1]))
     circle = copy.deepcopy(OPEN_WEBUI)
     circle["chat"]["history"]["messages"]["a"]["parentId"] = "b"
     transcripts, failures = found(write(circle))
