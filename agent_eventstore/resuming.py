@@ -21,9 +21,8 @@ from eventstore.events.values import Mode
 from eventstore.telemetry.log import get_logger
 from projections import Views
 from projections.context import CONTEXT
-from projections.context.row_cache import MOST_IN_MEMORY
 from projections.context.state import tool_policy
-from projections.context_reading import keep_up
+from projections.context_reading import INDEXED_FROM, keep_up
 from projections.models.open_items import OpenToolCall, OpenWork
 from projections.models.open_work import OPEN_WORK
 from projections.models.runs import RUNS, NodeRow, RunArtifact, RunRow
@@ -277,8 +276,8 @@ class Upkeep:
 
     So plain SQL shows a closed conversation, and the next opening finds its views current. The
     views of requests are folded at the end only, and only if the session has made requests: their
-    fold counts tokens, for which other processes need no tokenizer. With them goes the search index
-    of a long conversation that has one, so that no request waits for it.
+    fold counts tokens, for which other processes need no tokenizer. The search index of a long
+    conversation is kept at the end of each turn, so that no request waits for it.
 
     Args:
         views: The store's views.
@@ -293,12 +292,19 @@ class Upkeep:
         self.has_requests = False
 
     def due(self, version: int) -> bool:
-        """Whether a catch-up is due at this version of the conversation."""
-        return version - self._version >= EVERY
+        """Whether the end of a turn at this version of the conversation has anything to do."""
+        return version - self._version >= EVERY or (self.has_requests and version > INDEXED_FROM)
 
     def has_new(self, version: int) -> bool:
         """Whether there are events since the last catch-up."""
         return version != self._version
+
+    def after_turn(self, version: int) -> None:
+        """Fold what is due, and index what the turn's requests did not have; see `run`."""
+        if version - self._version >= EVERY:
+            self.run(version)
+        if self.has_requests and version > INDEXED_FROM:
+            self._unless_busy(lambda: keep_up(self._views.store, self._conversation_id, version))
 
     def run(self, version: int, *, at_end: bool = False) -> None:
         """Fold, in short transactions; what cannot be folded now is left to readers and workers.
@@ -308,17 +314,21 @@ class Upkeep:
         in ``view_lag``.
         """
         views, self._version = self._views, version
-        if views.store.read_only:
-            return
         with_context = at_end and self.has_requests
         wanted = [each for each in views.projections if with_context or each is not CONTEXT]
+
+        def fold() -> None:
+            if save_current(views.store, wanted, self._conversation_id) and with_context:
+                keep_up(views.store, self._conversation_id, version)
+
+        self._unless_busy(fold)
+
+    def _unless_busy(self, work: Callable[[], None]) -> None:
         folding = _FOLDING[0]
-        if not folding.acquire(blocking=False):
+        if self._views.store.read_only or not folding.acquire(blocking=False):
             return
         try:
-            saved = save_current(views.store, wanted, self._conversation_id)
-            if saved and with_context and version > MOST_IN_MEMORY:
-                keep_up(views.store, self._conversation_id)
+            work()
         except Exception as error:
             # Projections are also a product's own code, and the caller may be ending a session.
             _log.warning(

@@ -147,7 +147,7 @@ class Turn(TurnBlock[LlmCall, Journal, ToolBlock]):
         if error is None and self._session.titling is not None:
             self._journal.record(self._session.titled(self._script.input))
         if error is None and self._session.upkeep.due(self._journal.version):
-            self._session.upkeep.run(self._journal.version)
+            self._session.upkeep.after_turn(self._journal.version)
 
     def context(self, **options: Unpack[ContextOptions]) -> Request:
         """Return the next request, rendered with `ContextOptions`.

@@ -161,7 +161,7 @@ class AsyncTurn(TurnBlock[AsyncLlmCall, AsyncJournal, AsyncToolBlock]):
             titled = await asyncio.to_thread(self._session.titled, self._script.input)
             await self._journal.record(titled)
         if error is None and self._session.upkeep.due(self._journal.version):
-            await asyncio.to_thread(self._session.upkeep.run, self._journal.version)
+            await asyncio.to_thread(self._session.upkeep.after_turn, self._journal.version)
 
     async def context(self, **options: Unpack[ContextOptions]) -> Request:
         """Return the next request; see `Turn.context`."""

@@ -27,6 +27,7 @@ from eventstore.events.values import ImagePart, TextPart
 from eventstore.ids import call_id
 from projections import Views
 from projections.context.settings import ContextSettings
+from projections.context_reading import bring_up, long_conversations
 
 __all__ = ["context_reads"]
 
@@ -101,6 +102,7 @@ class _Kept:
             self._store.append(self._id, batch)
         self._left = max(self._length // 10, 1)
         self.first.append(self.unremembered())
+        self._index()
 
     def warm(self, budget: int, settings: ContextSettings | None) -> float:
         """Append messages up to the next model call, and time the read, in seconds."""
@@ -108,11 +110,18 @@ class _Kept:
             self.renew()
             self._read(self._views, budget, settings)
         for event in self._coming:
+            if isinstance(event.data, events.UserMessage):
+                self._index()
             self._store.append(self._id, [event])
             self._left -= 1
             if isinstance(event.data, events.UserMessage | events.ToolResult):
                 break
         return self._read(self._views, budget, settings)
+
+    def _index(self) -> None:
+        """Do what a session does at the end of each turn, and a worker."""
+        for each in long_conversations(self._store, [self._id]):
+            bring_up(self._store, each)
 
     def unremembered(self) -> float:
         """Time a read with nothing in memory, in seconds."""
@@ -151,9 +160,10 @@ def _warm(
         [Figure(name, tuple(found)) for name, found in times.items()],
         {name: Target(p99_ms=_P99_MS[budget]) for name in times},
         note="The read before a model call is timed. The messages since the previous call were "
-        "appended before it, one by one, in the same process. A conversation that has grown by a "
-        "tenth is replaced by another one, which is read twice first. Transcripts are tau-bench's "
-        "airline conversations, one after the other.",
+        "appended before it, one by one, in the same process; the search index of a long one was "
+        "brought up at the end of its last turn, as sessions do. A conversation that has grown by "
+        "a tenth is replaced by another one, which is read twice first. Transcripts are "
+        "tau-bench's airline conversations, one after the other.",
     )
 
 

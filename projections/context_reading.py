@@ -66,7 +66,19 @@ from projections.reading import read_current, read_on_driver
 from projections.replica import Copy, read_past
 from projections.run_mode import injections, read_run_state
 
-__all__ = ["CHANGEABLE", "ContextReading", "bring_up", "long_conversations", "sent"]
+__all__ = [
+    "CHANGEABLE",
+    "INDEXED_FROM",
+    "ContextReading",
+    "bring_up",
+    "keep_up",
+    "long_conversations",
+    "sent",
+]
+
+INDEXED_FROM = MOST_IN_MEMORY * 3 // 4
+"""The events above which an index is kept for a conversation; the first request to need it comes
+later, and does not wait."""
 
 CHANGEABLE = frozenset({"format", "max_messages", "max_tokens", "model", "strategy"})
 """The choices of a recorded request that `Views.context_of` can replace."""
@@ -108,18 +120,29 @@ def bring_up(store: EventStore, conversation_id: UUID, embedding: Embedding | No
         _embed(store, generation, conversation_id, embedding)
 
 
-def keep_up(store: EventStore, conversation_id: UUID) -> None:
-    """Index what a conversation has gained, if it is one that searches have indexed."""
+def keep_up(store: EventStore, conversation_id: UUID, version: int) -> None:
+    """Index what a conversation has gained, if an index will serve it, and searches make one.
+
+    The first search of a long conversation makes its index, or a worker does. One that becomes long
+    is indexed ahead, once any conversation of the store has an index.
+
+    Args:
+        store: The store.
+        conversation_id: The conversation.
+        version: Its version.
+    """
+    if version <= INDEXED_FROM:
+        return
     with store.reading() as connection:
-        exists = search_tables.are_there(connection) and search_index.is_indexed(
-            connection, conversation_id
+        exists = search_tables.are_there(connection) and (
+            version <= 2 * MOST_IN_MEMORY or search_index.is_indexed(connection, conversation_id)
         )
     if exists:
         bring_up(store, conversation_id)
 
 
 def long_conversations(store: EventStore, conversations: Sequence[UUID]) -> list[UUID]:
-    """Return the conversations that an index serves; shorter ones are searched in memory."""
+    """Return the conversations that an index serves, or will soon; shorter ones need none."""
     with store.reading() as connection:
         generation = find_live(connection, CONTEXT)
         if generation is None:
@@ -127,7 +150,7 @@ def long_conversations(store: EventStore, conversations: Sequence[UUID]) -> list
         return [
             each
             for each in conversations
-            if (search_index.folded_to(connection, generation, each) or 0) > MOST_IN_MEMORY
+            if (search_index.folded_to(connection, generation, each) or 0) > INDEXED_FROM
         ]
 
 

@@ -6,6 +6,7 @@ import argparse
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.progress import track
 
 from benchmarks.context.agents import AGENT_BUDGETS, agents
 from benchmarks.context.candidates import Candidate, stateless
+from benchmarks.context.contenders import Kept, candidates, readers
 from benchmarks.context.measures import (
     CACHE_SHARE,
     HISTORY_SHARES,
@@ -22,7 +24,7 @@ from benchmarks.context.measures import (
     of_history,
 )
 from benchmarks.context.ours import strategies_alone, view_of
-from benchmarks.context.peers import LANGCHAIN, peers
+from benchmarks.context.peers import LANGCHAIN
 from benchmarks.context.planted import PLANTED_SHARES, planted
 from benchmarks.context.report import (
     Sheet,
@@ -33,12 +35,13 @@ from benchmarks.context.report import (
     held_sheet,
     machine,
     markdown,
+    overview_sheet,
     planted_sheet,
     print_sheet,
     retrieval_sheet,
     varied_sheet,
 )
-from benchmarks.context.retrieval import RECALL_SHARES, recalled
+from benchmarks.context.retrieval import RECALL_SHARES, chains, ours, recalled, talk_alone
 from benchmarks.context.transcripts import TAU_BENCH, Transcript, read_tau_bench, tool_uses
 from benchmarks.context.varied_facts import VARIED_SHARES, corrected, varied
 from eventstore import EventStore
@@ -63,13 +66,12 @@ def main() -> None:
     if not TAU_BENCH.exists():
         parser.error(f"{TAU_BENCH.name} does not exist")
     transcripts = read_tau_bench(_QUICK_CONVERSATIONS if options.quick else None)
-    sheets = [
-        *_kept(console, transcripts),
-        _recalled(console, options.quick),
-        _planted(console, options.quick),
-        *_varied(console, options.quick),
-        _agents(console),
-    ]
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/contexts.db"))
+        sheets = _measured(console, store, transcripts, quick=options.quick)
+    for sheet in sheets:
+        print_sheet(console, sheet)
     if options.write:
         sections = "\n".join(markdown(sheet) for sheet in sheets)
         _RESULTS.write_text(
@@ -79,110 +81,69 @@ def main() -> None:
         )
 
 
-def _kept(console: Console, transcripts: Sequence[Transcript]) -> list[Sheet]:
-    """Measure grounding and cache."""
+def _measured(
+    console: Console, store: EventStore, transcripts: Sequence[Transcript], *, quick: bool
+) -> list[Sheet]:
+    """Measure everything; the first sheet has it all."""
+    each_of = partial(track, console=console, transient=True)
     uses = [use for transcript in transcripts for use in tool_uses(transcript)]
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/ours.db"))
-        plain = view_of(store, "messages[] view, steps off", ContextSettings(steps=False))
-        steps = view_of(store, "messages[] view, default steps", ContextSettings())
-        both: list[Candidate | None] = [plain, steps, None, *peers()]
-        measured = [*both, None, *strategies_alone()]
-        found = [
-            None if each is None else (each.name, [grounding(uses, each, one) for one in SHARES])
-            for each in track(measured, "grounding", console=console, transient=True)
-        ]
-        shared = [
-            None if each is None else (each.name, cache(transcripts, each, CACHE_SHARE))
-            for each in track(both, "cache", console=console, transient=True)
-        ]
-        held = [
-            (
-                each.name,
-                [
-                    (
-                        grounding(uses, each, one, of_history),
-                        cache(transcripts, each, one, of_history),
-                    )
-                    for one in HISTORY_SHARES
-                ],
-            )
-            for each in track(
-                [*_products(both), *_targets(store)], "one budget", console=console, transient=True
-            )
-        ]
-        everything = stateless("all", lambda messages, budget: messages)
-        whole = cache(transcripts, everything, 1.0).cost
-    sheets = [
-        grounding_sheet("Grounding: are the next tool call's values still there?", SHARES, found),
+    plain = view_of(store, "messages[] view, steps off", ContextSettings(steps=False))
+    compared = [plain, *candidates(store)]
+    grounded = [
+        (each.name, [grounding(uses, each, one) for one in SHARES])
+        for each in each_of([*compared, *strategies_alone()], "grounding")
+    ]
+    shared = [
+        (each.name, cache(transcripts, each, CACHE_SHARE)) for each in each_of(compared, "cache")
+    ]
+    held = [
+        (
+            each.name,
+            [
+                (grounding(uses, each, one, of_history), cache(transcripts, each, one, of_history))
+                for one in HISTORY_SHARES
+            ],
+        )
+        for each in each_of([*compared, *_targets(store)], "one budget")
+    ]
+    everything = stateless("all", lambda messages, budget: messages)
+    whole = cache(transcripts, everything, 1.0).cost
+    read = readers(store)
+    asked = read | {
+        "messages[] view, strategy retrieval": ours(store, ContextSettings(strategy="retrieval"))
+    }
+    long = chains(TAU_BENCH, 8 if quick else 40)[: 1 if quick else None]
+    turns = 200 if quick else 1_000
+    tools = recalled(asked, long)
+    talk = recalled(asked, [talk_alone(each) for each in long])
+    kept = varied(read, turns)
+    values = corrected(read)
+    of = (dict(held), dict(tools), dict(talk), dict(kept), dict(values))
+    found = {
+        name: Kept(of[0][name], of[1][name], of[2][name], of[3][name], of[4][name]) for name in read
+    }
+    return [
+        overview_sheet(found, whole),
+        grounding_sheet(
+            "Grounding: are the next tool call's values still there?", SHARES, grounded
+        ),
         cache_sheet(shared),
         held_sheet(HISTORY_SHARES, held, whole),
+        retrieval_sheet("Histories with tools", RECALL_SHARES, tools),
+        retrieval_sheet("Talk alone", RECALL_SHARES, talk),
+        planted_sheet(PLANTED_SHARES, planted(store, turns)),
+        varied_sheet(VARIED_SHARES, kept),
+        corrected_sheet(values),
+        agents_sheet(AGENT_BUDGETS, agents(store)),
     ]
-    for sheet in sheets:
-        print_sheet(console, sheet)
-    return sheets
 
 
 def _targets(store: EventStore) -> list[Candidate]:
     """Return the view with targets above and below the default."""
     return [
-        view_of(
-            store,
-            f"messages[] view, steps ({target})",
-            ContextSettings(target=target),
-        )
+        view_of(store, f"messages[] view, steps ({target})", ContextSettings(target=target))
         for target in _TARGETS
     ]
-
-
-def _products(candidates: Sequence[Candidate | None]) -> list[Candidate]:
-    return [each for each in candidates if each is not None]
-
-
-def _recalled(console: Console, quick: bool) -> Sheet:
-    """Measure retrieval: questions about things said hundreds of messages ago."""
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/recalled.db"))
-        found = recalled(store, *((8, 1) if quick else (40, None)))
-    sheet = retrieval_sheet(RECALL_SHARES, found)
-    print_sheet(console, sheet)
-    return sheet
-
-
-def _planted(console: Console, quick: bool) -> Sheet:
-    """Measure how many facts that were said once survive a thousand turns."""
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/planted.db"))
-        sheet = planted_sheet(PLANTED_SHARES, planted(store, 200 if quick else 1_000))
-    print_sheet(console, sheet)
-    return sheet
-
-
-def _varied(console: Console, quick: bool) -> list[Sheet]:
-    """Measure facts in varied words, and corrections."""
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/varied.db"))
-        sheets = [
-            varied_sheet(VARIED_SHARES, varied(store, 200 if quick else 1_000)),
-            corrected_sheet(corrected(store)),
-        ]
-    for sheet in sheets:
-        print_sheet(console, sheet)
-    return sheets
-
-
-def _agents(console: Console) -> Sheet:
-    """Measure what agents see of their tools' results."""
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/agents.db"))
-        sheet = agents_sheet(AGENT_BUDGETS, agents(store))
-    print_sheet(console, sheet)
-    return sheet
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ class Point:
     Attributes:
         name: Its name in the legend.
         cost: Cost of all prompts, with the whole history as 1; less is better.
-        kept: Share of tool calls with all of their values, 0.0 to 1.0; more is better.
+        kept: Share of what was examined that is still there, 0.0 to 1.0; more is better.
         own: Whether it is one of ours, drawn in capital letters.
     """
 
@@ -28,10 +28,10 @@ class Point:
     own: bool = False
 
 
-def picture(points: Sequence[Point]) -> str:
+def picture(points: Sequence[Point], kept: str = "calls") -> str:
     """Return the points with both axes, the best in the upper left corner, and a legend.
 
-    If two points coincide, the first one is drawn.
+    ``kept`` names the upright axis. If two points coincide, the first one is drawn.
     """
     left, right = min(each.cost for each in points), max(each.cost for each in points)
     low, high = min(each.kept for each in points), max(each.kept for each in points)
@@ -49,5 +49,5 @@ def picture(points: Sequence[Point]) -> str:
         scale = f"{high - (high - low) * number / (_HEIGHT - 1):.1%}" if number % 4 == 0 else ""
         lines.append(f"{scale:>7} |{''.join(cells)}".rstrip())
     lines.append(f"{'':>7} +{'-' * _WIDTH}")
-    lines.append(f"{'calls':>7}  {left:<.2f}{'cost':^{_WIDTH - 8}}{right:.2f}")
+    lines.append(f"{kept:>7}  {left:<.2f}{'cost':^{_WIDTH - 8}}{right:.2f}")
     return "\n".join([*lines, "", *legend])

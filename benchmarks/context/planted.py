@@ -11,7 +11,8 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
 
-from benchmarks.context.retrieval import Asked, Chain, Found, measured, newest, ours
+from benchmarks.context.peers import first_user_and_newest
+from benchmarks.context.retrieval import Asked, Chain, Found, measured, of_reduction, ours
 from benchmarks.context.transcripts import TAU_BENCH, Message
 from eventstore import EventStore
 from projections.context.settings import ContextSettings
@@ -39,7 +40,7 @@ def planted(store: EventStore, turns: int = _TURNS) -> list[tuple[str, list[Foun
     readers = {
         "messages[] view, default": ours(store, ContextSettings()),
         "messages[] view, steps off": ours(store, ContextSettings(steps=False)),
-        "first user + newest groups": newest,
+        "newest suffix": of_reduction(first_user_and_newest),
     }
     found = []
     for name, follow in readers.items():

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from statistics import fmean
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.context.contenders import DEFAULT, Kept
 from benchmarks.context.front import Point, picture
 from benchmarks.context.measures import Cache, Grounding
 from benchmarks.context.retrieval import Found
@@ -26,6 +28,7 @@ __all__ = [
     "held_sheet",
     "machine",
     "markdown",
+    "overview_sheet",
     "planted_sheet",
     "print_sheet",
     "retrieval_sheet",
@@ -41,7 +44,7 @@ class Sheet:
         title: What was measured.
         note: How to read it.
         headings: One for each column.
-        rows: Cells as text; an empty row is a line between groups of rows.
+        rows: Cells as text.
         picture: A chart shown below the table, if any.
     """
 
@@ -53,10 +56,10 @@ class Sheet:
 
 
 def grounding_sheet(
-    title: str, shares: Sequence[float], found: Sequence[tuple[str, Sequence[Grounding]] | None]
+    title: str, shares: Sequence[float], found: Sequence[tuple[str, Sequence[Grounding]]]
 ) -> Sheet:
     """Return the table of grounding: a row for each candidate, a column for each budget."""
-    counted = next(each for each in found if each is not None)[1][0]
+    counted = found[0][1][0]
     headings = ("context", *(f"{share:.0%}" for share in shares))
     return Sheet(
         title,
@@ -65,21 +68,18 @@ def grounding_sheet(
         "the budget (o) or refused (i), whose values count as lost, and contexts with half a tool "
         "call (h), which a provider rejects.",
         headings,
-        tuple(
-            () if each is None else (each[0], *(_grounded(result) for result in each[1]))
-            for each in found
-        ),
+        tuple((name, *(_grounded(result) for result in results)) for name, results in found),
     )
 
 
-def cache_sheet(found: Sequence[tuple[str, Cache] | None]) -> Sheet:
+def cache_sheet(found: Sequence[tuple[str, Cache]]) -> Sheet:
     """Return the table of cache: a row for each candidate."""
     return Sheet(
         "Cache: prompt tokens shared with the call before, at half the conversation's length",
         "A prompt over its budget counts as missing, and the next shares nothing. Under pressure: "
         "only calls whose whole history is over the budget, without the leading system message.",
         ("context", "shared %", "under pressure %", "calls", "over", "refused"),
-        tuple(() if each is None else (each[0], *_cached(each[1])) for each in found),
+        tuple((name, *_cached(each)) for name, each in found),
     )
 
 
@@ -105,10 +105,67 @@ def held_sheet(
     )
 
 
-def retrieval_sheet(shares: Sequence[float], found: Sequence[tuple[str, Sequence[Found]]]) -> Sheet:
+def overview_sheet(found: Mapping[str, Kept], whole: float) -> Sheet:
+    """Return the table of all measures: a column for each way; ``whole``: cost of all messages."""
+    rows: dict[str, Callable[[Kept], Sequence[float]]] = {
+        "values of the next tool calls, at 50 / 30 %": lambda each: [
+            one.values_share for one, _ in each.held
+        ],
+        "tool calls with all of theirs, at 50 / 30 %": lambda each: [
+            one.calls_share for one, _ in each.held
+        ],
+        "read from the cache under pressure, at 50 / 30 %": lambda each: [
+            one.pressed_share for _, one in each.held
+        ],
+        "cost, with the whole history as 100, at 50 / 30 %": lambda each: [
+            one.cost / whole for _, one in each.held
+        ],
+        "questions, histories with tools, at 10 / 25 / 50 %": lambda each: [
+            one.share for one in each.tools
+        ],
+        "questions, talk alone, at 10 / 25 / 50 %": lambda each: [one.share for one in each.talk],
+        "facts asked for, at 10 / 50 / 90 %": lambda each: [one.share for one, _ in each.varied],
+        "facts nobody asks for, at 10 / 50 / 90 %": lambda each: [
+            one.share for _, one in each.varied
+        ],
+        "corrections: the newer value": lambda each: [each.corrected.newer_share],
+        "corrections: the older alone": lambda each: [each.corrected.older_share],
+    }
+    points = [
+        Point(name, each.held[0][1].cost / whole, _kept_of_all(each), name == DEFAULT)
+        for name, each in found.items()
+    ]
+    return Sheet(
+        "All in one: what each way keeps",
+        "Percent, from the measures below, where each is explained; budgets are shares of the "
+        "history. Drawn: the mean of the shares that are kept (tool calls at 50%; questions, facts "
+        "and corrections over all budgets) by the cost at 50%.",
+        ("what is kept", *found),
+        tuple(
+            (
+                name,
+                *(" / ".join(f"{100 * one:.0f}" for one in cells(each)) for each in found.values()),
+            )
+            for name, cells in rows.items()
+        ),
+        picture(points, "kept"),
+    )
+
+
+def _kept_of_all(each: Kept) -> float:
+    asked, unasked = zip(*each.varied, strict=True)
+    answered = (
+        fmean(one.share for one in group) for group in (each.tools, each.talk, asked, unasked)
+    )
+    return fmean([each.held[0][0].calls_share, *answered, each.corrected.newer_share])
+
+
+def retrieval_sheet(
+    where: str, shares: Sequence[float], found: Sequence[tuple[str, Sequence[Found]]]
+) -> Sheet:
     """Return the table of retrieval: a row for each reader, a column for each budget."""
     return Sheet(
-        "Retrieval: is what a question is about in the request?",
+        f"Retrieval: is what a question is about in the request? {where}",
         f"{found[0][1][0].asked} questions, asked at the end of conversations of some 600 messages "
         "each, about sentences said at least 100 messages before. Percent of questions with all "
         "their sentences in the request, by budget as a share of the history; then requests "
@@ -189,10 +246,7 @@ def print_sheet(console: Console, sheet: Sheet) -> None:
     for number, heading in enumerate(sheet.headings):
         table.add_column(heading, justify="right" if number else "left")
     for row in sheet.rows:
-        if row:
-            table.add_row(*row)
-        else:
-            table.add_section()
+        table.add_row(*row)
     console.print(table)
     if sheet.picture:
         console.print(sheet.picture, highlight=False, markup=False, soft_wrap=True)
@@ -207,7 +261,7 @@ def markdown(sheet: Sheet) -> str:
         "",
         _line(sheet.headings),
         _line(("---", *("---:" for _ in sheet.headings[1:]))),
-        *(_line(row) for row in sheet.rows if row),
+        *(_line(row) for row in sheet.rows),
     ]
     if sheet.picture:
         lines += ["", "```", sheet.picture, "```"]

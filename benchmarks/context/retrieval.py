@@ -10,32 +10,36 @@ verbatim and is within its budget.
 from __future__ import annotations
 
 import json
-import math
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from agent_eventstore.transcripts import Transcript, load, read_transcripts
-from benchmarks.context.peers import first_user_and_newest, groups
-from benchmarks.context.transcripts import (
-    MODEL,
-    TAU_BENCH,
-    Message,
-    message_tokens,
-    request_tokens,
-    said,
-)
+from benchmarks.context.candidates import Reduction
+from benchmarks.context.transcripts import MODEL, Message, request_tokens, said
 from eventstore import EventStore, new_id
 from eventstore.events import Retraction, UserMessage, VersionRange
 from projections import Views
 from projections.context.settings import ContextSettings
 from projections.errors import BudgetInfeasible
 
-__all__ = ["RECALL_SHARES", "Asked", "Chain", "Found", "chains", "recalled"]
+__all__ = [
+    "RECALL_SHARES",
+    "Asked",
+    "Chain",
+    "Follow",
+    "Found",
+    "chains",
+    "measured",
+    "of_reduction",
+    "ours",
+    "recalled",
+    "talk_alone",
+]
 
 RECALL_SHARES = (0.1, 0.25, 0.5)
 """Budgets, as shares of the whole history."""
@@ -55,6 +59,9 @@ _COMMON = frozenset(
 
 Reader = Callable[[str, int], Sequence[Message]]
 """``(question, budget)``: the messages to send."""
+
+Follow = Callable[["Chain"], Reader]
+"""Begins a conversation, and returns its reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,14 @@ class Found:
         return self.answered / self.asked if self.asked else 0.0
 
 
+def talk_alone(chain: Chain) -> Chain:
+    """Return a conversation as that of two people: without tools' calls and results."""
+    talk = (
+        each for each in chain.messages if each["role"] != "tool" and not each.get("tool_calls")
+    )
+    return Chain(tuple(talk), chain.asked)
+
+
 def chains(path: Path, questions: int) -> list[Chain]:
     """Return long conversations of ``_TASKS`` tasks, each with this many questions."""
     records = [each["traj"] for each in json.loads(path.read_text("utf-8"))]
@@ -98,21 +113,8 @@ def chains(path: Path, questions: int) -> list[Chain]:
     return found
 
 
-def recalled(store: EventStore, questions: int, most: int | None) -> list[tuple[str, list[Found]]]:
-    """Return what each reader answers at each budget.
-
-    Args:
-        store: An empty store for the messages[] view; the benchmark fills it.
-        questions: Number of questions for each chain.
-        most: Maximum number of chains; None for all.
-    """
-    long = chains(TAU_BENCH, questions)[:most]
-    readers = {
-        "messages[] view, retrieval": ours(store, ContextSettings(strategy="retrieval")),
-        "messages[] view, default": ours(store, ContextSettings()),
-        "plain BM25, a neighbour each side": plain_bm25,
-        "first user + newest groups": newest,
-    }
+def recalled(readers: Mapping[str, Follow], long: Sequence[Chain]) -> list[tuple[str, list[Found]]]:
+    """Return what each reader answers at each budget."""
     found = []
     for name, follow in readers.items():
         results = [Found() for _ in RECALL_SHARES]
@@ -141,7 +143,7 @@ def measured(chain: Chain, read: Reader, share: float, found: Found) -> None:
         found.answered += all(sentence in text for sentence in each.evidence)
 
 
-def ours(store: EventStore, settings: ContextSettings) -> Callable[[Chain], Reader]:
+def ours(store: EventStore, settings: ContextSettings) -> Follow:
     """Return the messages[] view of a store; each question is appended, then retracted."""
     views = Views(store)
 
@@ -171,45 +173,15 @@ def ours(store: EventStore, settings: ContextSettings) -> Callable[[Chain], Read
     return follow
 
 
-def newest(chain: Chain) -> Reader:
-    """Return the first user message and the newest groups that fit."""
+def of_reduction(reduction: Reduction) -> Follow:
+    """Return a reader that reduces the whole conversation with the question at its end."""
 
-    def read(question: str, budget: int) -> Sequence[Message]:
-        asked = {"role": "user", "content": question}
-        return first_user_and_newest([*chain.messages, asked], budget)
+    def follow(chain: Chain) -> Reader:
+        return lambda question, budget: reduction(
+            [*chain.messages, {"role": "user", "content": question}], budget
+        )
 
-    return read
-
-
-def plain_bm25(chain: Chain) -> Reader:
-    """Return the textbook answer: BM25 over groups, best first, each with its two neighbours."""
-    listed = list(groups(chain.messages))
-    words = [Counter(re.findall(r"\w+", said(group).lower())) for group in listed]
-    sizes = [sum(map(message_tokens, group)) for group in listed]
-    mean = sum(map(Counter.total, words)) / len(words)
-    standing = Counter(word for counts in words for word in counts)
-
-    def score(place: int, wanted: Iterable[str]) -> float:
-        counts, total = words[place], 0.0
-        norm = 1.2 * (0.25 + 0.75 * counts.total() / mean)
-        for word in wanted:
-            rare = math.log(1 + (len(words) - standing[word] + 0.5) / (standing[word] + 0.5))
-            total += rare * counts[word] * 2.2 / (counts[word] + norm)
-        return total
-
-    def read(question: str, budget: int) -> Sequence[Message]:
-        asked = {"role": "user", "content": question}
-        wanted = set(re.findall(r"\w+", question.lower()))
-        room = budget - request_tokens([asked])
-        kept: set[int] = set()
-        for hit in sorted(range(len(listed)), key=lambda place: -score(place, wanted)):
-            for place in (hit, hit - 1, hit + 1):
-                if 0 <= place < len(listed) and place not in kept and sizes[place] <= room:
-                    kept.add(place)
-                    room -= sizes[place]
-        return [*(message for place in sorted(kept) for message in listed[place]), asked]
-
-    return read
+    return follow
 
 
 def _questions(tasks: Sequence[Sequence[Message]], wanted: int) -> Iterator[Asked]:

@@ -7,15 +7,12 @@ value. A correction states another value ten turns later; 300 turns follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from benchmarks.context.peers import first_user_and_newest
-from benchmarks.context.retrieval import Asked, Chain, Found, measured, ours, plain_bm25
+from benchmarks.context.retrieval import Asked, Chain, Follow, Found, measured
 from benchmarks.context.transcripts import Message, request_tokens, said
-from eventstore import EventStore
-from projections.context.settings import ContextSettings
 
 __all__ = [
     "VARIED_SHARES",
@@ -165,16 +162,18 @@ _CORRECTIONS = (
 )
 
 
-def varied(store: EventStore, turns: int = _TURNS) -> list[tuple[str, list[tuple[Found, Found]]]]:
+def varied(
+    readers: Mapping[str, Follow], turns: int = _TURNS
+) -> list[tuple[str, list[tuple[Found, Found]]]]:
     """Return for each reader what it keeps at each budget: asked for, and not asked for.
 
     Args:
-        store: An empty store for the messages[] view; the benchmark fills it.
+        readers: By name.
         turns: Number of turns of each conversation.
     """
     chains = [varied_chain(name, number, turns) for name in _LANGUAGES for number in range(2)]
     found = []
-    for name, follow in _readers(store).items():
+    for name, follow in readers.items():
         results = [(Found(), Found()) for _ in VARIED_SHARES]
         for chain in chains:
             read = follow(chain)
@@ -186,16 +185,6 @@ def varied(store: EventStore, turns: int = _TURNS) -> list[tuple[str, list[tuple
                 measured(Chain(chain.messages, other), read, share, unasked)
         found.append((name, results))
     return found
-
-
-def _readers(
-    store: EventStore,
-) -> dict[str, Callable[[Chain], Callable[[str, int], Sequence[Message]]]]:
-    return {
-        "messages[] view, default": ours(store, ContextSettings()),
-        "plain BM25, a neighbour each side": plain_bm25,
-        "newest suffix": _suffix,
-    }
 
 
 def varied_chain(language: str, number: int, turns: int = _TURNS) -> Chain:
@@ -226,14 +215,6 @@ def _stated(text: str) -> tuple[Message, Message]:
     return {"role": "user", "content": text}, {"role": "assistant", "content": "Thank you."}
 
 
-def _suffix(chain: Chain) -> Callable[[str, int], Sequence[Message]]:
-    def read(question: str, budget: int) -> Sequence[Message]:
-        asked = {"role": "user", "content": question}
-        return first_user_and_newest([*chain.messages, asked], budget)
-
-    return read
-
-
 @dataclass(slots=True)
 class Corrected:
     """Counts of requests after a correction, by what they contain."""
@@ -242,6 +223,16 @@ class Corrected:
     newer: int = 0
     both: int = 0
     older_alone: int = 0
+
+    @property
+    def newer_share(self) -> float:
+        """Requests with the newer value, as a share of all, 0.0 to 1.0."""
+        return self.newer / self.requests if self.requests else 0.0
+
+    @property
+    def older_share(self) -> float:
+        """Requests with the older value alone, as a share of all, 0.0 to 1.0."""
+        return self.older_alone / self.requests if self.requests else 0.0
 
 
 def correction_chain(first: str, then: str, after: int = _AFTER) -> tuple[Message, ...]:
@@ -255,10 +246,10 @@ def correction_chain(first: str, then: str, after: int = _AFTER) -> tuple[Messag
     return tuple(messages)
 
 
-def corrected(store: EventStore, after: int = _AFTER) -> list[tuple[str, Corrected]]:
+def corrected(readers: Mapping[str, Follow], after: int = _AFTER) -> list[tuple[str, Corrected]]:
     """Return what each reader's requests contain after corrections, within two budgets."""
     found = []
-    for name, follow in _readers(store).items():
+    for name, follow in readers.items():
         result = Corrected()
         for first, then, old, new in _CORRECTIONS:
             chain = Chain(correction_chain(first, then, after), ())

@@ -54,9 +54,12 @@ __all__ = [
 
 
 _END: Key = (END, 0)
+# Of all rows, less those that are later: few, for most searches end at the latest message.
 _SIZES = Statement(
-    "SELECT count(*), sum(length) FROM search_rows r WHERE r.conversation_id = :cid "
-    "AND r.piece = 0 AND (r.version, r.part) <= (:version, :part)"
+    "SELECT h.documents - later.documents, h.length - later.length FROM search_heads h, "
+    "(SELECT count(*) AS documents, coalesce(sum(length), 0) AS length FROM search_rows "
+    "WHERE conversation_id = :cid AND piece = 0 AND (version, part) > (:version, :part)) later "
+    "WHERE h.conversation_id = :cid"
 )
 
 _MOST_LATER = 256
@@ -163,7 +166,7 @@ class SearchBehind(Exception):
 
 
 class SqlSearch:
-    """A `Search` over the visible rows of one conversation, whose index must be current.
+    """A `Search` over the visible rows of one conversation, whose index must have them all.
 
     Args:
         connection: To a database that has the tables of `projections.context.search_tables`.
@@ -182,7 +185,7 @@ class SqlSearch:
     def scores(self, intent: str, limit: int) -> Mapping[Key, float]:
         """Return the scores of the best groups, best first; of equal scores, the newer first."""
         connection, listed = self._connection, wanted(indexed_terms(query_text(intent)))
-        [(count, length)] = _SIZES.rows(connection, **self._within)
+        [(count, length)] = map(_whole, _SIZES.rows(connection, **self._within))
         if not listed or not length or limit <= 0:
             return {}
         dialect = backend_of(connection).name
@@ -217,6 +220,11 @@ class SqlSearch:
         return {term: count - words[term[prefix:]] for term, count in found.items()}
 
 
+def _whole(sizes: Sequence[Any]) -> tuple[int, int]:
+    """Return sizes as integers: PostgreSQL's sums are of another type."""
+    return int(sizes[0]), int(sizes[1])
+
+
 def _teach(connection: AnyConnection) -> None:
     """Define the weight of a term as a SQL function: many builds of SQLite have no logarithm."""
     raw: Any = raw_of(connection)
@@ -247,7 +255,8 @@ class DriverRows(SqlRowSource):
         table = generation.tables["context_messages"]
         super().__init__(connection, table, conversation_id, excluded=excluded, head=head)
         self._driver, self._of, self._stream = connection, generation, conversation_id
-        self._is_saved = head is None or head.unsaved is None
+        unsaved = None if head is None else head.unsaved
+        self._keys = () if unsaved is None else tuple(unsaved.rows)
 
     def search(
         self,
@@ -260,12 +269,12 @@ class DriverRows(SqlRowSource):
         """Return the scores of the groups that answer an intent best.
 
         Raises:
-            SearchBehind: The index is not current, or there is an embedding to search with.
+            SearchBehind: The index lacks rows, or there is an embedding to search with.
         """
         connection, stream = self._driver, self._stream
-        if embedding is not None or not self._is_saved or not search_tables.are_there(connection):
+        if embedding is not None or not search_tables.are_there(connection):
             raise SearchBehind
-        if not search_index.is_current(connection, self._of, stream):
+        if not search_index.covers(connection, self._of, stream, until or _END, self._keys):
             raise SearchBehind
         return SqlSearch(connection, stream, until=until).scores(intent, limit)
 
@@ -309,9 +318,9 @@ class SearchableRows(SqlRowSource):
         """Return the scores of the groups that answer an intent best.
 
         Raises:
-            SearchBehind: The index is not current, and ``patient`` is false.
+            SearchBehind: The index lacks rows, and ``patient`` is false.
         """
-        if not self._is_indexed(embedding):
+        if not self._is_indexed(until, embedding):
             if not self._patient:
                 raise SearchBehind
             return super().search(intent, limit, until=until, embedding=embedding)
@@ -321,11 +330,11 @@ class SearchableRows(SqlRowSource):
         vectors = StoredVectors(self._connection, self._stream, embedding, until=until)
         return FusedSearch(search, vectors).scores(intent, limit)
 
-    def _is_indexed(self, embedding: Embedding | None) -> bool:
+    def _is_indexed(self, until: Key | None, embedding: Embedding | None) -> bool:
         connection, stream = self._connection, self._stream
         if not search_tables.are_there(connection):
             return False
-        if not search_index.is_current(connection, self._generation, stream):
+        if not search_index.covers(connection, self._generation, stream, until or _END):
             return False
         return embedding is None or not lacking(connection, stream, embedding.name, 1)
 

@@ -9,9 +9,10 @@ groups that the first request of the turn contains in full.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from eventstore.database import END
 from projections.context import detail
 from projections.context.compression.facts import calls_of, facts_of_text, texts_of
 from projections.context.compression.items import text_of
@@ -20,7 +21,7 @@ from projections.context.output_paths import without_path
 from projections.context.plans import Group, Plan
 from projections.context.prompts import RECALLED
 from projections.context.recall import Recall
-from projections.context.rows import ContextRow
+from projections.context.rows import ContextRow, Key
 from projections.tokens import Tokenizer
 
 __all__ = ["RecalledBlock", "block_of", "is_talk", "lacks_best", "missing", "reserve", "tools_room"]
@@ -33,7 +34,9 @@ _GOOD = 8.0  # points of BM25: two or three rare words
 _LONGEST_QUESTION = 2_000  # characters
 _LEAST = 96  # tokens of the smallest useful block
 _FOUND = 256
-_AT_A_TIME = 32
+_FOUND_AMONG_TOOLS = 64
+_AT_A_TIME = 16
+_LEAST_HIT = 48  # tokens that a hit takes with its neighbours, most often more
 _SHORT = 16  # tokens of a message that may be repeated, such as a thank-you
 _BEHIND = 8  # tokens before the text of a message, such as its version
 
@@ -119,8 +122,8 @@ def lacks_best(recall: Recall, latest: Group, plan: Plan) -> bool:
     if plan.all_read:
         return False
     there = {each.group.key for each in plan.groups if each.level == "full"}
-    scores = recall.scores(latest.rows, latest.key, _FOUND)
-    best = next((key for key in scores if key < latest.key), None)
+    scores = recall.scores(latest.rows, _before(latest), _FOUND)
+    best = next(iter(scores), None)
     return best is not None and best not in there and scores[best] >= _GOOD
 
 
@@ -148,7 +151,8 @@ def block_of(
     """
     whole = [each.group for each in plan.groups if each.level == "full"]
     there = {group.key for group in whole} | {latest.key}
-    chosen = _chosen(recall, latest, there, {*map(_content, whole)}, room, intent)
+    most = min(max(room // _LEAST_HIT, 1), _FOUND if is_talk(plan) else _FOUND_AMONG_TOOLS)
+    chosen = _chosen(recall, latest, there, _Contents(whole), room, most, intent)
     users = (each.group.rows[0] for each in plan.groups if each.group.kind == "user")
     corrections = [row for row in users if row.key not in there and may_take_back(_text_of(row))]
     while chosen:
@@ -158,6 +162,27 @@ def block_of(
             return RecalledBlock(group, tuple(groups), latest.key)
         chosen.pop()
     return None
+
+
+def _before(latest: Group) -> Key:
+    """Return where the search ends: the index need not have the latest message itself."""
+    return latest.key[0] - 1, END
+
+
+class _Contents:
+    """The texts of groups; only those of groups with the same number of tokens are compared."""
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        self._by_tokens: dict[int, list[Group]] = {}
+        for group in groups:
+            self.add(group)
+
+    def add(self, group: Group) -> None:
+        self._by_tokens.setdefault(group.tokens, []).append(group)
+
+    def __contains__(self, group: Group) -> bool:
+        alike = self._by_tokens.get(group.tokens, ())
+        return bool(alike) and _content(group) in map(_content, alike)
 
 
 def _content(group: Group) -> str:
@@ -194,16 +219,17 @@ def _chosen(
     recall: Recall,
     latest: Group,
     there: set[tuple[int, int]],
-    contents: set[str],
+    contents: _Contents,
     room: int,
+    most: int,
     intent: str | None,
 ) -> list[Group]:
-    """Return the groups that fit, best first, without those whose words are already there."""
+    """Return the groups that fit of the ``most`` best, without those that are already there."""
     if intent is None:
-        scores = recall.scores(latest.rows, latest.key, _FOUND)
+        scores = recall.scores(latest.rows, _before(latest), _FOUND)
     else:
-        scores = recall.scores_of(intent, latest.key, _FOUND)
-    ranked = [key for key in scores if key < latest.key]
+        scores = recall.scores_of(intent, _before(latest), _FOUND)
+    ranked = [*scores]
     if not ranked or (recall.by_words and scores[ranked[0]] < _RARE):
         return []  # Every history has the common words.
     alike = sum(scores[key] >= scores[ranked[0]] * _ALIKE for key in ranked)
@@ -211,7 +237,7 @@ def _chosen(
         return []  # Nothing stands out.
     chosen: list[Group] = []
     left = room
-    for start in range(0, len(ranked), _AT_A_TIME):
+    for start in range(0, min(len(ranked), most), _AT_A_TIME):
         if left < _LEAST // 2:
             break
         hits = ranked[start : start + _AT_A_TIME]
@@ -222,10 +248,9 @@ def _chosen(
             if group.key in there or group.key > latest.key or size > left:
                 continue
             there.add(group.key)
-            content = _content(group)
-            if content in contents and (group.key in scores or group.tokens > _SHORT):
+            if group in contents and (group.key in scores or group.tokens > _SHORT):
                 continue
-            contents.add(content)
+            contents.add(group)
             chosen.append(group)
             left -= size
     return chosen

@@ -15,15 +15,16 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from heapq import merge
 from itertools import groupby, takewhile
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, bindparam, select, text
+from sqlalchemy import Connection, bindparam, text
 
-from eventstore.database import AnyConnection, Id, Statement, metadata_for
+from eventstore.database import AnyConnection, Id, Statement
 from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.events import BranchSwitch, Erasure, Retraction, Summary
 from projections.context.rows import ContextRow, Key
@@ -40,7 +41,7 @@ from projections.context.state import movable
 from projections.engine import heads
 from projections.engine.generations import Generation
 
-__all__ = ["IndexCatchUp", "folded_to", "is_current", "is_indexed"]
+__all__ = ["IndexCatchUp", "covers", "folded_to", "is_indexed"]
 
 _Mark = tuple[bytes, bool]
 """The fingerprint of a document, and whether it is unsettled."""
@@ -53,14 +54,33 @@ _LARGEST = 500_000  # bytes of the distinct words of one row; PostgreSQL refuses
 _REACHING = (Retraction.type, BranchSwitch.type, Summary.type, Erasure.type)
 
 _HEAD = Statement("SELECT source, version FROM search_heads WHERE conversation_id = :cid")
+_UNSETTLED = Statement(
+    "SELECT 1 FROM search_rows WHERE conversation_id = :cid AND unsettled LIMIT 1"
+)
+_REACHED = Statement(
+    "SELECT 1 FROM events WHERE conversation_id = :cid AND version > :after "
+    "AND type = ANY(:types) LIMIT 1"
+)
 _FOLDED = Statement(
     "SELECT version FROM projection_heads WHERE conversation_id = :cid "
     "AND projection = :projection AND generation = :generation"
 )
 _SET_HEAD = text(
-    "INSERT INTO search_heads (conversation_id, source, version) VALUES (:cid, :source, :version) "
-    "ON CONFLICT (conversation_id) DO UPDATE "
-    "SET source = excluded.source, version = excluded.version"
+    "INSERT INTO search_heads (conversation_id, source, version, documents, length) "
+    "VALUES (:cid, :source, :version, :documents, :length) ON CONFLICT (conversation_id) DO UPDATE "
+    "SET source = excluded.source, version = excluded.version, "
+    "documents = excluded.documents, length = excluded.length"
+).bindparams(bindparam("cid", type_=Id))
+_TOTALS = text(
+    "SELECT count(*), coalesce(sum(length), 0) FROM search_rows "
+    "WHERE conversation_id = :cid AND piece = 0"
+).bindparams(bindparam("cid", type_=Id))
+_TOTALS_BEFORE = text(
+    "SELECT documents, length FROM search_heads WHERE conversation_id = :cid"
+).bindparams(bindparam("cid", type_=Id))
+_LENGTH = text(
+    "SELECT length FROM search_rows "
+    "WHERE conversation_id = :cid AND version = :version AND part = :part AND piece = 0"
 ).bindparams(bindparam("cid", type_=Id))
 # With 0 all rows; otherwise those that are new since a version, or may have changed.
 _HELD = text(
@@ -86,12 +106,47 @@ def is_indexed(connection: AnyConnection, conversation_id: UUID) -> bool:
     return bool(_HEAD.rows(connection, cid=conversation_id))
 
 
-def is_current(connection: AnyConnection, generation: Generation, conversation_id: UUID) -> bool:
-    """Whether the index is up to date with the generation's rows; its tables must exist."""
-    version = folded_to(connection, generation, conversation_id)
-    return [*map(tuple, _HEAD.rows(connection, cid=conversation_id))] == [
-        (_source(generation), version)
-    ]
+def covers(
+    connection: AnyConnection,
+    generation: Generation,
+    conversation_id: UUID,
+    until: Key,
+    unsaved: Iterable[Key] = (),
+) -> bool:
+    """Whether the index has all rows up to a key as they are now; later ones may be missing.
+
+    Its tables must exist.
+
+    Args:
+        connection: A connection in a transaction.
+        generation: The generation of the projection ``context``.
+        conversation_id: The conversation.
+        until: The key.
+        unsaved: The keys of rows that the generation's table does not have yet.
+    """
+    found = _HEAD.rows(connection, cid=conversation_id)
+    if not found or found[0][0] != _source(generation):
+        return False
+    version = found[0][1]
+    if version == folded_to(connection, generation, conversation_id) and not unsaved:
+        return True
+    if any(version < key[0] <= until[0] for key in unsaved):
+        return False
+    values = {"cid": conversation_id, "after": version}
+    name = generation.tables["context_messages"].name
+    return not (
+        _UNSETTLED.rows(connection, cid=conversation_id)
+        or _reached(connection, conversation_id, version)
+        or _between(name).rows(connection, until=until[0], **values)
+    )
+
+
+@cache
+def _between(table: str) -> Statement:
+    return Statement(
+        f"SELECT 1 FROM {table} WHERE conversation_id = :cid "  # noqa: S608 - a generation's name
+        "AND version > :after AND version <= :until LIMIT 1"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +176,7 @@ class IndexCatchUp:
         self._before: Key | None = None
         self._gone: list[Key] = []
         self._new: list[dict[str, Any]] = []
-        self._last = False
+        self._first = self._last = False
         self._missed = 0
 
     def look(self, connection: Connection) -> None:
@@ -129,6 +184,7 @@ class IndexCatchUp:
         cid, stands = self._conversation_id, self._status(connection)
         if stands != self._expected:
             self._expected, self._before = stands, None
+        self._first = self._before is None
         source = SqlRowSource(connection, self._generation.tables["context_messages"], cid)
         head, own = stands.head, _source(self._generation)
         folded = stands.folded
@@ -176,12 +232,31 @@ class IndexCatchUp:
             self.look(connection)
         if self.done or self._expected is None:
             return
+        gained = self._gained(connection) if self._last and self._first else None
         _delete(connection, cid, self._gone)
         _insert(connection, self._new)
         if self._last:
             own, folded = _source(self._generation), self._expected.folded
-            connection.execute(_SET_HEAD, {"cid": cid, "source": own, "version": folded})
+            totals = gained or tuple(connection.execute(_TOTALS, {"cid": cid}).one())
+            values = {"documents": totals[0], "length": totals[1]}
+            connection.execute(_SET_HEAD, {"cid": cid, "source": own, "version": folded, **values})
             self.done = True
+
+    def _gained(self, connection: Connection) -> tuple[int, int] | None:
+        """Return the totals after the only piece is written; None if there are none before it."""
+        cid = self._conversation_id
+        before = connection.execute(_TOTALS_BEFORE, {"cid": cid}).first()
+        if before is None:
+            return None
+        documents, length = before
+        for version, part in self._gone:
+            values = {"cid": cid, "version": version, "part": part}
+            for (gone,) in connection.execute(_LENGTH, values):
+                documents, length = documents - 1, length - gone
+        for row in self._new:
+            if row["piece"] == 0:
+                documents, length = documents + 1, length + row["length"]
+        return documents, length
 
     def _status(self, connection: Connection) -> _IndexStatus:
         cid = self._conversation_id
@@ -241,15 +316,10 @@ def folded_to(
     return int(found[0][0]) if found else None
 
 
-def _reached(connection: Connection, conversation_id: UUID, after: int) -> bool:
+def _reached(connection: AnyConnection, conversation_id: UUID, after: int) -> bool:
     """Whether an event since a version may have changed any row."""
-    events = metadata_for(connection.dialect.name).tables["events"]
-    query = select(events.c.version).where(
-        events.c.conversation_id == conversation_id,
-        events.c.version > after,
-        events.c.type.in_(_REACHING),
-    )
-    return connection.execute(query.limit(1)).first() is not None
+    found = _REACHED.rows(connection, cid=conversation_id, after=after, types=list(_REACHING))
+    return bool(found)
 
 
 def _indexed(

@@ -5,10 +5,10 @@ returns the same scores as one in memory, which is used for lists of rows and fo
 the index.
 
 ``search_rows`` holds the words of every visible group of messages, ``search_heads`` how far a
-conversation is indexed, ``search_vectors`` the embeddings of its texts. The tables are created when
-a product first retrieves; they are disposable and never migrated. ``conversation_id`` comes first
-in all keys, and also in the index of words: each word has a prefix of the conversation, so that a
-search only reads the conversation's own entries.
+conversation is indexed and the totals of its rows, ``search_vectors`` the embeddings of its texts.
+The tables are created when a product first retrieves; they are disposable and never migrated.
+``conversation_id`` comes first in all keys, and also in the index of words: each word has a prefix
+of the conversation, so that a search only reads the conversation's own entries.
 
 On SQLite the index is the FTS5 table ``search_terms``, which triggers keep in sync with
 ``search_rows``; its tokens are ``term=count``, so that each occurs in a row once. Deleting a head
@@ -187,7 +187,9 @@ _SQLITE = (
     """CREATE TABLE search_heads (
         conversation_id TEXT NOT NULL PRIMARY KEY,
         source TEXT NOT NULL,
-        version BIGINT NOT NULL
+        version BIGINT NOT NULL,
+        documents BIGINT NOT NULL,
+        length BIGINT NOT NULL
     ) WITHOUT ROWID""",
     (
         "CREATE VIRTUAL TABLE search_terms USING fts5 (words, content='', detail=none, "
@@ -235,7 +237,9 @@ _POSTGRESQL = (
     """CREATE TABLE search_heads (
         conversation_id UUID NOT NULL PRIMARY KEY,
         source TEXT NOT NULL,
-        version BIGINT NOT NULL
+        version BIGINT NOT NULL,
+        documents BIGINT NOT NULL,
+        length BIGINT NOT NULL
     )""",
 )
 

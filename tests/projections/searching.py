@@ -65,8 +65,21 @@ def in_database(
 ) -> Mapping[Key, float]:
     """Return what the index answers, once it is brought up."""
     bring_up(store, cid)
+    assert_totals(store, cid)
     with store.reading(snapshot=True) as connection:
         return SqlSearch(connection, cid, until=until).scores(intent, limit)
+
+
+def assert_totals(store: EventStore, cid: UUID) -> None:
+    """The head has the number of the conversation's documents, and the sum of their lengths."""
+    counted = "SELECT count(*), coalesce(sum(length), 0) FROM search_rows WHERE piece = 0 AND"
+    stored = "SELECT documents, length FROM search_heads WHERE"
+    with store.reading() as connection:
+        found = [
+            [*map(int, connection.exec_driver_sql(f"{each} conversation_id = '{cid}'").one())]
+            for each in (counted, stored)
+        ]
+    assert found[0] == found[1]
 
 
 def in_memory(

@@ -10,8 +10,10 @@ from sqlalchemy import Connection
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
+from eventstore.database import END
 from projections import Views
 from projections.context import CONTEXT, search_index, search_tables
+from projections.context.recall_search import SqlSearch
 from projections.context_reading import bring_up
 from tests.projections.searching import (
     FACT,
@@ -20,6 +22,7 @@ from tests.projections.searching import (
     QUESTION,
     SAID,
     anew,
+    assert_totals,
     in_database,
     in_memory,
     indexed,
@@ -119,8 +122,69 @@ def test_catch_up_equals_an_index_made_anew(
     history(cid, store)[name]()
     bring_up(store, cid)
     after = indexed(store, cid)
+    assert_totals(store, cid)
     assert before != after
     assert after == anew(store, cid)
+
+
+LATER = {
+    "a question": (e.UserMessage.text(QUESTION),),
+    "a question and a turn": (e.UserMessage.text(QUESTION), e.AssistantMessage.of("It is 4711.")),
+}
+REACHING = {
+    "a withdrawn message": e.Retraction(versions=(e.VersionRange(first=1, last=2),)),
+    "a summary": e.Summary(text="in short", versions=(e.VersionRange(first=1, last=2),)),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_what_is_later_need_not_be_indexed(
+    store: EventStore, views: Views, cid: UUID, name: str
+) -> None:
+    """A turn's question searches the messages before it: with them, the index has all it needs."""
+    talk(store, cid, *SAID, *small_talk(5))
+    expected = in_database(store, cid, QUESTION)
+    until = (len(SAID) + 5, END)
+    store.append(cid, LATER[name])
+    views.context(cid, max_tokens=100_000)
+    with store.reading(snapshot=True) as connection:
+        generation = live_of(store, CONTEXT)
+        assert search_index.covers(connection, generation, cid, until)
+        assert not search_index.covers(connection, generation, cid, (END, 0))
+        assert expected == SqlSearch(connection, cid, until=until).scores(QUESTION, 64)
+
+
+@pytest.mark.parametrize("name", REACHING)
+def test_what_changes_earlier_messages_has_to_be_indexed(
+    store: EventStore, views: Views, cid: UUID, name: str
+) -> None:
+    """After it, the index no longer answers for the messages before it."""
+    talk(store, cid, *small_talk(5))
+    bring_up(store, cid)
+    store.append(cid, REACHING[name])
+    views.context(cid, max_tokens=100_000)
+    with store.reading() as connection:
+        assert not search_index.covers(connection, live_of(store, CONTEXT), cid, (5, END))
+
+
+def test_an_open_call_has_to_be_looked_at_again(store: EventStore, views: Views, cid: UUID) -> None:
+    """Its result may have come, in a group that the index has without it."""
+    store.append(cid, turn(0, "weather")[:4])
+    bring_up(store, cid)
+    store.append(cid, [e.ToolResult(call_id="3.0", name="search", content=f"It is {MARKER}")])
+    views.context(cid, max_tokens=100_000)
+    with store.reading() as connection:
+        assert not search_index.covers(connection, live_of(store, CONTEXT), cid, (4, END))
+
+
+def test_rows_that_are_not_saved_yet(store: EventStore, views: Views, cid: UUID) -> None:
+    """They count as missing where the search would look for them."""
+    talk(store, cid, *small_talk(5))
+    bring_up(store, cid)
+    with store.reading() as connection:
+        generation = live_of(store, CONTEXT)
+        assert search_index.covers(connection, generation, cid, (5, END), [(6, 0)])
+        assert not search_index.covers(connection, generation, cid, (6, END), [(6, 0)])
 
 
 def test_a_late_result_is_indexed(store: EventStore, views: Views, cid: UUID) -> None:
@@ -206,7 +270,7 @@ def test_an_index_of_another_generation_is_not_used(
         connection.exec_driver_sql("UPDATE search_heads SET source = 'context_messages_g0 1'")
         connection.exec_driver_sql("UPDATE search_rows SET version = 7")
     with store.reading() as connection:
-        assert not search_index.is_current(connection, live_of(store, CONTEXT), cid)
+        assert not search_index.covers(connection, live_of(store, CONTEXT), cid, (END, 0))
     assert {(1, 0)} == in_database(store, cid, QUESTION).keys()
 
 

@@ -16,11 +16,12 @@ from sqlalchemy import bindparam, text
 from agent_eventstore import AsyncConversation, AsyncEventStore, Conversation
 from eventstore import DirectoryKeys, EventStore, NewEvent, new_id
 from eventstore import events as e
-from eventstore.database import Id
+from eventstore.database import END, Id
 from projections import PROJECTIONS, Views, worker
 from projections import reading as saving
 from projections.context import CONTEXT, search_index
 from projections.context.row_cache import MOST_IN_MEMORY
+from projections.context_reading import ContextReading, bring_up
 from projections.engine.generations import find_live
 from projections.models.tool_calls import TOOL_CALLS
 from tests.projections.support import turn
@@ -258,10 +259,35 @@ def test_the_index_of_a_long_conversation_is_kept(database_url: str) -> None:
             with store.reading() as connection:
                 generation = find_live(connection, CONTEXT)
                 assert generation is not None
-                return search_index.is_current(connection, generation, cid)
+                return search_index.covers(connection, generation, cid, (END, 0))
 
         ask()
         assert is_current()
         store.append(cid, e.UserMessage.text("A later word: zebra."))
         ask()
         assert is_current()
+
+
+@pytest.mark.parametrize("length", [MOST_IN_MEMORY - 4, MOST_IN_MEMORY])
+def test_no_request_indexes_a_long_conversation(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """The end of a turn does, even before the conversation is so long that a search needs it."""
+    with EventStore.open(database_url) as store:
+        other, cid = new_id(), new_id()
+        store.append(other, e.UserMessage.text("Hello."))
+        bring_up(store, other)
+        texts = (f"Question {number} about parcels." for number in range(length))
+        store.append(cid, [NewEvent(e.UserMessage.text(text)) for text in texts])
+        with Conversation.open(store, cid) as conversation:
+            for number in range(3):
+                with conversation.turn("Which parcel was it?") as turn:
+                    request = turn.context(max_tokens=2_000, model="gpt-4o")
+                    with turn.llm_call(request) as call:
+                        call.message("This one.")
+                if not number:  # From now on, a request that indexes fails.
+                    monkeypatch.setattr(ContextReading, "_index", _fail)
+
+
+def _fail(*_: object) -> None:
+    raise AssertionError("a request indexes")

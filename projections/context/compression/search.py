@@ -64,7 +64,7 @@ _K1 = 1.2
 _B = 0.75
 _MOST_WANTED = 256
 
-MOST_POSTINGS = 4_000
+MOST_POSTINGS = 1_000
 """The most occurrences of terms in items that a search adds up; see `rarest`."""
 
 _ENDINGS = (
