@@ -123,7 +123,8 @@ class StartOptions(NewOptions, total=False):
     """Options of a new conversation, in addition to `NewOptions` and `SessionOptions`.
 
     Attributes:
-        mode: The mode in which it begins; ``chat`` by default.
+        mode: The mode in which it begins, such as ``chat``: its requests begin with a system part
+            for it. By default it has none, and nothing is added to its requests.
         title: The title in lists of conversations, by default the first message; or a function
             that makes it from the first message, called when the first turn has succeeded.
         if_exists: ``open`` to open an existing conversation with this key or id, as

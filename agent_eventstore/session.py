@@ -600,7 +600,7 @@ def started(
     conversation_id: StreamId | None = None,
     tenant_id: str | None = None,
     user_id: str | None = None,
-    mode: Mode = "chat",
+    mode: Mode | None = None,
     title: Title = None,
     parent: StreamId | None = None,
     participants: Sequence[dict[str, Any]] = (),

@@ -30,7 +30,7 @@ with Conversation.start(store, user_id="ada", base_instructions="Be brief.") as 
                 with turn.tool(tool_call) as tool:  # after a crash in here: "outcome unknown"
                     tool.result(ORDERS[tool_call.arguments["id"]])
 
-for message in conversation.views.context(conversation.id, mode=None).messages:
+for message in conversation.views.context(conversation.id).messages:
     print(message)
 for row in conversation.views.tool_calls(conversation_id=conversation.id):
     print(row.name, row.arguments, row.status, row.result_text)

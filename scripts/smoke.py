@@ -1,18 +1,21 @@
 """Check the wheel that `make dist` has built, installed outside the checkout.
 
 ``python scripts/smoke.py DIRECTORY`` installs the one wheel of the directory in a new environment,
-and runs a few commands there.
+runs a few commands there, and follows the README and the tutorial: what they print is compared with
+what the pages show.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
 import venv
 import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,6 +65,41 @@ def _try(wheel: Path, directory: Path) -> None:
         raise SystemExit(f"imported {where.strip()} instead of the installed package")
     for command in COMMANDS:
         run(*command.split())
+    _follow_tutorial(directory, environment)
+    _run_readme(directory, run)
+
+
+def _follow_tutorial(directory: Path, environment: Mapping[str, str]) -> None:
+    folder = directory / "tutorial"
+    folder.mkdir()
+    surroundings = {**environment, "COLUMNS": "80", "NO_COLOR": "1"}
+
+    def run(command: str, variables: Mapping[str, str]) -> str:
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],  # as a reader types it
+            cwd=folder,
+            env={**surroundings, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return done.stdout
+
+    page = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
+    follow = runpy.run_path(str(ROOT / "tests" / "docs" / "following.py"))["follow"]
+    for difference in follow(page, folder, run):
+        raise SystemExit(f"docs/tutorial.md shows other output than this:\n{difference}")
+
+
+def _run_readme(directory: Path, run: Callable[..., str]) -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    [program] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    shown = re.findall(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0]
+    (directory / "agent.py").write_text(program, "utf-8")
+    said = run(str(directory / "bin" / "python"), "agent.py")
+    if said.split() != shown.split():
+        raise SystemExit(f"README.md shows other output than this:\n{said}")
 
 
 if __name__ == "__main__":

@@ -313,7 +313,7 @@ class TaskRuns:
     def _open(self, opening: Opening) -> None:
         started = Conversation.start(
             self._store,
-            mode=self._root.mode or "chat",
+            mode=self._root.mode,
             conversation_id=opening.conversation_id,
             if_exists="open",
             parent=opening.parent,

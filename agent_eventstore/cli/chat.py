@@ -123,7 +123,8 @@ def chat(target: Target, /, question: str | None, once: bool, demo: bool, **give
             found = find_conversation(store, given["resume"])
             session = AgentSession.open(store, found, conversation=conversation, **options)
         else:
-            session = AgentSession.create(store, conversation={**conversation, **owner}, **options)
+            new = {**conversation, **owner, "mode": "chat"}
+            session = AgentSession.create(store, conversation=new, **options)
         talk = _Dialogue(store, session, options, screen, given["log_dir"])
         try:
             talk.hold(question, once=once)

@@ -63,7 +63,7 @@ class NewConversation(RequestModel):
     """A new conversation."""
 
     title: Annotated[str | None, Field(max_length=1_000)] = None
-    mode: Annotated[str, Field(max_length=64)] = "chat"
+    mode: Annotated[str | None, Field(min_length=1, max_length=64)] = None
     base_instructions: Text | None = None
     user_instructions: Text | None = None
     metadata: dict[str, Any] | None = None

@@ -527,8 +527,8 @@ def compose(
     """Return the system messages of a request, in the order in which they are sent.
 
     Args:
-        mode: The mode of the request. None returns only ``runs``. A product's own mode has its own
-            base rules, or those of chat if there are none.
+        mode: The mode of the request. None returns only what ``policy`` says, and ``runs``. A
+            product's own mode has its own base rules, or those of chat if there are none.
         texts: The product's texts; None for the defaults.
         agent: The agent whose persona is sent, except in chat mode.
         tools: The tools that the request declares; without any, the text about their use is left
@@ -540,15 +540,16 @@ def compose(
         ValueError: The mode's name is invalid.
         InvalidPrompt: A text of the product cannot be read.
     """
+    told = tool_policy(policy) if policy else ""
     if mode is None:
-        return tuple(runs)
+        return (*((Injection("tool policy", told),) if told else ()), *runs)
     if not is_mode(mode):
         raise ValueError(
             f"invalid mode {mode!r}: choose from {', '.join(MODES)}, the product's own, or None"
         )
     texts = texts or PromptTexts()
     parts = [Injection("base rules", texts.base_rules(mode))]
-    policies = (texts.text(TOOL_POLICY) if tools else "", tool_policy(policy) if policy else "")
+    policies = (texts.text(TOOL_POLICY) if tools else "", told)
     parts.append(Injection("tool policy", "\n\n".join(filter(None, policies))))
     if agent and mode != "chat":
         parts.append(Injection("persona", texts.persona(agent)))

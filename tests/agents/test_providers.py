@@ -74,7 +74,12 @@ def test_claude_is_sent_what_the_settings_ask_for(store: EventStore) -> None:
     with ReplayServer() as server, Anthropic(base_url=server.url, api_key="x") as claude:
         server.will(Streamed("anthropic-text"))
         session = AgentSession.create(
-            store, model=claude, model_name="claude-test", tools=[tool], settings=settings
+            store,
+            model=claude,
+            model_name="claude-test",
+            tools=[tool],
+            settings=settings,
+            conversation={"base_instructions": "Be brief."},
         )
         with session:
             assert "ok" == session.run_turn("How are you?").status

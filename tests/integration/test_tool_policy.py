@@ -37,7 +37,7 @@ TOLD = "TOOL_POLICY\n- never to be called: delete_account\nAsk before you write.
 
 def test_a_request_declares_what_is_allowed_and_says_so(recording: Recorder) -> None:
     """The views and a turn agree, and the log has what was sent (a policy changed nothing)."""
-    conversation = recording.start(tool_policy=CAREFUL)
+    conversation = recording.start(mode="agent", tool_policy=CAREFUL)
     with conversation.turn("hello") as turn:
         request = turn.context(tools=TOOLS)
         with turn.llm_call(request) as call:
@@ -80,7 +80,7 @@ def test_a_denied_tool_does_not_run(recording: Recorder) -> None:
 
 def test_what_is_allowed_runs(recording: Recorder) -> None:
     """The policy is asked for each call by its name."""
-    conversation = recording.start(tool_policy=ToolPolicy(allowed=("search",)))
+    conversation = recording.start(mode="agent", tool_policy=ToolPolicy(allowed=("search",)))
     with conversation.turn("hello") as turn:
         with turn.tool(ask_for_tool(turn)) as tool:
             tool.result("found")
@@ -93,7 +93,7 @@ def test_what_is_allowed_runs(recording: Recorder) -> None:
 
 def test_a_turn_can_only_take_away(recording: Recorder) -> None:
     """The policy of a turn's agent is merged with the conversation's."""
-    conversation = recording.start(tool_policy=CAREFUL)
+    conversation = recording.start(mode="agent", tool_policy=CAREFUL)
     wide = ToolPolicy(allowed=("delete_account", "look"))
     with conversation.turn("hello", tool_policy=wide) as turn:
         request = turn.context(tools=[*TOOLS, *declared("look")])
@@ -109,7 +109,7 @@ def test_a_turn_can_only_take_away(recording: Recorder) -> None:
 
 def test_a_policy_outlives_its_process(recording: Recorder) -> None:
     """Opened again, the conversation may use the same tools."""
-    first = recording.start(tool_policy=CAREFUL)
+    first = recording.start(mode="agent", tool_policy=CAREFUL)
     first.close()
     conversation = recording.open(first.id)
     with conversation.turn("delete me") as turn:
@@ -129,20 +129,37 @@ def test_a_turn_of_a_run_has_a_policy_of_its_own(shared_store: EventStore) -> No
     assert "TOOL_POLICY\n- the only tools: none" == policy_told(request.messages)
 
 
-def test_without_a_mode_the_policy_still_filters(recording: Recorder) -> None:
-    """None composes nothing, and allows nothing more."""
-    conversation = recording.start(tool_policy=CAREFUL)
+@pytest.mark.parametrize("mode", [None, "agent"])
+def test_without_a_mode_the_policy_still_holds(recording: Recorder, mode: str | None) -> None:
+    """It filters, and the model is told what it says; nothing else is added."""
+    conversation = recording.start(mode=mode, tool_policy=CAREFUL)
     with conversation.turn("hello") as turn:
         ask(turn)
     view = conversation.views.context(conversation.id, mode=None, tools=TOOLS)
 
     assert ["search"] == names(view.tools)
-    assert "" == policy_told(view.messages)
+    [told] = [each["content"] for each in view.messages if each["role"] == "system"]
+    assert told == policy_told(view.messages)
+    assert CAREFUL.text in told
+
+
+def test_nothing_is_added_unless_a_mode_is_chosen(recording: Recorder) -> None:
+    """Until then, a request is what was said, after the conversation's own instructions."""
+    conversation = recording.start(base_instructions="Be brief.")
+
+    def sent() -> list[str]:
+        view = conversation.views.context(conversation.id, tools=TOOLS)
+        return [each["content"] for each in view.messages]
+
+    with conversation.turn("hello"):
+        assert ["Be brief.", "hello"] == sent()
+    conversation.switch_mode("agent")
+    assert 2 < len(sent())
 
 
 def test_a_request_may_have_a_policy_of_its_own(recording: Recorder, recorded_url: str) -> None:
     """Given to the view, also of a read-only store, it is merged with the conversation's."""
-    conversation = recording.start(tool_policy=CAREFUL)
+    conversation = recording.start(mode="agent", tool_policy=CAREFUL)
     own = ToolPolicy(denied=("search",))
     with EventStore.open(recorded_url, read_only=True) as replica:
         view = Views(replica).context(conversation.id, tools=TOOLS, tool_policy=own)

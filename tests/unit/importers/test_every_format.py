@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -16,21 +15,13 @@ from agent_eventstore.transcripts import (
     load,
     read_transcripts,
 )
-from tests.properties.test_fuzz_importers import BY_LINE, DOCUMENTS
+from tests.properties.test_fuzz_importers import DOCUMENTS
+from tests.unit.importers.format_table import table, write_example
 
 DOCS = Path(__file__).parents[3] / "docs" / "import-export.md"
 LIVE = ("claude-code", "codex", "copilot-cli", "pi")
 ELSEWHERE = {PROJECT, "inspect", "ui-messages"}
 """A directory, and formats whose examples stand in tests of their own."""
-
-
-def _write(directory: Path, name: str, length: int | None = None) -> Path:
-    """Write a format's example, or only its first lines."""
-    document = DOCUMENTS[name]
-    path = directory / ("a.jsonl" if name in BY_LINE else "a.json")
-    values = document[:length] if name in BY_LINE else [document]
-    path.write_text("\n".join(map(json.dumps, values)), "utf-8")
-    return path
 
 
 def test_each_format_has_an_example_and_a_row() -> None:
@@ -40,10 +31,15 @@ def test_each_format_has_an_example_and_a_row() -> None:
     assert [] == [name for name in FORMATS if f"| `{name}` |" not in rows]
 
 
+def test_the_docs_say_what_is_kept() -> None:
+    """If this fails: python -m tests.unit.importers.format_table."""
+    assert table() in DOCS.read_text("utf-8")
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_an_example_is_detected_and_understood(tmp_path: Path, name: str) -> None:
     """Of no kind of texts is more than half missing from the events."""
-    path = _write(tmp_path, name)
+    path = write_example(tmp_path, name)
     assert name == detect(path)
     found = coverage(path, name)
     assert found is None or found.is_certain, str(found)
@@ -52,7 +48,7 @@ def test_an_example_is_detected_and_understood(tmp_path: Path, name: str) -> Non
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_second_import_adds_nothing(tmp_path: Path, name: str) -> None:
     """Whatever identifies a conversation of the format identifies it again."""
-    path = _write(tmp_path, name)
+    path = write_example(tmp_path, name)
     with EventStore.open(f"sqlite:///{tmp_path / 'a.db'}") as store:
         first = load(store, read_transcripts(path, name))
         again = load(store, read_transcripts(path, name))
@@ -67,8 +63,8 @@ def test_a_live_file_cut_at_any_line(tmp_path: Path, name: str) -> None:
         EventStore.open(f"sqlite:///{tmp_path / 'b.db'}", synchronous="OFF") as whole,
     ):
         for length in range(1, len(DOCUMENTS[name]) + 1):
-            load(grown, read_transcripts(_write(tmp_path, name, length), name, force=True))
-        load(whole, read_transcripts(_write(tmp_path, name), name), strict=True)
+            load(grown, read_transcripts(write_example(tmp_path, name, length), name, force=True))
+        load(whole, read_transcripts(write_example(tmp_path, name), name), strict=True)
         views = Views(whole), Views(grown)
         streams = [entry.conversation_id for entry in views[0].conversations()]
         assert streams
