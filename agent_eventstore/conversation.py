@@ -144,7 +144,7 @@ class StartOptions(NewOptions, total=False):
         lease_s: See `OpenOptions`.
     """
 
-    mode: Mode
+    mode: Mode | None
     title: Title
     if_exists: IfExists
     parent: StreamId | None

@@ -540,16 +540,16 @@ def compose(
         ValueError: The mode's name is invalid.
         InvalidPrompt: A text of the product cannot be read.
     """
-    told = tool_policy(policy) if policy else ""
+    rules = tool_policy(policy) if policy else ""
     if mode is None:
-        return (*((Injection("tool policy", told),) if told else ()), *runs)
+        return (*((Injection("tool policy", rules),) if rules else ()), *runs)
     if not is_mode(mode):
         raise ValueError(
             f"invalid mode {mode!r}: choose from {', '.join(MODES)}, the product's own, or None"
         )
     texts = texts or PromptTexts()
     parts = [Injection("base rules", texts.base_rules(mode))]
-    policies = (texts.text(TOOL_POLICY) if tools else "", told)
+    policies = (texts.text(TOOL_POLICY) if tools else "", rules)
     parts.append(Injection("tool policy", "\n\n".join(filter(None, policies))))
     if agent and mode != "chat":
         parts.append(Injection("persona", texts.persona(agent)))

@@ -1,4 +1,4 @@
-"""``python -m tests.unit.importers.format_table``: the table of formats in ``docs/import-export.md``.
+"""``python -m tests.unit.importers.format_table``: a table for ``docs/import-export.md``.
 
 Each row is what an import of the format's example gives, so that a reader that keeps less changes
 the table.
