@@ -54,11 +54,13 @@ __all__ = [
 
 
 _END: Key = (END, 0)
-# Of all rows, less those that are later: few, for most searches end at the latest message.
+# Of all rows up to the head, less those that are later: few, for most searches end at the latest
+# message. Rows beyond the head are of an index in the making.
 _SIZES = Statement(
     "SELECT h.documents - later.documents, h.length - later.length FROM search_heads h, "
     "(SELECT count(*) AS documents, coalesce(sum(length), 0) AS length FROM search_rows "
-    "WHERE conversation_id = :cid AND piece = 0 AND (version, part) > (:version, :part)) later "
+    "WHERE conversation_id = :cid AND piece = 0 AND (version, part) > (:version, :part) "
+    "AND version <= (SELECT version FROM search_heads WHERE conversation_id = :cid)) later "
     "WHERE h.conversation_id = :cid"
 )
 

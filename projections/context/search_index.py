@@ -78,8 +78,8 @@ _TOTALS = text(
 _TOTALS_BEFORE = text(
     "SELECT documents, length FROM search_heads WHERE conversation_id = :cid"
 ).bindparams(bindparam("cid", type_=Id))
-_LENGTH = text(
-    "SELECT length FROM search_rows "
+_IS_THERE = text(
+    "SELECT 1 FROM search_rows "
     "WHERE conversation_id = :cid AND version = :version AND part = :part AND piece = 0"
 ).bindparams(bindparam("cid", type_=Id))
 # With 0 all rows; otherwise those that are new since a version, or may have changed.
@@ -176,7 +176,7 @@ class IndexCatchUp:
         self._before: Key | None = None
         self._gone: list[Key] = []
         self._new: list[dict[str, Any]] = []
-        self._first = self._last = False
+        self._adds = self._last = False
         self._missed = 0
 
     def look(self, connection: Connection) -> None:
@@ -184,7 +184,6 @@ class IndexCatchUp:
         cid, stands = self._conversation_id, self._status(connection)
         if stands != self._expected:
             self._expected, self._before = stands, None
-        self._first = self._before is None
         source = SqlRowSource(connection, self._generation.tables["context_messages"], cid)
         head, own = stands.head, _source(self._generation)
         folded = stands.folded
@@ -203,6 +202,7 @@ class IndexCatchUp:
             unsettled = sorted({version for (version, _), _ in indexed if version <= after})
         [at] = heads.of(connection, [self._generation], cid)
         found = documents(self._rows(source, after, page, unsettled), movable(at.state))
+        self._adds = self._before is None and bool(after)
         self._take(connection.dialect.name, found, indexed)
 
     def _rows(
@@ -232,7 +232,7 @@ class IndexCatchUp:
             self.look(connection)
         if self.done or self._expected is None:
             return
-        gained = self._gained(connection) if self._last and self._first else None
+        gained = self._gained(connection) if self._last and self._adds else None
         _delete(connection, cid, self._gone)
         _insert(connection, self._new)
         if self._last:
@@ -243,20 +243,19 @@ class IndexCatchUp:
             self.done = True
 
     def _gained(self, connection: Connection) -> tuple[int, int] | None:
-        """Return the totals after the only piece is written; None if there are none before it."""
+        """Return the totals after a piece that only adds rows; None to count them all.
+
+        So it is not enough to add if a part of the rows is there already: from an attempt that was
+        interrupted, or from another process that is at work.
+        """
         cid = self._conversation_id
-        before = connection.execute(_TOTALS_BEFORE, {"cid": cid}).first()
-        if before is None:
-            return None
-        documents, length = before
         for version, part in self._gone:
             values = {"cid": cid, "version": version, "part": part}
-            for (gone,) in connection.execute(_LENGTH, values):
-                documents, length = documents - 1, length - gone
-        for row in self._new:
-            if row["piece"] == 0:
-                documents, length = documents + 1, length + row["length"]
-        return documents, length
+            if connection.execute(_IS_THERE, values).first() is not None:
+                return None
+        documents, length = connection.execute(_TOTALS_BEFORE, {"cid": cid}).one()
+        lengths = [row["length"] for row in self._new if row["piece"] == 0]
+        return documents + len(lengths), length + sum(lengths)
 
     def _status(self, connection: Connection) -> _IndexStatus:
         cid = self._conversation_id
@@ -276,6 +275,7 @@ class IndexCatchUp:
         self._gone, self._new, size = [], [], 0
         cid = self._conversation_id
         for key, document, mark in _paired(found, indexed):
+            self._adds = self._adds and mark is None
             if document is not None:
                 made = fingerprint(cid, document.text)
                 if mark == (made, document.unsettled):

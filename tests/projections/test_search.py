@@ -313,6 +313,36 @@ def test_an_index_is_written_in_pieces(
     assert indexed(store, cid) == anew(store, cid)
 
 
+def test_an_interrupted_index_is_counted_right(
+    store: EventStore, views: Views, cid: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a search before its rows nor the next attempt takes them for counted ones."""
+    talk(store, cid, *SAID)
+    expected, until = in_database(store, cid, QUESTION), (len(SAID), END)
+    talk(store, cid, *small_talk(8))
+    real = search_index.IndexCatchUp.save
+
+    def save(self: search_index.IndexCatchUp, connection: Connection) -> None:
+        real(self, connection)
+        if not self.done:
+            monkeypatch.setattr(search_index.IndexCatchUp, "save", _killed)
+
+    monkeypatch.setattr(search_index, "_PAGE", 3)
+    monkeypatch.setattr(search_index.IndexCatchUp, "save", save)
+    with pytest.raises(InterruptedError):
+        bring_up(store, cid)
+    monkeypatch.undo()
+    assert len(SAID) < len(indexed(store, cid)) < len(SAID) + 8
+    with store.reading(snapshot=True) as connection:
+        assert search_index.covers(connection, live_of(store, CONTEXT), cid, until)
+        assert expected == SqlSearch(connection, cid, until=until).scores(QUESTION, 64)
+    assert in_database(store, cid, "weather") == in_memory(store, cid, "weather")
+
+
+def _killed(*_: object) -> None:
+    raise InterruptedError
+
+
 def test_rows_that_change_while_they_are_indexed_are_looked_at_again(
     store: EventStore, views: Views, cid: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
