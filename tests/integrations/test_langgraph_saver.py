@@ -535,3 +535,12 @@ def test_asynchronous_methods_have_the_signatures_of_the_others() -> None:
 
     assert twins >= {"aput", "aput_writes", "aget_tuple", "alist", "adelete_thread"}
     assert {name: told(name[1:]) for name in twins} == {name: told(name) for name in twins}
+
+
+def test_a_saver_at_a_url(sqlite_url: str) -> None:
+    """As LangGraph's own savers are opened; there is nothing to set up."""
+    with EventStoreSaver.from_conn_string(sqlite_url) as saver:
+        saver.setup()
+        put(saver, named("1"), {"count": 2})
+    with EventStoreSaver.from_conn_string(sqlite_url) as saver:
+        assert {"count": 2} == found(saver, named("1")).checkpoint["channel_values"]

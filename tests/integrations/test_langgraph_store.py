@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ from agent_eventstore.integrations.conversation_events import keys_with
 from agent_eventstore.integrations.langgraph.events import LanggraphItem
 from agent_eventstore.integrations.langgraph.store import EventStoreStore
 from eventstore.errors import StatementRefused
+from projections.errors import EmbeddingFailed
 
 ADA, BOB = ("users", "ada"), ("users", "bob")
 STREAM = "langgraph.store:users.ada"
@@ -180,6 +182,100 @@ def test_labels(items: EventStoreStore, namespace: Any) -> None:
     for asked in (GetOp(namespace, "k"), PutOp(namespace, "k", {})):
         with pytest.raises(InvalidNamespaceError):
             items.batch([asked])
+
+
+class Letters:
+    """An embedding that counts the letters a to h of a text, and is asked for each text once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def __call__(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return how often each letter is in each text."""
+        self.texts += texts
+        return [[float(text.lower().count(letter)) for letter in "abcdefgh"] for text in texts]
+
+    async def later(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return the same in an event loop."""
+        await asyncio.sleep(0)
+        return self(texts)
+
+
+def found_by(found: Any) -> list[tuple[str, float | None]]:
+    """Return of items the key and the score."""
+    return [(each.key, each.score and round(each.score, 3)) for each in found]
+
+
+def test_a_search_by_meaning(store: EventStore) -> None:
+    """The nearest first, then what has no vector; another process need not embed items again."""
+    letters = Letters()
+    items = EventStoreStore(store, index={"dims": 8, "embed": letters, "fields": ["text"]})
+    items.put(ADA, "bad", {"text": "baad"})
+    items.put(ADA, "egg", {"text": "egg"})
+    items.put(ADA, "cab", {"text": "cab", "more": ["bee", "dad"]}, index=["text", "more[*]"])
+    items.put(ADA, "not", {"text": "abc"}, index=False)
+    items.put(ADA, "none", {"kind": "without"})
+    assert ["baad", "egg", "cab", "bee", "dad"] == letters.texts
+    nearest = [("bad", 1.0), ("cab", 0.73), ("egg", 0.0), ("none", None), ("not", None)]
+    again = Letters()
+    other = EventStoreStore(store, index={"dims": 8, "embed": again})
+    for asked in (items, other):
+        assert nearest[:2] == found_by(asked.search(ADA, query="dbaa", limit=2))
+        assert [("egg", None)] == [
+            (each.key, each.score) for each in asked.search(ADA, filter={"text": "egg"})
+        ]
+    assert nearest == found_by(other.search(ADA, query="dbaa"))
+    assert nearest[1:3] == found_by(other.search(ADA, query="dbaa", offset=1, limit=2))
+    assert {"dbaa"} == {*again.texts}
+    items.put(ADA, "bad", {"text": "egg"})
+    assert "cab" == other.search(ADA, query="dbaa")[0].key
+    items.delete(ADA, "cab")
+    assert {("bad", 0.0), ("egg", 0.0)} == {*found_by(other.search(ADA, query="dbaa", limit=2))}
+    assert store.verify(store.stream(STREAM)).ok
+
+
+def test_a_search_by_meaning_in_an_event_loop(store: EventStore) -> None:
+    """An asynchronous embedding is awaited in the loop."""
+    items = EventStoreStore(store, index={"dims": 8, "embed": Letters().later})
+
+    async def use() -> list[tuple[str, float | None]]:
+        await items.aput(ADA, "bad", {"text": "baad"})
+        await items.aput(ADA, "egg", {"text": "egg"})
+        return found_by(await items.asearch(ADA, query='{"text": "egg"}', limit=1))
+
+    assert [("egg", 1.0)] == asyncio.run(use())
+
+
+def test_an_embedding_that_fails_writes_nothing(store: EventStore) -> None:
+    """Nor does one that returns something else."""
+    failing: list[Any] = [lambda _: [], lambda _: 1 / 0]
+    for broken in failing:
+        items = EventStoreStore(store, index={"dims": 8, "embed": broken})
+        with pytest.raises(EmbeddingFailed):
+            items.put(ADA, "k", {"text": "a"})
+    assert [] == EventStoreStore(store).search(ADA)
+
+
+def test_a_vector_of_another_model_has_no_score(store: EventStore) -> None:
+    """It is of another length: the item is found, after those that can be compared."""
+    EventStoreStore(store, index={"dims": 1, "embed": lambda texts: [[1.0] for _ in texts]}).put(
+        ADA, "old", {"text": "a"}
+    )
+    items = EventStoreStore(store, index={"dims": 8, "embed": Letters()})
+    items.put(ADA, "new", {"text": "egg"})
+    assert [("new", 0.0), ("old", None)] == found_by(items.search(ADA, query="b"))
+    store.append(STREAM, LanggraphItem(key="odd", value={}, vectors=("no base64!", "AAA=")))
+    assert ["new", "odd", "old"] == [key for key, _ in found_by(items.search(ADA, query="b"))]
+
+
+def test_a_store_at_a_url(sqlite_url: str) -> None:
+    """As LangGraph's own stores are opened; there is nothing to set up."""
+    with EventStoreStore.from_conn_string(sqlite_url, erase=True) as items:
+        items.setup()
+        items.put(ADA, "tea", {"cups": 2})
+        assert items.erase
+    with EventStoreStore.from_conn_string(sqlite_url) as items:
+        assert [("ada", "tea")] == keys(items.search(ADA))
 
 
 def test_what_it_cannot_do(items: EventStoreStore, sqlite_url: str) -> None:

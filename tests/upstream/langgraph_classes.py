@@ -9,6 +9,7 @@ from typing import Any
 import langgraph.checkpoint.sqlite
 import langgraph.checkpoint.sqlite.aio
 import langgraph.store.memory
+from langgraph.store.base import IndexConfig
 from stores import temporary_store  # type: ignore[import-not-found]
 
 from agent_eventstore.integrations.langgraph.saver import EventStoreSaver
@@ -38,8 +39,8 @@ class AsyncSaver:
 class Store(EventStoreStore):
     """A store of its own, which forgets with the process like `InMemoryStore`."""
 
-    def __init__(self) -> None:
-        super().__init__(temporary_store())
+    def __init__(self, *, index: IndexConfig | None = None) -> None:
+        super().__init__(temporary_store(), index=index)
 
 
 sqlite: Any = langgraph.checkpoint.sqlite

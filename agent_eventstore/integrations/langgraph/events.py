@@ -187,12 +187,15 @@ class LanggraphItem(Payload):
     Attributes:
         key: The item's key in its namespace, which is the conversation.
         value: Its new value; None if it was deleted.
+        vectors: The embeddings of its texts, for a search by meaning: each in base64, as numbers in
+            single precision, the lower byte first.
     """
 
     type: ClassVar[str] = "langgraph.item"
 
     key: str
     value: dict[str, Any] | None = None
+    vectors: tuple[str, ...] | None = None
 
 
 for _kind in (LanggraphValues, LanggraphCheckpoint, LanggraphWrites, LanggraphItem):

@@ -6,14 +6,21 @@ later reads only read new events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import asyncio
+import sys
+from array import array
+from base64 import b64encode
+from binascii import a2b_base64
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from langgraph.store.base import (
     BaseStore,
     GetOp,
+    IndexConfig,
     InvalidNamespaceError,
     Item,
     ListNamespacesOp,
@@ -22,6 +29,8 @@ from langgraph.store.base import (
     PutOp,
     SearchItem,
     SearchOp,
+    ensure_embeddings,
+    get_text_at_path,
 )
 
 from agent_eventstore.integrations.conversation_events import (
@@ -38,6 +47,7 @@ from eventstore.database import erase_for
 from eventstore.events import ConversationStart, Payload
 from eventstore.events.codec import dumps_json, loads_json
 from eventstore.threads import in_thread
+from projections.context.compression.search import cosine, embedded
 
 __all__ = [
     "EventStoreStore",
@@ -55,12 +65,18 @@ Namespace = tuple[str, ...]
 
 
 class StoredItem(NamedTuple):
-    """An item: the version of its event, its JSON, and when it was first and last put."""
+    """An item: the version of its event, its JSON, when it was first and last put, its vectors."""
 
     version: int
     text: str
     created_at: datetime
     updated_at: datetime
+    vectors: tuple[array[float], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """About the bytes that it takes."""
+        return len(self.text) + sum(len(each) * each.itemsize for each in self.vectors)
 
 
 class StoreItems:
@@ -69,19 +85,39 @@ class StoreItems:
     def __init__(self) -> None:
         self.version, self.chain = 0, b""
         self.current: dict[str, StoredItem] = {}
-        self.size = 0  # of the items' JSON, in characters
+        self.size = 0  # of the items, in bytes
 
     def fold(self, event: RecordedEvent) -> None:
         """Fold the next event."""
         self.version, self.chain, data = event.version, event.chain, event.data
         if isinstance(data, LanggraphItem):
             before, at = self.current.pop(data.key, None), event.recorded_at
-            self.size -= 0 if before is None else len(before.text)
+            self.size -= 0 if before is None else before.size
             if data.value is not None:
                 created = at if before is None else before.created_at
-                text = dumps_json(data.value)
-                self.size += len(text)
-                self.current[data.key] = StoredItem(event.version, text, created, at)
+                vectors = tuple(map(_vector, data.vectors or ()))
+                item = StoredItem(event.version, dumps_json(data.value), created, at, vectors)
+                self.size += item.size
+                self.current[data.key] = item
+
+
+def _vector(text: str) -> array[float]:
+    """Return the vector of a `LanggraphItem`; empty if it is none."""
+    found = array("f")
+    try:
+        found.frombytes(a2b_base64(text))
+    except ValueError:
+        return array("f")
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found
+
+
+def _vector_text(vector: array[float]) -> str:
+    if sys.byteorder == "big":
+        vector = array("f", vector)
+        vector.byteswap()
+    return b64encode(vector.tobytes()).decode()
 
 
 def fields_of(namespace: Namespace, key: str, item: StoredItem) -> dict[str, Any]:
@@ -157,23 +193,43 @@ _NAMESPACES = 256
 class EventStoreStore(BaseStore):
     """A store of items, which are JSON objects identified by namespace and key.
 
-    Safe to share between threads and processes. It has no semantic search: a ``query`` and an
-    ``index`` are refused, and so is a time to live.
+    Safe to share between threads and processes. A time to live is refused, and without ``index``,
+    so are a ``query`` and the ``index`` of a put.
 
     Args:
         store: The store; a store from `EventStore.for_owner` sees only the items of its tenant or
             user.
         erase: Whether replaced and deleted values are erased; otherwise they stay in the log.
+        index: The embedding for the search by meaning, and the fields that it embeds, as for
+            LangGraph's own stores. Vectors are stored with the items, once for each put.
 
     Raises:
         ValueError: The store redacts, and so could not return the items as they were put.
     """
 
-    def __init__(self, store: EventStore | AsyncEventStore, *, erase: bool = False) -> None:
+    def __init__(
+        self,
+        store: EventStore | AsyncEventStore,
+        *,
+        erase: bool = False,
+        index: IndexConfig | None = None,
+    ) -> None:
         self.store = unredacted(store, "its items as they were")
         self.erase = erase
+        self.embeddings = None if index is None else ensure_embeddings(index.get("embed"))
+        self._fields = [*((index or {}).get("fields") or ["$"])]
         self._known: ConversationMemory[StoreItems] = ConversationMemory(_NAMESPACES, newest=True)
         self._lock = RLock()
+
+    @classmethod
+    @contextmanager
+    def from_conn_string(cls, conn_string: str, **options: Any) -> Iterator[Self]:
+        """Open the store at a URL for a block; the other arguments are those of the class."""
+        with EventStore.open(conn_string) as store:
+            yield cls(store, **options)
+
+    def setup(self) -> None:
+        """Do nothing: opening a store creates its tables."""
 
     def batch(self, ops: Iterable[Op]) -> list[Any]:
         """Run operations in order, and return the result of each.
@@ -184,28 +240,66 @@ class EventStoreStore(BaseStore):
         Raises:
             InvalidNamespaceError: A label of a namespace is empty, is not text, or contains a
                 period or NUL.
-            NotImplementedError: An operation has a time to live, an index or a query.
+            NotImplementedError: An operation has a time to live; or an index or a query, but the
+                store has no index.
             InvalidEvent: A value is not JSON, or is larger than an event may be.
+            EmbeddingFailed: The embedding raised, or did not return a vector for each text;
+                nothing was written.
         """
-        with self._lock:
-            operations = [*ops]
-            found = [self._read(op) for op in operations]
-            puts = [op for op in operations if isinstance(op, PutOp)]
-            for namespace in dict.fromkeys(op.namespace for op in puts):
-                self._put(namespace, {op.key: op for op in puts if op.namespace == namespace})
-            return found
+        if self.embeddings is None:
+            return self._run([*ops], None, None)
+        return self._run([*ops], self.embeddings.embed_documents, self.embeddings.embed_query)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Any]:
         """Run `batch` in a thread; it finishes even if the caller is cancelled."""
-        return await in_thread(self.batch, [*ops])
+        if (made := self.embeddings) is None:
+            return await in_thread(self._run, [*ops], None, None)
+        loop = asyncio.get_running_loop()
 
-    def _read(self, op: Op) -> Any:
+        def waited(call: Callable[[Any], Coroutine[Any, Any, Any]]) -> Callable[[Any], Any]:
+            return lambda value: asyncio.run_coroutine_threadsafe(call(value), loop).result()
+
+        both = waited(made.aembed_documents), waited(made.aembed_query)
+        return await in_thread(self._run, [*ops], *both)
+
+    def _run(
+        self,
+        operations: list[Op],
+        embed_documents: Callable[[list[str]], list[list[float]]] | None,
+        embed_query: Callable[[str], list[float]] | None,
+    ) -> list[Any]:
+        vectors: dict[str, array[float]] = {}
+        queries: dict[str, array[float]] = {}
+        if embed_documents is not None and embed_query is not None:
+            texts = [*dict.fromkeys(text for op in operations for text in self._texts(op))]
+            if texts:
+                found = embedded(texts, lambda some: embed_documents([*some]))
+                vectors = dict(zip(texts, found, strict=True))
+            for op in operations:
+                if isinstance(op, SearchOp) and op.query:
+                    [queries[op.query]] = embedded([op.query], lambda q: [embed_query(q[0])])
+        with self._lock:
+            answers = [self._read(op, queries) for op in operations]
+            puts = [op for op in operations if isinstance(op, PutOp)]
+            for namespace in dict.fromkeys(op.namespace for op in puts):
+                own = {op.key: op for op in puts if op.namespace == namespace}
+                self._put(namespace, own, vectors)
+            return answers
+
+    def _texts(self, op: Op) -> list[str]:
+        """Return the texts of a put that are embedded."""
+        if not isinstance(op, PutOp) or op.value is None or op.index is False:
+            return []
+        paths = self._fields if op.index is None else op.index
+        return [text for path in paths for text in get_text_at_path(op.value, path)]
+
+    def _read(self, op: Op, queries: Mapping[str, array[float]]) -> Any:
         match op:
             case GetOp():
                 item = self._items(_valid(op.namespace)).current.get(op.key)
                 return None if item is None else Item(**fields_of(op.namespace, op.key, item))
             case SearchOp():
-                return self._search(op)
+                return self._search(op, queries)
             case ListNamespacesOp():
                 conditions = op.match_conditions or ()
                 for each in conditions:
@@ -215,28 +309,37 @@ class EventStoreStore(BaseStore):
                 return depths[op.offset : op.offset + op.limit]
             case PutOp():
                 _valid(op.namespace)
-                if op.ttl is not None or op.index:
+                if op.ttl is not None:
+                    raise NotImplementedError("this store has no time to live: put without ttl=")
+                if op.index and self.embeddings is None:
                     raise NotImplementedError(
-                        "this store has no time to live and no index: put without ttl= and index="
+                        "this store has no index: pass index= to EventStoreStore, or put without it"
                     )
                 return None
         raise ValueError(f"{op!r} is not an operation of a store")
 
-    def _search(self, op: SearchOp) -> list[SearchItem]:
-        if op.query:
-            raise NotImplementedError("this store has no semantic search: use filter=, not query=")
+    def _search(self, op: SearchOp, queries: Mapping[str, array[float]]) -> list[SearchItem]:
+        if op.query and self.embeddings is None:
+            raise NotImplementedError(
+                "this store has no index to search by meaning: pass index= to EventStoreStore"
+            )
         prefix, wanted = _valid(op.namespace_prefix, or_none=True), op.filter or {}
+        query = queries.get(op.query) if op.query else None
         found = [
-            SearchItem(**fields)
+            SearchItem(**fields, score=None if query is None else _score(query, current.vectors))
             for namespace in self._namespaces(prefix)
             for key, current in self._items(namespace).current.items()
             if (fields := fields_of(namespace, key, current))
             and all(fulfils(at_path(fields["value"], name), each) for name, each in wanted.items())
         ]
         found.sort(key=lambda item: item.updated_at, reverse=True)
+        if query is not None:  # then those without a vector, the newest first
+            found.sort(key=lambda item: -2.0 if item.score is None else item.score, reverse=True)
         return found[op.offset : op.offset + op.limit]
 
-    def _put(self, namespace: Namespace, puts: dict[str, PutOp]) -> None:
+    def _put(
+        self, namespace: Namespace, puts: dict[str, PutOp], vectors: Mapping[str, array[float]]
+    ) -> None:
         for attempt in attempts():
             items = self._items(namespace)
             current = items.current
@@ -244,11 +347,20 @@ class EventStoreStore(BaseStore):
             if not changed:
                 return
             start_events = [] if items.version else [ConversationStart(title="/".join(namespace))]
-            events = [LanggraphItem(key=each.key, value=each.value) for each in changed]
+            events = [
+                LanggraphItem(key=each.key, value=each.value, vectors=self._made(each, vectors))
+                for each in changed
+            ]
             gone = {current[op.key].version for op in changed if op.key in current}
             with attempt:
                 self._write(_key(namespace), [*start_events, *events], gone, items.version)
                 return
+
+    def _made(self, op: PutOp, vectors: Mapping[str, array[float]]) -> tuple[str, ...] | None:
+        """Return the vectors of a put, for its event; None if it has none."""
+        if self.embeddings is None:
+            return None
+        return tuple(_vector_text(vectors[text]) for text in self._texts(op)) or None
 
     def _write(self, key: str, events: list[Payload], gone: set[int], version: int) -> None:
         """Append events, and erase what they replace if it is to be erased, in one transaction."""
@@ -278,6 +390,11 @@ class EventStoreStore(BaseStore):
         items = followed(self.store, self.store.stream(key), self._known.get(key) or StoreItems())
         self._known.keep(key, items, items.size)
         return items
+
+
+def _score(query: array[float], vectors: Sequence[array[float]]) -> float | None:
+    """Return the cosine of the vector that is nearest; None without one of the same length."""
+    return max((cosine(query, each) for each in vectors if len(each) == len(query)), default=None)
 
 
 def _key(namespace: Namespace) -> str:
