@@ -43,13 +43,9 @@ ToolT = TypeVar("ToolT")
 
 
 class Block:
-    """A block that is entered once, and used until it is left.
+    """A block that is entered once, and used until it is left."""
 
-    Attributes:
-        form: The statement that enters it, for error messages.
-    """
-
-    form: ClassVar[str] = ""
+    _form: ClassVar[str] = ""  # the statement that enters it, for error messages
     _state: Literal["new", "open", "over", "repeated"] = "new"
 
     def _enter_once(self) -> None:
@@ -60,7 +56,7 @@ class Block:
         """
         if self._state != "new":
             entered = "is already open" if self._state == "open" else "is over"
-            raise BlockNotOpen(f"this block {entered}: make another, `{self.form}`")
+            raise BlockNotOpen(f"this block {entered}: make another, `{self._form}`")
 
     def _within(self, what: str) -> None:
         """Refuse a use outside of the block.
@@ -75,7 +71,7 @@ class Block:
             )
         if self._state != "open":
             when = "has not been entered" if self._state == "new" else "has been left"
-            raise BlockNotOpen(f"{what}: its block {when}; use it within `{self.form}`")
+            raise BlockNotOpen(f"{what}: its block {when}; use it within `{self._form}`")
 
 
 class CallBlock(CallFacts, Block):

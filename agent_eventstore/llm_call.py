@@ -57,7 +57,7 @@ class LlmCall(_CallBase[Journal]):
     marks its end is a ``network`` error.
     """
 
-    form = "with turn.llm_call(...) as call:"
+    _form = "with turn.llm_call(...) as call:"
 
     def __init__(self, journal: Journal, script: CallScript, *options: Any) -> None:
         super().__init__(journal, script, *options)
@@ -195,7 +195,7 @@ class LlmCall(_CallBase[Journal]):
 class AsyncLlmCall(_CallBase[AsyncJournal]):
     """`LlmCall` for an event loop."""
 
-    form = "async with turn.llm_call(...) as call:"
+    _form = "async with turn.llm_call(...) as call:"
 
     def __init__(self, journal: AsyncJournal, script: CallScript, *options: Any) -> None:
         super().__init__(journal, script, *options)

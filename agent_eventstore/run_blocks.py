@@ -108,7 +108,7 @@ class Step(_StepFacts[Journal]):
     after an exception, or ``cancelled`` after a stop.
     """
 
-    form = "with run.step(...) as step:"
+    _form = "with run.step(...) as step:"
 
     def __enter__(self) -> Self:
         """Write the step's start.
@@ -181,7 +181,7 @@ class Run(_RunFacts[Journal, Turn]):
 class AsyncStep(_StepFacts[AsyncJournal]):
     """`Step` for an event loop."""
 
-    form = "async with run.step(...) as step:"
+    _form = "async with run.step(...) as step:"
 
     async def __aenter__(self) -> Self:
         """Write the step's start; see `Step`."""

@@ -68,7 +68,7 @@ class ToolBlock(_Execution[Journal]):
     the policy does not allow never runs: entering records the call as ``denied`` and raises.
     """
 
-    form = "with turn.tool(call) as tool:"
+    _form = "with turn.tool(call) as tool:"
 
     def __enter__(self) -> Self:
         """Write the call.
@@ -144,7 +144,7 @@ class ToolBlock(_Execution[Journal]):
 class AsyncToolBlock(_Execution[AsyncJournal]):
     """`ToolCall` for an event loop."""
 
-    form = "async with turn.tool(call) as tool:"
+    _form = "async with turn.tool(call) as tool:"
 
     async def __aenter__(self) -> Self:
         """Write the call; see `ToolCall`."""

@@ -41,7 +41,7 @@ class Turn(TurnBlock[LlmCall, Journal, ToolBlock]):
     ``ok``, ``error`` after an exception, or ``cancelled`` after a stop.
     """
 
-    form = "with conversation.turn(...) as turn:"
+    _form = "with conversation.turn(...) as turn:"
     _model_call, _tool_call = LlmCall, ToolBlock
 
     def __enter__(self) -> Self:

@@ -37,7 +37,7 @@ __all__ = ["AsyncToolBlock", "AsyncTurn"]
 class AsyncTurn(TurnBlock[AsyncLlmCall, AsyncJournal, AsyncToolBlock]):
     """`Turn` for an event loop."""
 
-    form = "async with conversation.turn(...) as turn:"
+    _form = "async with conversation.turn(...) as turn:"
     _model_call, _tool_call = AsyncLlmCall, AsyncToolBlock
     _loop: asyncio.AbstractEventLoop | None = None
     _task: weakref.ref[asyncio.Task[Any]] | None = None
