@@ -303,7 +303,7 @@ class Upkeep:
         """Fold what is due, and index what the turn's requests did not have; see `run`."""
         if version - self._version >= EVERY:
             self.run(version)
-        if self.has_requests and version > INDEXED_FROM:
+        if self.has_requests:
             self._unless_busy(lambda: keep_up(self._views.store, self._conversation_id, version))
 
     def run(self, version: int, *, at_end: bool = False) -> None:

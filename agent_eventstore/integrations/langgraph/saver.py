@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from functools import wraps
 from operator import itemgetter
 from threading import RLock
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -44,6 +44,7 @@ from agent_eventstore.integrations.conversation_events import (
     unredacted,
 )
 from agent_eventstore.integrations.conversation_memory import ConversationMemory
+from agent_eventstore.integrations.langgraph.at_url import AtUrl
 from agent_eventstore.integrations.langgraph.checkpoint_codec import Codec
 from agent_eventstore.integrations.langgraph.draft import MessageDraft
 from agent_eventstore.integrations.langgraph.events import (
@@ -511,7 +512,7 @@ class Threads:
         return thread
 
 
-class EventStoreSaver(BaseCheckpointSaver[str]):
+class EventStoreSaver(AtUrl, BaseCheckpointSaver[str]):
     """A checkpointer that stores the states of graphs in an event store.
 
     Channel values are stored once, by content. Messages become events, so that all views show them
@@ -542,16 +543,6 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         self._codec = Codec(self.serde)
         self._messages = messages
         self._threads = Threads(self.store)
-
-    @classmethod
-    @contextmanager
-    def from_conn_string(cls, conn_string: str, **options: Any) -> Iterator[Self]:
-        """Open the store at a URL for a block; the other arguments are those of the class."""
-        with EventStore.open(conn_string) as store:
-            yield cls(store, **options)
-
-    def setup(self) -> None:
-        """Do nothing: opening a store creates its tables."""
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that a config names, or the newest of its thread and namespace."""

@@ -12,10 +12,9 @@ from array import array
 from base64 import b64encode
 from binascii import a2b_base64
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import datetime
 from threading import RLock
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from langgraph.store.base import (
     BaseStore,
@@ -40,6 +39,7 @@ from agent_eventstore.integrations.conversation_events import (
     unredacted,
 )
 from agent_eventstore.integrations.conversation_memory import ConversationMemory
+from agent_eventstore.integrations.langgraph.at_url import AtUrl
 from agent_eventstore.integrations.langgraph.events import LanggraphItem
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent, RecordedEvent
 from eventstore.arguments import require_several
@@ -190,7 +190,7 @@ _KEY = "langgraph.store:"
 _NAMESPACES = 256
 
 
-class EventStoreStore(BaseStore):
+class EventStoreStore(AtUrl, BaseStore):
     """A store of items, which are JSON objects identified by namespace and key.
 
     Safe to share between threads and processes. A time to live is refused, and without ``index``,
@@ -220,16 +220,6 @@ class EventStoreStore(BaseStore):
         self._fields = [*((index or {}).get("fields") or ["$"])]
         self._known: ConversationMemory[StoreItems] = ConversationMemory(_NAMESPACES, newest=True)
         self._lock = RLock()
-
-    @classmethod
-    @contextmanager
-    def from_conn_string(cls, conn_string: str, **options: Any) -> Iterator[Self]:
-        """Open the store at a URL for a block; the other arguments are those of the class."""
-        with EventStore.open(conn_string) as store:
-            yield cls(store, **options)
-
-    def setup(self) -> None:
-        """Do nothing: opening a store creates its tables."""
 
     def batch(self, ops: Iterable[Op]) -> list[Any]:
         """Run operations in order, and return the result of each.
