@@ -201,7 +201,8 @@ class EventStoreStore(AtUrl, BaseStore):
             user.
         erase: Whether replaced and deleted values are erased; otherwise they stay in the log.
         index: The embedding for the search by meaning, and the fields that it embeds, as for
-            LangGraph's own stores. Vectors are stored with the items, once for each put.
+            LangGraph's own stores; of each text the first 8,000 characters. Vectors are stored with
+            the items, once for each put.
 
     Raises:
         ValueError: The store redacts, and so could not return the items as they were put.
