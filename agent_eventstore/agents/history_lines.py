@@ -24,6 +24,7 @@ from eventstore.events import (
     ToolResult,
     TurnEnd,
     TurnStart,
+    UserMessage,
 )
 from eventstore.events.codec import dumps
 from eventstore.ids import StreamId, call_id
@@ -46,6 +47,7 @@ class HistoryLines:
         self._tokenizer: str | None = None
         self._inputs: dict[str, tuple[str, str]] = {}
         self._acted: set[str] = set()
+        self._turn_start: RecordedEvent | None = None  # until its message is read
 
     def of(self, event: RecordedEvent) -> Iterator[JsonObject]:
         """Iterate over the lines of an event."""
@@ -54,9 +56,13 @@ class HistoryLines:
         match event.data:
             case SessionStart() as start:
                 yield self._line(event, "session_start", meta=self._session_meta(start))
-            case TurnStart(input=text):
-                tokens = {"prompt": estimated_tokens([text or ""], self._tokenizer)}
-                yield self._line(event, "turn_start", content=text or "", meta={"tokens": tokens})
+            case TurnStart(input=None):
+                self._turn_start = event
+            case TurnStart(input=str() as text):
+                yield self._turn_started(event, text)
+            case UserMessage() as message if self._turn_start is not None:
+                start, self._turn_start = self._turn_start, None
+                yield self._turn_started(start, spoken(message.parts))
             case AssistantMessage() as answer:
                 yield from self._answer(event, answer)
             case LlmError() as error:
@@ -70,6 +76,10 @@ class HistoryLines:
                 yield self._line(event, "turn_end", meta=_turn_end(end))
             case SessionEnd() as end:
                 yield self._line(event, "session_end", meta={"tokens": _tokens(end.tokens)})
+
+    def _turn_started(self, event: RecordedEvent, text: str) -> JsonObject:
+        tokens = {"prompt": estimated_tokens([text], self._tokenizer)}
+        return self._line(event, "turn_start", content=text, meta={"tokens": tokens})
 
     def _session_meta(self, start: SessionStart) -> JsonObject:
         config = dict(start.config)

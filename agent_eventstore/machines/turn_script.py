@@ -103,7 +103,8 @@ class TurnScript:
             )
             first, second = self.ids or (new_id(), new_id())
             self.input = text
-            self._start_events = [NewEvent(TurnStart(input=text), first, meta)]
+            start = TurnStart(input=text if message is None else None)  # the message has it
+            self._start_events = [NewEvent(start, first, meta)]
             if message is not None:
                 self._start_events.append(NewEvent(message, second, meta))
             if branching is not None and branching.switch is not None:

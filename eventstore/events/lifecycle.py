@@ -268,10 +268,10 @@ class ModeState(Payload):
 
 
 class TurnStart(Payload):
-    """A turn begins, from one input to the final answer; ``input`` is the raw input, if given.
+    """A turn begins, from one input to the final answer; the user's message follows, if it has one.
 
     Attributes:
-        input: The input, verbatim.
+        input: The input, verbatim, unless the ``user_message`` that follows has it.
         tokens: Tokens of the input, if the source counted them.
     """
 

@@ -27,7 +27,9 @@ def test_turn_within_a_turn(recording: Recorder) -> None:
     with inner as turn:
         ask(turn)
 
-    assert ["one", "two"] == [e.input for e in data_of(recording.store, conversation, "turn_start")]
+    assert ["one", "two"] == [
+        e.parts[0].text for e in data_of(recording.store, conversation, "user_message")
+    ]
     assert ["ok", "ok"] == [e.status for e in data_of(recording.store, conversation, "turn_end")]
 
 
@@ -55,7 +57,9 @@ def test_turn_of_a_conversation_that_was_closed(recording: Recorder) -> None:
     with again.turn("two") as turn:
         ask(turn)
 
-    assert ["one", "two"] == [e.input for e in data_of(recording.store, conversation, "turn_start")]
+    assert ["one", "two"] == [
+        e.parts[0].text for e in data_of(recording.store, conversation, "user_message")
+    ]
 
 
 def test_turn_of_a_closed_conversation_on_an_event_loop(recording: Recorder) -> None:
