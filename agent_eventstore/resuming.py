@@ -31,7 +31,7 @@ from projections.payload_text import SEALS
 from projections.queries import open_work, readable, unsettled_calls
 from projections.reading import read_current, save_current
 from projections.replica import Copy
-from projections.run_mode import mode_and_turn
+from projections.run_mode import mode_turn_and_agent
 
 __all__ = [
     "FoundAtOpening",
@@ -40,7 +40,6 @@ __all__ = [
     "Todo",
     "Upkeep",
     "earlier_calls",
-    "last_agent",
     "left_open",
     "next_node",
     "resume",
@@ -53,8 +52,6 @@ Todo = Literal["continue", "begin", "complete", "decide"]
 begin, since one has failed or the workflow named none."""
 
 _DONE = ("completed", "skipped")
-_FIRST, _NEWEST = 20, 1_000
-_OF_SESSION = ("session_start", "session_end")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +222,7 @@ class FoundAtOpening:
     mode: Mode | None
     next_turn: int
     tool_policy: ToolPolicy | None
+    agent_id: str | None
 
 
 def left_open(store: EventStore, conversation_id: UUID) -> FoundAtOpening:
@@ -241,29 +239,12 @@ def left_open(store: EventStore, conversation_id: UUID) -> FoundAtOpening:
         with readable(OPEN_WORK.name):
             work = open_work(*left, conversation_id)
         with readable(RUNS.name):
-            mode, last_turn = mode_and_turn(*runs, conversation_id)
+            mode, last_turn, agent = mode_turn_and_agent(*runs, conversation_id)
         with readable(CONTEXT.name):
             policy = tool_policy(*context, conversation_id)
-        return FoundAtOpening(work, mode, last_turn + 1, policy)
+        return FoundAtOpening(work, mode, last_turn + 1, policy, agent)
 
     return read_current(store, (OPEN_WORK, RUNS, CONTEXT), conversation_id, read)
-
-
-def last_agent(store: EventStore, conversation_id: UUID) -> str | None:
-    """Return the agent of the last session, or None; looks at the newest `_NEWEST` events.
-
-    A session that was closed has its end among the first few.
-    """
-    before: int | None = None
-    for limit in (_FIRST, _NEWEST - _FIRST):
-        count = 0
-        for event in store.read(conversation_id, before=before, backward=True, limit=limit):
-            if event.type in _OF_SESSION:
-                return event.meta.agent_id
-            before, count = event.version, count + 1
-        if count < limit:
-            break
-    return None
 
 
 _FOLDING = [threading.Lock()]

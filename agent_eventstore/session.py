@@ -29,7 +29,7 @@ from agent_eventstore.machines.answers import milliseconds
 from agent_eventstore.machines.run_script import RunScript
 from agent_eventstore.recovery import WAIT_S, IfBusy, Recovery, claimed, end_open_work
 from agent_eventstore.requests import SystemTexts
-from agent_eventstore.resuming import FoundAtOpening, Upkeep, last_agent, left_open
+from agent_eventstore.resuming import FoundAtOpening, Upkeep, left_open
 from agent_eventstore.stops import stopped_or_gone
 from eventstore import NO_STREAM, EventStore, NewEvent, new_id
 from eventstore.database import owner_of, require_content, version_of
@@ -725,7 +725,7 @@ def _opened(store: EventStore, stream: UUID, writing: _Writing) -> Session:
             look()
         found = looks[-1]
         if writing.agent_id is None:
-            writing = replace(writing, agent_id=patiently(partial(last_agent, store, stream)))
+            writing = replace(writing, agent_id=found.agent_id)
         meta = writing.meta(found.mode, session_id)
         journal = Journal(store, stream, epoch=epoch)
         journal.write([writing.first(meta)])

@@ -20,7 +20,7 @@ from projections.engine.tables import shown
 from projections.models.runs import NodeRow, RunRow, RunState
 from projections.queries import readable
 
-__all__ = ["injections", "mode_and_turn", "read_run_state"]
+__all__ = ["injections", "mode_turn_and_agent", "read_run_state"]
 
 
 def read_run_state(
@@ -52,15 +52,15 @@ def read_run_state(
         )
 
 
-def mode_and_turn(
+def mode_turn_and_agent(
     connection: Connection, generation: Generation, conversation_id: UUID
-) -> tuple[Mode | None, int]:
-    """Return a conversation's mode and its last turn; 0 before the first turn."""
+) -> tuple[Mode | None, int, str | None]:
+    """Return a conversation's mode, its last turn (0 before the first), and its last agent."""
     table = generation.tables["conversation_state"]
-    query = select(table.c.mode, table.c.last_turn)
+    query = select(table.c.mode, table.c.last_turn, table.c.agent_id)
     row = connection.execute(query.where(table.c.conversation_id == conversation_id)).first()
-    mode, last_turn = (None, None) if row is None else row
-    return mode, index(last_turn or 0)
+    mode, last_turn, agent_id = (None, None, None) if row is None else row
+    return mode, index(last_turn or 0), agent_id
 
 
 def injections(state: RunState, run_id: str | None = None) -> tuple[Injection, ...]:

@@ -61,8 +61,8 @@ class HistoryLines:
             case TurnStart(input=str() as text):
                 yield self._turn_started(event, text)
             case UserMessage() as message if self._turn_start is not None:
-                start, self._turn_start = self._turn_start, None
-                yield self._turn_started(start, spoken(message.parts))
+                first, self._turn_start = self._turn_start, None
+                yield self._turn_started(first, spoken(message.parts))
             case AssistantMessage() as answer:
                 yield from self._answer(event, answer)
             case LlmError() as error:

@@ -25,6 +25,7 @@ from eventstore.events import (
     RunStart,
     RunStepEnd,
     RunStepStart,
+    SessionStart,
     SystemInstruction,
     ToolCall,
     ToolResult,
@@ -108,6 +109,7 @@ class StateRow(Row):
     open_calls: Any = None
     system_instruction: str | None = None
     last_turn: int | None = None
+    agent_id: str | None = None
     last_version: int | None = None
 
 
@@ -162,7 +164,7 @@ class RunsProjection:
     """Folds a conversation's events into its runs and its ``conversation_state``."""
 
     name: str = "runs"
-    version: int = 4
+    version: int = 5
     tables: Sequence[ReadTable] = (
         ReadTable("runs", ("run_id",), folding.columns_of(RunRow), lookups=(("run_id",),)),
         ReadTable("run_nodes", ("run_id", "node_id"), folding.columns_of(NodeRow)),
@@ -178,7 +180,8 @@ class RunsProjection:
     def initial(self) -> State:
         """Return the state of an empty conversation: no run, no call, no mode."""
         marks = {"mode": None, "switched": False, "active_run_id": None, "active_node": None}
-        return {**marks, "last_turn": None, "moved": False, "runs": {}, "calls": {}, "answered": {}}
+        own = {"last_turn": None, "agent_id": None, "moved": False}
+        return {**marks, **own, "runs": {}, "calls": {}, "answered": {}}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and what it changes in the four tables."""
@@ -188,11 +191,13 @@ class RunsProjection:
         turn = event.meta.turn
         if turn is not None and turn > (state["last_turn"] or 0):
             after = {**after, "last_turn": turn}
+        if event.type == SessionStart.type and event.meta.agent_id != state["agent_id"]:
+            after = {**after, "agent_id": event.meta.agent_id}
         if after is state and type(event.data) not in _RENDERED:
             return state, changes
         values = {
             name: after[name]
-            for name in ("mode", "active_run_id", "active_node", "last_turn")
+            for name in ("mode", "active_run_id", "active_node", "last_turn", "agent_id")
             if after[name] != state[name]
         }
         if after["calls"] is not state["calls"]:

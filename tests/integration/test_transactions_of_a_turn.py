@@ -23,7 +23,7 @@ from tests.connected import disconnect
 from tests.postgres import fresh_database
 
 STEPS = {
-    "open": 4,  # epoch and lease; open work and settings; the last agent; the session's start
+    "open": 3,  # epoch and lease; open work and settings; the session's start
     "start": 1,  # the turn's start and the user's message
     "context": 2,  # what is new; the first request of a session also reads the saved rows
     "call": 1,  # the request
