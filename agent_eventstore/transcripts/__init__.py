@@ -45,6 +45,7 @@ from agent_eventstore.transcripts import (
     session_import,
     sharegpt,
     ui_messages,
+    vscode_chat,
 )
 from agent_eventstore.transcripts.coverage import Coverage, coverage_of
 from agent_eventstore.transcripts.loader import ImportReport, load
@@ -90,7 +91,10 @@ __all__ = [
 
 
 _CHAT_EXPORTS = (chat_exports.CLAUDE_AI, chat_exports.LIBRECHAT, chat_exports.OPEN_WEBUI)
-_AGENT_DUMPS = (agent_dumps.PYDANTIC_AI, agent_dumps.ADK, agent_dumps.AI_STUDIO)
+_AGENT_DUMPS = (
+    *(agent_dumps.PYDANTIC_AI, agent_dumps.ADK),
+    *(agent_dumps.AI_STUDIO, agent_dumps.TAU2_BENCH),
+)
 _READERS: dict[str, Any] = {
     reader.FORMAT: reader
     for reader in (
@@ -111,6 +115,7 @@ _READERS: dict[str, Any] = {
         gemini_cli,
         opencode,
         pi,
+        vscode_chat,
         *_CHAT_EXPORTS,
         *_AGENT_DUMPS,
     )
@@ -125,6 +130,7 @@ _TELLING = (
     gemini_cli,
     opencode,
     pi,
+    vscode_chat,
     chatgpt,
     sharegpt,
     langchain_dump,
@@ -150,7 +156,7 @@ WRITTEN = (
 _READ = (
     *("claude-code", "codex", "copilot-cli", "gemini-cli", "opencode", "pi", "chatgpt", "sharegpt"),
     *("langchain", "openhands", "atif", "inspect", "claude-ai", "librechat", "open-webui"),
-    *("pydantic-ai", "google-adk", "ai-studio"),
+    *("pydantic-ai", "google-adk", "ai-studio", "tau2-bench", "vscode-copilot"),
 )
 
 FORMATS = (*WRITTEN[:-2], *_READ, WRITTEN[-1])

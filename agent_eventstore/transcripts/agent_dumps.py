@@ -1,9 +1,11 @@
-"""Histories as agent programs write them out: Pydantic AI, Google's ADK, Google AI Studio.
+"""Histories as agent programs write them out: Pydantic AI, ADK, AI Studio, tau2-bench.
 
 - Pydantic AI: an array of messages, as ``ModelMessagesTypeAdapter`` or ``all_messages_json()``
   writes them. A system prompt, user prompts, results and retries are parts of requests.
 - ADK: a session, as ``Session.model_dump_json()`` or its API server writes it, under either naming.
 - AI Studio: a prompt saved to Google Drive, ``{"chunkedPrompt": {"chunks": [...]}}``.
+- tau2-bench: the results of a run; each simulation is a conversation. The simulated user has tools
+  too: its calls, and what they returned, stay fields of its next message.
 
 Each message becomes one of a chat API, with its other fields. Pieces of a stream that a whole event
 repeats, and events without content, are passed over, and counted. There is no export to these.
@@ -23,7 +25,7 @@ from agent_eventstore.transcripts.openai_messages import transcript_of
 from agent_eventstore.transcripts.record_source import Record, Source
 from agent_eventstore.transcripts.transcript import Origin, Transcript, explicit_id, identify
 
-__all__ = ["ADK", "AI_STUDIO", "PYDANTIC_AI", "AgentDump"]
+__all__ = ["ADK", "AI_STUDIO", "PYDANTIC_AI", "TAU2_BENCH", "AgentDump"]
 
 Message = dict[str, Any]
 
@@ -37,12 +39,14 @@ class AgentDump:
         recognises: Whether a value is a history, or a message of one.
         messages: Returns the messages of a chat API for a record, and counts what it passes over.
         holder: The field under which a history has its messages; None if it is an array of them.
+        histories: The field under which a record has its histories; None if it is one.
     """
 
     FORMAT: str
     recognises: Callable[[Any], bool]
     messages: Callable[[Message, Counter[str]], list[Message]]
     holder: str | None
+    histories: str | None = None
 
     def read(self, source: Source) -> Iterator[Transcript | ImportFailed]:
         """Iterate over the file's conversations, and over reports of those that cannot be read."""
@@ -55,9 +59,12 @@ class AgentDump:
             elif not self.recognises(record.value):
                 yield source.failed(record.line, f"it is not a history of {self.FORMAT}")
             else:
-                rest = {key: each for key, each in record.value.items() if key != self.holder}
-                origin = identify(self.FORMAT, explicit_id(rest, "id"), (record.value, ordinal))
-                yield self._read(source, [record.value], rest, record.line, origin)
+                several = [record.value] if self.histories is None else record.value[self.histories]
+                for number, value in enumerate(several):
+                    rest = {key: each for key, each in value.items() if key != self.holder}
+                    place = (value, ordinal, number) if self.histories else (value, ordinal)
+                    origin = identify(self.FORMAT, explicit_id(rest, "id"), place)
+                    yield self._read(source, [value], rest, record.line, origin)
 
     def _whole(self, source: Source) -> Iterator[Transcript | ImportFailed]:
         """Yield the conversation of a file whose records are its messages."""
@@ -239,6 +246,51 @@ def _is_file(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("id"), str)
 
 
+# tau2-bench: {"info", "tasks", "simulations": [{"id", "task_id", "messages": [{"role", ...}]}]}
+
+
+def _is_tau2(value: Any) -> bool:
+    runs = value.get("simulations") if isinstance(value, dict) else None
+    return (
+        isinstance(runs, list)
+        and bool(runs)
+        and all(isinstance(run, dict) and isinstance(run.get("messages"), list) for run in runs)
+        and any("task_id" in run for run in runs)
+    )
+
+
+def _tau2_messages(run: Message, passed_over: Counter[str]) -> list[Message]:
+    found, of_user = list[Message](), list[Message]()
+    for message in run["messages"]:
+        if not isinstance(message, dict):
+            passed_over["message that is not an object"] += 1
+            continue
+        role, calls = message.get("role"), message.get("tool_calls")
+        if message.get("requestor") == "user" or (role == "user" and calls):
+            of_user.append({"role": role, "tool_calls": calls, "content": message.get("content")})
+            if role == "tool" or not message.get("content"):
+                continue
+        written = _beside(message, "role", "tool_calls", "error", "id" if role == "tool" else "")
+        written |= {"role": role, "content": message.get("content")}
+        if role == "assistant" and isinstance(calls, list):
+            written["tool_calls"] = [_tau2_call(each) for each in calls if isinstance(each, dict)]
+        elif role == "tool":
+            written["tool_call_id"] = message.get("id")
+            written |= {"error": message.get("content")} if message.get("error") else {}
+        elif role == "user" and of_user:
+            written["own_tools"], of_user = of_user, []
+        found.append(written)
+    if of_user:
+        passed_over["tool of the user after its last message"] += len(of_user)
+    return found
+
+
+def _tau2_call(call: Message) -> Message:
+    function = {"name": call.get("name"), "arguments": as_text(call.get("arguments") or {})}
+    return {"id": call.get("id"), "type": "function", "function": function}
+
+
 PYDANTIC_AI = AgentDump("pydantic-ai", _is_pydantic_ai, _pydantic_ai_messages, None)
 ADK = AgentDump("google-adk", _is_adk, _adk_messages, "events")
 AI_STUDIO = AgentDump("ai-studio", _is_ai_studio, _ai_studio_messages, "chunkedPrompt")
+TAU2_BENCH = AgentDump("tau2-bench", _is_tau2, _tau2_messages, "messages", "simulations")

@@ -26,7 +26,7 @@ from tests.integration.test_chatgpt import spoken
 from tests.properties.hostile import HOSTILE, changed_bytes, changed_json, jsons
 from tests.scaled_settings import scaled_settings
 from tests.unit.importers.reading import TAU_BENCH
-from tests.unit.importers.test_agent_dumps import ADK, AI_STUDIO, PYDANTIC_AI
+from tests.unit.importers.test_agent_dumps import DUMPS
 from tests.unit.importers.test_atif import TRAJECTORY
 from tests.unit.importers.test_chat_exports import EXPORTS
 from tests.unit.importers.test_copilot_cli import LINES as COPILOT
@@ -122,7 +122,7 @@ def _documents() -> dict[str, list[Any]]:
     found["pi"] = PI
     found["langchain"] = _DUMP
     found |= {name: [value] for name, value in EXPORTS.items()}
-    found |= {"pydantic-ai": PYDANTIC_AI, "google-adk": [ADK], "ai-studio": [AI_STUDIO]}
+    found |= {name: each if isinstance(each, list) else [each] for name, each in DUMPS.items()}
     real = json.loads(TAU_BENCH.read_text("utf-8"))
     shortest = sorted(real, key=lambda each: len(json.dumps(each)))[:2]
     return {**found, "openai": shortest}

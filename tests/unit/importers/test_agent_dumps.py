@@ -1,4 +1,4 @@
-"""Histories of Pydantic AI, ADK and AI Studio: every text, thought, call and result comes in."""
+"""Histories of other programs: every text, thought, call and result comes in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_eventstore import EventStore, Views
-from agent_eventstore.transcripts import detect, load, read_transcripts
+from agent_eventstore.transcripts import Transcript, detect, load, read_transcripts
 from eventstore import events as e
 from tests.unit.importers.conftest import Write
 from tests.unit.importers.reading import found, only, payloads
@@ -117,7 +117,97 @@ AI_STUDIO: dict[str, Any] = {
         "pendingInputs": [],
     },
 }
-DUMPS = {"pydantic-ai": PYDANTIC_AI, "google-adk": ADK, "ai-studio": AI_STUDIO}
+_CALL = {"id": "call_4", "name": "sensor", "arguments": {"pot": 4}, "requestor": "assistant"}
+_LOOK = {"id": "u1", "name": "look", "arguments": {}, "requestor": "user"}
+TAU2: dict[str, Any] = {
+    "timestamp": "2026-02-25T10:00:00",
+    "info": {"agent_info": {"llm": "gpt-4o"}},
+    "tasks": [{"id": "7"}],
+    "simulations": [
+        {
+            "id": "sim-1",
+            "task_id": "7",
+            "start_time": "2026-02-25T10:00:00",
+            "reward_info": {"reward": 1.0},
+            "messages": [
+                {"role": "assistant", "content": "Hi! How can I help?", "turn_idx": 0},
+                {"role": "user", "content": None, "tool_calls": [_LOOK]},
+                {"id": "u1", "role": "tool", "content": "It droops.", "requestor": "user"},
+                {"role": "user", "content": "How dry is it?", "tool_calls": None},
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [_CALL],
+                    "usage": {"prompt_tokens": 40, "completion_tokens": 5},
+                },
+                {
+                    "id": "call_4",
+                    "role": "tool",
+                    "content": '{"moisture": 11}',
+                    "requestor": "assistant",
+                    "error": False,
+                },
+                {
+                    "role": "assistant",
+                    "content": "Very dry: 11 percent.",
+                    "reasoning_content": "I need the sensor.",
+                },
+            ],
+        }
+    ],
+}
+VSCODE: dict[str, Any] = {
+    "version": 3,
+    "sessionId": "4f",
+    "creationDate": 1_772_000_000_000,
+    "customTitle": "Pots",
+    "responderUsername": "GitHub Copilot",
+    "requests": [
+        {
+            "requestId": "request_1",
+            "responseId": "response_1",
+            "timestamp": 1_772_000_000_000,
+            "modelId": "copilot/gpt-4o",
+            "message": {"text": "How dry is it?", "parts": []},
+            "response": [
+                {"kind": "thinking", "value": "I need the sensor."},
+                {"value": "Reading "},
+                {"kind": "inlineReference", "inlineReference": {"path": "/src/pots.py"}},
+                {"value": "."},
+                {
+                    "kind": "toolInvocationSerialized",
+                    "toolId": "copilot_sensor",
+                    "toolCallId": "0a",
+                    "isComplete": True,
+                    "invocationMessage": {"value": "Reading the sensor"},
+                },
+                {"kind": "undoStop", "id": "x"},
+                {"value": "Very dry: 11 percent."},
+            ],
+            "result": {
+                "metadata": {
+                    "promptTokens": 40,
+                    "outputTokens": 5,
+                    "toolCallRounds": [
+                        {
+                            "toolCalls": [
+                                {"id": "call_4", "name": "sensor", "arguments": '{"pot": 4}'}
+                            ]
+                        }
+                    ],
+                    "toolCallResults": {"call_4": {"content": [{"value": '{"moisture": 11}'}]}},
+                }
+            },
+        }
+    ],
+}
+DUMPS = {
+    "pydantic-ai": PYDANTIC_AI,
+    "google-adk": ADK,
+    "ai-studio": AI_STUDIO,
+    "tau2-bench": TAU2,
+    "vscode-copilot": VSCODE,
+}
 
 
 @pytest.mark.parametrize("name", DUMPS)
@@ -141,10 +231,12 @@ _SPECIAL = {
     "pydantic-ai": ("You water plants.", "https://a.test/p.png", "'pot': 4", "moisture", "gpt-4o"),
     "google-adk": ("'pot': 4", "moisture"),
     "ai-studio": ("[driveImage 1AbC]",),
+    "tau2-bench": ("Hi! How can I help?", "'pot': 4", "moisture", "It droops."),
+    "vscode-copilot": ("Reading `pots.py`.", "'pot': 4", "moisture", "gpt-4o", "completion_tokens"),
 }
 
 
-@pytest.mark.parametrize("name", ["pydantic-ai", "google-adk"])
+@pytest.mark.parametrize("name", ["pydantic-ai", "google-adk", "tau2-bench", "vscode-copilot"])
 def test_a_call_has_its_result(write: Write, tmp_path: Path, name: str) -> None:
     """The tool audit shows it as a success, with what it returned."""
     with EventStore.open(f"sqlite:///{tmp_path / 'a.db'}") as store:
@@ -204,3 +296,79 @@ def test_damage_is_reported(write: Write, name: str) -> None:
     """Under its name, a file of something else is refused, not read halfway."""
     transcripts, failures = found(write([{"role": "user", "content": "hi"}]), name)
     assert ([], 1) == (transcripts, len(failures))
+
+
+def _log_of_changes() -> list[dict[str, Any]]:
+    """Return the session of VS Code as the editor writes it while somebody talks."""
+    [request] = VSCODE["requests"]
+    empty = {**request, "response": [{"value": "Thinking"}], "result": None}
+    place = ["requests", 0]
+    return [
+        {"kind": 0, "v": {**VSCODE, "requests": [], "customTitle": None}},
+        {"kind": 1, "k": ["inputState"], "v": {"text": "How"}},
+        {"kind": 2, "k": ["requests"], "v": [empty]},
+        {"kind": 2, "k": [*place, "response"], "v": request["response"][:3], "i": 0},
+        {"kind": 2, "k": [*place, "response"], "v": request["response"][3:]},
+        {"kind": 1, "k": [*place, "result"], "v": request["result"]},
+        {"kind": 1, "k": ["customTitle"], "v": "Pots"},
+        {"kind": 3, "k": ["inputState"]},
+    ]
+
+
+def test_a_log_of_changes_is_the_session(tmp_path: Path) -> None:
+    """VS Code keeps a session as changes; applied, they are what it exports."""
+    path = tmp_path / "4f.jsonl"
+    path.write_text("\n".join(map(json.dumps, _log_of_changes())), "utf-8")
+    whole = tmp_path / "chat.json"
+    whole.write_text(json.dumps(VSCODE), "utf-8")
+    assert "vscode-copilot" == detect(path)
+    assert payloads(only(path))[1:] == payloads(only(whole))[1:]
+    assert only(path).left_out.passed_over == {"undoStop": 1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": 2, "k": ["requests", 10**9], "v": [1]},
+        {"kind": 1, "k": ["requests", -1, "result"], "v": {}},
+        {"kind": 1, "k": []},
+        {"kind": 9, "k": ["requests"]},
+        {"kind": 2, "k": ["version"], "v": [1]},
+        {"kind": 1, "k": ["requests", 0, 5], "v": 1},
+        [],
+        "text",
+    ],
+)
+def test_a_change_of_nothing_is_reported(tmp_path: Path, change: Any) -> None:
+    """What was said before it is there all the same."""
+    path = tmp_path / "4f.jsonl"
+    lines = [*_log_of_changes(), change, {"kind": 1, "k": ["customTitle"], "v": "Lost"}]
+    path.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    failure, session = read_transcripts(path, "vscode-copilot", force=True)
+    assert "it changes no place of the session" in str(failure)
+    assert isinstance(session, Transcript)
+    assert "Very dry: 11 percent." in str(payloads(session))
+
+
+def test_a_run_of_several_simulations(write: Write) -> None:
+    """Each is a conversation; what a user's own tool says last is counted."""
+    [run] = TAU2["simulations"]
+    looked = {"id": "u1", "role": "tool", "content": "Green.", "requestor": "user"}
+    other = {**run, "id": "sim-2", "messages": [*run["messages"], looked]}
+    both = read_transcripts(write({**TAU2, "simulations": [run, other]}))
+    left_out = [each.left_out.passed_over for each in both if isinstance(each, Transcript)]
+    assert [0, 1] == [sum(each.values()) for each in left_out]
+
+
+def test_a_session_that_goes_on(tmp_path: Path) -> None:
+    """Imported after each line that the editor writes, it is complete, and nothing is refused."""
+    path, lines = tmp_path / "4f.jsonl", [json.dumps(each) for each in _log_of_changes()]
+    again = {**VSCODE["requests"][0], "requestId": "request_2", "responseId": "response_2"}
+    lines.append(json.dumps({"kind": 2, "k": ["requests"], "v": [again]}))
+    with EventStore.open(f"sqlite:///{tmp_path / 'a.db'}") as store:
+        for length in range(1, len(lines) + 1):
+            path.write_text("\n".join(lines[:length]) + "\n", "utf-8")
+            load(store, read_transcripts(path, "vscode-copilot", force=True), strict=True)
+        [entry] = Views(store).conversations()
+        texts = [item.text for item in Views(store).timeline(entry.conversation_id)]
+    assert 2 == texts.count("How dry is it?") == texts.count("Very dry: 11 percent.")
