@@ -119,11 +119,11 @@ def _is_applied(session: Message, change: Any) -> bool:
         at[last] = change.get("v")
         return True
     before = at[last] if isinstance(at, list) else at.setdefault(last, [])
-    added, kept_until = change.get("v") or [], change.get("i")
+    added, length = change.get("v") or [], change.get("i")
     if not isinstance(before, list) or not isinstance(added, list):
         return False
-    if type(kept_until) is int and kept_until >= 0:
-        del before[kept_until:]
+    if type(length) is int and length >= 0:
+        del before[length:]
     before += added
     return True
 
@@ -133,20 +133,20 @@ def _messages(request: Any, passed_over: Counter[str], *, ended: bool) -> Iterat
     if not isinstance(request, dict):
         passed_over["request that is not an object"] += 1
         return
-    asked = request.get("message")
+    given = request.get("message")
     question: Message = {"role": "user", "id": request.get("requestId")}
-    question["content"] = text_at(asked, "text") or (asked if isinstance(asked, str) else "")
+    question["content"] = text_at(given, "text") or (given if isinstance(given, str) else "")
     question["timestamp"] = request.get("timestamp")
     shown = ("requestId", "message", "response", "result", "modelId", "timestamp", "responseId")
     yield question | {key: value for key, value in request.items() if key not in shown and value}
     if not ended and not isinstance(request.get("result"), dict):
         passed_over["answer that has not ended"] += 1
         return
-    yield from _Answer(request).messages(request.get("response"), passed_over)
+    yield from _AnswerText(request).messages(request.get("response"), passed_over)
 
 
 @dataclass(slots=True)
-class _Answer:
+class _AnswerText:
     """A request's answer: messages of the model, each with its calls and their results."""
 
     request: Message
@@ -155,11 +155,11 @@ class _Answer:
     number: int = 0
 
     def messages(self, response: Any, passed_over: Counter[str]) -> Iterator[Message]:
-        """Yield the answer's messages; the last one has what the request says of the answer."""
-        said: Message = {"id": self.request.get("responseId")}
-        said["timestamp"] = self.request.get("timestamp")
+        """Yield the answer's messages; the last one has its usage, and its error if it failed."""
+        common: Message = {"id": self.request.get("responseId")}
+        common["timestamp"] = self.request.get("timestamp")
         model, result = text_at(self.request, "modelId"), object_in(self.request, "result")
-        said |= {"model": model.removeprefix("copilot/")} if model else {}
+        common |= {"model": model.removeprefix("copilot/")} if model else {}
         metadata = object_in(result, "metadata")
         prompt, completion = (whole_at(metadata, each) for each in ("promptTokens", "outputTokens"))
         usage = {"prompt_tokens": prompt, "completion_tokens": completion}
@@ -167,7 +167,7 @@ class _Answer:
             kind = part.get("kind") if isinstance(part, dict) else None
             if kind == _CALL:
                 call = self._call(part, metadata)
-                yield {**said, **self._taken([call[0]])}
+                yield {**common, **self._taken([call[0]])}
                 yield from call[1:]
             elif (text := _text_of(part, kind)) is not None:
                 (self.thoughts if kind == "thinking" else self.texts).append(text)
@@ -175,11 +175,11 @@ class _Answer:
                 passed_over[str(kind)] += 1
         failed = text_at(object_in(result, "errorDetails"), "message")
         if self.texts or self.thoughts or failed:
-            said |= {"usage": usage} if None not in (prompt, completion) else {}
-            yield {**said, **self._taken(), **({"error": failed} if failed else {})}
+            common |= {"usage": usage} if None not in (prompt, completion) else {}
+            yield {**common, **self._taken(), **({"error": failed} if failed else {})}
 
     def _taken(self, calls: list[Message] | None = None) -> Message:
-        """Return what was said since the last message."""
+        """Return the text and the reasoning since the last message."""
         text, thoughts = "".join(self.texts), "\n\n".join(filter(None, self.thoughts))
         self.texts, self.thoughts = [], []
         message: Message = {"role": "assistant", "content": text or None}
@@ -243,6 +243,6 @@ def _line(value: Any) -> str:
 
 def _result_text(result: Any) -> str:
     """Return the texts of a tool's result; parts without a text as JSON."""
-    held = result.get("content", result.get("output")) if isinstance(result, dict) else None
-    parts = held if isinstance(held, list) else [held] if held else []
+    content = result.get("content", result.get("output")) if isinstance(result, dict) else None
+    parts = content if isinstance(content, list) else [content] if content else []
     return "\n".join(_line(each) or as_text(each) for each in parts)
