@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from itertools import groupby, islice, product
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 from eventstore.events import (
@@ -137,9 +137,15 @@ def group_by_kind(found: Mapping[int, str]) -> tuple[Quoting, ...]:
 
 def ranges(versions: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield the first and last version of each run; ``versions`` must be sorted."""
-    for _, run in groupby(enumerate(versions), lambda each: each[1] - each[0]):
-        found = [version for _, version in run]
-        yield found[0], found[-1]
+    if not versions:
+        return
+    first = last = versions[0]
+    for version in versions:
+        if version > last + 1:
+            yield first, last
+            first = version
+        last = version
+    yield first, last
 
 
 def _holds(content: str, starts: Mapping[str, Collection[str]]) -> bool:

@@ -252,6 +252,8 @@ def _each(fit: _Fit) -> _Fit:
     def each(value: Any, path: str, report: _Report) -> Any:
         if not isinstance(value, tuple | list):
             return value
+        if all(fit(one, path, _silent) is one for one in value):  # as nearly always
+            return value
         after = [fit(one, f"{path}[{place}]", report) for place, one in enumerate(value)]
         return value if all(map(is_, value, after)) else type(value)(after)
 
