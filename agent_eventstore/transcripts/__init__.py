@@ -26,6 +26,7 @@ from typing import Any
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts import (
     agent_dumps,
+    aider,
     atif,
     chat_exports,
     chat_jsonl,
@@ -116,6 +117,7 @@ _READERS: dict[str, Any] = {
         opencode,
         pi,
         vscode_chat,
+        aider,
         *_CHAT_EXPORTS,
         *_AGENT_DUMPS,
     )
@@ -131,6 +133,7 @@ _TELLING = (
     opencode,
     pi,
     vscode_chat,
+    aider,
     chatgpt,
     sharegpt,
     langchain_dump,
@@ -156,7 +159,7 @@ WRITTEN = (
 _READ = (
     *("claude-code", "codex", "copilot-cli", "gemini-cli", "opencode", "pi", "chatgpt", "sharegpt"),
     *("langchain", "openhands", "atif", "inspect", "claude-ai", "librechat", "open-webui"),
-    *("pydantic-ai", "google-adk", "ai-studio", "tau2-bench", "vscode-copilot"),
+    *("pydantic-ai", "google-adk", "ai-studio", "tau2-bench", "vscode-copilot", "aider"),
 )
 
 FORMATS = (*WRITTEN[:-2], *_READ, WRITTEN[-1])
@@ -232,7 +235,8 @@ def sessions_in(directory: Path) -> tuple[list[Path], list[Path]]:
 
 def _is_named_so(name: str) -> bool:
     """Whether a file may be a session or an export by its name."""
-    return not {".json", ".jsonl", ".eval"}.isdisjoint(Path(name).suffixes)
+    named = not {".json", ".jsonl", ".eval"}.isdisjoint(Path(name).suffixes)
+    return named or name == aider.FILE
 
 
 def _is_session(path: Path) -> bool:
@@ -263,6 +267,8 @@ def detect(path: Path) -> str:
         return project.FORMAT
     if inspect_log.is_archive(path):
         return inspect_log.FORMAT
+    if aider.is_history(path):
+        return aider.FORMAT
     source = Source(path)
     source.require_text()
     by_line = source.is_lines() or not source.is_array()
@@ -318,14 +324,16 @@ def read_transcripts(
 
 
 def coverage(path: Path, format_name: str | None = None) -> Coverage | None:
-    """Return how much of a file a reader understands; None for this package's own formats.
+    """Return how much of a file a reader understands; None if it is this package's or not JSON.
 
     Raises:
         ImportFailed: The file, or its format, cannot be read.
         OSError: Likewise.
     """
     name = format_name or detect(path)
-    if name in _OWN or (name == inspect_log.FORMAT and inspect_log.is_archive(path)):
+    if name in (*_OWN, aider.FORMAT) or (
+        name == inspect_log.FORMAT and inspect_log.is_archive(path)
+    ):
         return None
     values = (each.value for each in Source(path).records() if isinstance(each, Record))
     return coverage_of(values, _reader_of(name).read(Source(path)))
@@ -335,7 +343,11 @@ def _require_certain(path: Path, name: str) -> None:
     found = coverage(path, name)
     if found is None or found.is_certain or not found.conversations:
         return  # What the reader refuses itself, it says better.
-    better = [each for each in _READERS if each not in (name, *_OWN) and _is_certain(path, each)]
+    better = [
+        each
+        for each in _READERS
+        if each not in (name, *_OWN, aider.FORMAT) and _is_certain(path, each)
+    ]
     advice = f"name another format ({', '.join(better)})" if better else "no format fits better"
     raise ImportFailed(
         str(path), None, f"as {name}, {found}; {advice}, or --force to import it all the same"

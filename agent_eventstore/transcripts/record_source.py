@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -220,7 +220,7 @@ class Source:
         omitted if part of the file cannot be read.
 
         Args:
-            holders: The names under which objects hold lists.
+            holders: The names under which objects hold lists; ``a.b`` is the ``b`` of an ``a``.
         """
         own: list[Record] | None = []
         for item in self.records():
@@ -229,14 +229,12 @@ class Source:
                 yield item
                 continue
             value = item.value
-            present = (key for key in holders if isinstance(value, dict) and key in value)
-            name = next((key for key in present if isinstance(value[key], list)), None)
-            listed = value if name is None else value[name]
+            several = (_taken_out(value, holder.split(".")) for holder in holders)
+            rest, listed = next((each for each in several if each is not None), ({}, value))
             if not isinstance(listed, list):
                 if own is not None:
                     own.append(item)
             elif listed:
-                rest = {} if name is None else {k: v for k, v in value.items() if k != name}
                 yield rest, [Record(each, item.line) for each in listed]
             else:
                 yield self.failed(item.line, "there are no messages")
@@ -349,6 +347,19 @@ class Source:
             place = place if closed else _skip(text, place + 1)
         if (rest := _skip(text, place + 1)) < len(text):
             yield self.failed(text.count("\n", 0, rest) + 1, "there is more after the array")
+
+
+def _taken_out(value: Any, path: Sequence[str]) -> tuple[dict[str, Any], list[Any]] | None:
+    """Return an object without the list at a path in it, and the list; None if there is none."""
+    first, *further = path
+    if not isinstance(value, dict) or first not in value:
+        return None
+    rest = {key: each for key, each in value.items() if key != first}
+    if not further:
+        return (rest, value[first]) if isinstance(value[first], list) else None
+    if (inner := _taken_out(value[first], further)) is None:
+        return None
+    return rest | ({first: inner[0]} if inner[0] else {}), inner[1]
 
 
 def _pass_over(file: BinaryIO) -> int:
