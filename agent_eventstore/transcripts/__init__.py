@@ -215,8 +215,9 @@ SESSIONS = tuple(
 def sessions_in(directory: Path) -> tuple[list[Path], list[Path]]:
     """Return the files of sessions and exports below a directory, and the others, each sorted.
 
-    The others are JSON files that hold none of `SESSIONS`, and compressed ones. Links to
-    directories are not followed.
+    The others are JSON files that hold none of `SESSIONS`, and compressed ones. The messages of a
+    session of OpenCode, each of which is a file, are neither. Links to directories are not
+    followed.
 
     Raises:
         OSError: A directory cannot be listed.
@@ -230,7 +231,9 @@ def sessions_in(directory: Path) -> tuple[list[Path], list[Path]]:
     for at, _, names in os.walk(directory, onerror=fail):
         for path in (Path(at, name) for name in names if _is_named_so(name)):
             (found if _is_session(path) else others).append(path)
-    return sorted(found), sorted(others)
+    storages = {path.parents[2] for path in found if path.parents[1].name == "session"}
+    beside = tuple(each / name for each in storages for name in ("message", "part"))
+    return sorted(found), sorted(each for each in others if each.parents[1] not in beside)
 
 
 def _is_named_so(name: str) -> bool:

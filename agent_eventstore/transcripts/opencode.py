@@ -1,5 +1,9 @@
 """Sessions of OpenCode: the output of ``opencode export``, ``{"info": ..., "messages": [...]}``.
 
+A session's file in OpenCode's own folder, ``storage/session/PROJECT/SESSION.json``, is such an
+``info``; its messages are the files in ``storage/message/SESSION``, and the parts of each those in
+``storage/part/MESSAGE``.
+
 A message is ``info`` (who, when, tokens, model) and ``parts``. An assistant message is one answer,
 or several, each from a ``step-start``; its tools contain their results. An assistant message that
 is a ``summary`` replaces everything before it. Parts of another type are passed over, and counted.
@@ -9,9 +13,11 @@ There is no export to this format.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
@@ -57,13 +63,26 @@ _SILENT = frozenset("step-start step-finish snapshot patch agent compaction".spl
 _TEXTS = dict.fromkeys("id sessionID role modelID providerID".split(), str)
 _TOLD: FieldTypes = {**_TEXTS, "tokens": dict}
 _RUN: FieldTypes = {"input": object, "output": str, "attachments": list}
+_ID = re.compile(r"[\w-]+")
 _REJECTED = "The user rejected permission"
 
 
 def recognises(value: Any) -> bool:
     """Whether a value is a session."""
     listed = value.get("messages") if isinstance(value, dict) else None
-    return isinstance(listed, list) and bool(listed) and _is_message(listed[0])
+    if isinstance(listed, list):
+        return bool(listed) and _is_message(listed[0])
+    return _is_stored(value)
+
+
+def _is_stored(value: Any) -> bool:
+    """Whether a value is the ``info`` of a session in OpenCode's folder."""
+    return (
+        isinstance(value, dict)
+        and _ID.fullmatch(text_at(value, "id") or "") is not None
+        and isinstance(value.get("projectID"), str)
+        and isinstance(value.get("time"), dict)
+    )
 
 
 def _is_message(value: Any) -> bool:
@@ -80,12 +99,43 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
             yield found
             continue
         about, messages = found
+        if not about and len(messages) == 1 and _is_stored(messages[0].value):
+            about = {"info": messages[0].value}
+            stored = _messages_of(source, messages[0].value["id"])
+            if isinstance(stored, ImportFailed):
+                yield stored
+                continue
+            messages = stored
         wrong = next((n for n, each in enumerate(messages, 1) if not _is_message(each.value)), 0)
         if wrong:
             reason = f"message {wrong} is not an object with info and a list of parts"
             yield source.failed(messages[0].line, reason)
         else:
             yield _transcript(source, about, messages)
+
+
+def _messages_of(source: Source, session_id: str) -> list[Record] | ImportFailed:
+    """Return the messages of a session in OpenCode's folder, in order; a report if one is bad."""
+    storage = source.path.absolute().parents[2]
+    found: list[Record] = []
+    for info in _values_in(storage / "message" / session_id):
+        if isinstance(info, ImportFailed):
+            return info
+        parts = list[Any]()
+        own_id = text_at(info, "id") or ""
+        for part in _values_in(storage / "part" / own_id) if _ID.fullmatch(own_id) else ():
+            if isinstance(part, ImportFailed):
+                return part
+            parts.append(part)
+        found.append(Record({"info": info, "parts": parts}, 1))
+    return found or source.failed(1, "there are no messages of this session in the folder")
+
+
+def _values_in(directory: Path) -> Iterator[Any]:
+    """Yield the values of a folder's files, or reports; ids, and so names, are in order of time."""
+    for path in sorted(directory.glob("*.json")):
+        for each in Source(path).document():
+            yield each.value if isinstance(each, Record) else each
 
 
 def _transcript(source: Source, about: dict[str, Any], messages: list[Record]) -> Transcript:

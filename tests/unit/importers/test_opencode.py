@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from agent_eventstore import Views
-from agent_eventstore.transcripts import detect, load, read_transcripts
+from agent_eventstore.transcripts import Transcript, detect, load, read_transcripts, sessions_in
 from eventstore import EventStore
 from eventstore import events as e
 from tests.unit.importers.conftest import Write
@@ -55,7 +56,7 @@ ANSWER = message(
     providerID="anthropic",
     cost=0.1,
 )
-SESSION = {
+SESSION: dict[str, Any] = {
     "info": {"id": "s1", "title": "Files", "parentID": "s0", "time": {"created": BEGUN}},
     "messages": [
         message("user", text("what is there?"), text("a hint", ignored=True), PICTURE, id="m1"),
@@ -113,3 +114,51 @@ def test_what_is_broken_is_told(write: Write) -> None:
     assert 1 == len(transcripts)
     reason = "message 2 is not an object with info and a list of parts"
     assert [f"1: {reason}"] == failures
+
+
+def _stored(root: Path) -> Path:
+    """Write the session as OpenCode keeps it; return its own file."""
+    own = root / "storage" / "session" / "global" / "ses_1.json"
+    info = {**SESSION["info"], "id": "ses_1", "projectID": "global"}
+    files: dict[Path, Any] = {own: info}
+    for number, each in enumerate(SESSION["messages"]):
+        own_id = f"msg_{number:03}"
+        folder = root / "storage" / "message" / "ses_1"
+        files[folder / f"{own_id}.json"] = {**each["info"], "id": own_id, "sessionID": "ses_1"}
+        for place, part in enumerate(each["parts"]):
+            beside = root / "storage" / "part" / own_id / f"prt_{place:03}.json"
+            files[beside] = {**part, "id": f"prt_{place}", "messageID": own_id}
+    for path, value in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(value), "utf-8")
+    return own
+
+
+def test_a_session_in_the_folder_of_opencode(write: Write, tmp_path: Path) -> None:
+    """Its messages and their parts are files of their own; they are the export's."""
+    own = _stored(tmp_path)
+    assert "opencode" == detect(own)
+    assert ([own], []) == sessions_in(tmp_path)
+
+    def spoken(transcript: Transcript) -> list[str]:
+        return [
+            f"{data.type} {[getattr(part, 'text', None) for part in getattr(data, 'parts', ())]}"
+            for data in payloads(transcript)
+        ]
+
+    assert spoken(only(write(SESSION))) == spoken(only(own))
+    with EventStore.open(f"sqlite:///{tmp_path / 'a.db'}") as store:
+        load(store, read_transcripts(own), strict=True)
+        assert 0 == load(store, read_transcripts(own), strict=True).events_added
+
+
+def test_a_broken_file_in_the_folder_is_reported(tmp_path: Path) -> None:
+    """A session without one of its messages would be another session."""
+    own = _stored(tmp_path)
+    part = tmp_path / "storage" / "part" / "msg_000" / "prt_000.json"
+    part.write_text("{", "utf-8")
+    transcripts, [reason] = found(own)
+    assert [] == transcripts
+    assert "1:" in reason
+    own.write_text(json.dumps({"id": "../x", "projectID": "p", "time": {}}), "utf-8")
+    assert [] == found(own, "opencode")[0]
