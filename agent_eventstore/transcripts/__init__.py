@@ -32,6 +32,7 @@ from agent_eventstore.transcripts import (
     chat_jsonl,
     chatgpt,
     claude_code,
+    cline,
     codex,
     copilot_cli,
     gemini_cli,
@@ -118,6 +119,7 @@ _READERS: dict[str, Any] = {
         pi,
         vscode_chat,
         aider,
+        cline,
         *_CHAT_EXPORTS,
         *_AGENT_DUMPS,
     )
@@ -134,6 +136,7 @@ _TELLING = (
     pi,
     vscode_chat,
     aider,
+    cline,
     chatgpt,
     sharegpt,
     langchain_dump,
@@ -159,7 +162,7 @@ WRITTEN = (
 _READ = (
     *("claude-code", "codex", "copilot-cli", "gemini-cli", "opencode", "pi", "chatgpt", "sharegpt"),
     *("langchain", "openhands", "atif", "inspect", "claude-ai", "librechat", "open-webui"),
-    *("pydantic-ai", "google-adk", "ai-studio", "tau2-bench", "vscode-copilot", "aider"),
+    *("pydantic-ai", "google-adk", "ai-studio", "tau2-bench", "vscode-copilot", "aider", "cline"),
 )
 
 FORMATS = (*WRITTEN[:-2], *_READ, WRITTEN[-1])
@@ -274,6 +277,8 @@ def detect(path: Path) -> str:
         return aider.FORMAT
     source = Source(path)
     source.require_text()
+    if cline.is_task(path) or cline.is_marked(source):
+        return cline.FORMAT
     by_line = source.is_lines() or not source.is_array()
     for value in source.first_values():
         for reader in _TELLING:

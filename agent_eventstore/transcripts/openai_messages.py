@@ -42,7 +42,15 @@ from eventstore.events import AssistantMessage, ConversationStart, Invocation, M
 from eventstore.events.records import EventData
 from projections.providers.usage import agent_usage, any_usage
 
-__all__ = ["FORMAT", "export_openai", "holder_of", "read", "recognises", "transcript_of"]
+__all__ = [
+    "FORMAT",
+    "export_openai",
+    "holder_of",
+    "read",
+    "recognises",
+    "transcript_of",
+    "with_facts",
+]
 
 
 FORMAT = "openai"
@@ -162,13 +170,13 @@ def transcript_of(
             if items
             else payloads_of(group[0], version, draft.calls)
         ):
-            shown = _with_facts(group[0], data)
+            shown = with_facts(group[0], data)
             named = text_at(group[0], "id") or text_at(_response(group[0]), "id")
             draft.add(shown, draft.place(shown, occurred_at=moment_of(group[0])), named=named)
     return draft.finish()
 
 
-def _with_facts(message: dict[str, Any], data: EventData) -> EventData:
+def with_facts(message: dict[str, Any], data: EventData) -> EventData:
     """Return an answer with the tokens and the model given next to its message.
 
     Cline has its own names for them; mini-swe-agent has them in the whole response.

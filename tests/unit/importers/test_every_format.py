@@ -20,7 +20,7 @@ from tests.unit.importers.format_table import table, write_example
 
 DOCS = Path(__file__).parents[3] / "docs" / "import-export.md"
 LIVE = ("claude-code", "codex", "copilot-cli", "pi")
-ELSEWHERE = {PROJECT, "inspect", "ui-messages", "aider"}
+ELSEWHERE = {PROJECT, "inspect", "ui-messages", "aider", "cline"}
 """A directory, and formats whose examples stand in tests of their own."""
 
 
