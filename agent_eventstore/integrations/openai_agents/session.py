@@ -43,6 +43,10 @@ from projections.version_ranges import joined
 
 __all__ = ["EventStoreSession", "Settling", "pop_newest", "replace_all", "replace_newest"]
 
+_PACKAGE = __name__.rpartition(".")[0]
+_METHODS = ("get_items", "add_items", "pop_item", "clear_session")
+"""The methods of the SDK's protocol, which a product's subclass may replace."""
+
 
 def _beside(store: EventStore, stream: UUID, gone: Sequence[LiveItem]) -> list[LiveItem]:
     """Return the items before the oldest withdrawn one, in its event: they are to stay."""
@@ -416,14 +420,29 @@ class EventStoreSession:
         """Do nothing, as `SQLiteSession` may be closed: the store is yours, and stays open."""
 
     async def _atomic_replace_items(self, items: list[Any]) -> bool:
-        """Replace all items, in one transaction; for the SDK's compaction."""
+        """Replace all items, in one transaction; for the SDK's compaction.
+
+        Not in a product's subclass with methods of its own, which the SDK then calls instead.
+        """
+        if not self._has_own_methods():
+            return False
         await self._run(self._replace_all, items)
         return True
+
+    @classmethod
+    def _has_own_methods(cls) -> bool:
+        """Whether items are read and written by this package, not by methods of a subclass."""
+        return all(getattr(cls, name).__module__.startswith(_PACKAGE) for name in _METHODS)
 
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
     ) -> Any:
-        """Return the newest items, and a function that replaces the last of them if unchanged."""
+        """Return the newest items, and a function that replaces the last of them if unchanged.
+
+        None where `_atomic_replace_items` does nothing.
+        """
+        if not self._has_own_methods():
+            return None
         live = await self._run(live_items, self.store, self.id, limit + 1)
         complete, live = len(live) <= limit, live[max(len(live) - limit, 0) :]
 

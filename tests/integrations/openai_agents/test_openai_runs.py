@@ -191,6 +191,23 @@ class TestCompaction:
 
         assert ["compaction"] == [item["type"] for item in asyncio.run(compacted())]
 
+    def test_through_the_methods_of_a_subclass(self, store: EventStore) -> None:
+        """A product that changes what is stored sees the compaction, too: nothing goes past it."""
+
+        class Marking(EventStoreSession):
+            async def add_items(self, items: list[Any], *, wrapper: Any = None) -> None:
+                marked = [{**item, "content": f"{item['content']}!"} for item in items]
+                await super().add_items(marked, wrapper=wrapper)
+
+        async def replaced() -> Any:
+            session = Marking(fresh_id(), store)
+            await session.add_items([said("a")])
+            assert not await session._atomic_replace_items([said("b")])
+            assert await session._get_compaction_snapshot(10) is None
+            return [item["content"] for item in await session.get_items()]
+
+        assert ["a!"] == asyncio.run(replaced())
+
     @of_a_part
     def test_of_the_newest(self, session: EventStoreSession) -> None:
         """A suffix gives way, and what stands before it stays."""
