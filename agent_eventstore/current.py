@@ -32,7 +32,17 @@ from projections.context import ContextView
 from projections.context.prompts import permitted
 from projections.context.settings import ContextOptions
 
-__all__ = ["Block", "CallBlock", "Plan", "TurnBlock", "current_turn", "is_open", "is_over"]
+__all__ = [
+    "Block",
+    "CallBlock",
+    "Plan",
+    "TurnBlock",
+    "current_turn",
+    "dropped",
+    "hold",
+    "is_open",
+    "is_over",
+]
 
 Plan = Callable[[], Branching]
 """Returns the branch that a turn replaces; called when the turn is entered."""
@@ -128,8 +138,8 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
         self._plan = plan
         self._connection = connection
         self._started = False
-        self.retries = True
-        """Whether a posted message whose turn failed is answered again."""
+        self._retries = plan is not None or message is not None
+        """Whether a posted message whose turn failed is answered again; a continuation has none."""
         self._status: Literal["ok", "max_steps"] = "ok"
         self._stop: Stop | None = None
         self._stop_requested = False
@@ -321,19 +331,7 @@ class TurnBlock(Block, Generic[CallT, JournalT, ToolT]):
         wrapped: C = type(self).bind(client, self, provider)
         return wrapped
 
-    def hold(self, call: CallT, stream: object) -> None:
-        """End the call with the turn, or when its stream is garbage-collected."""
-        with self._holding:
-            self._waiting.append((call, weakref.ref(stream)))
-
-    def dropped(self) -> list[CallT]:
-        """Return the calls whose streams were garbage-collected before their end, once each."""
-        with self._holding:
-            waiting = [(call, stream) for call, stream in self._waiting if not is_over(call)]
-            self._waiting = [(call, stream) for call, stream in waiting if stream() is not None]
-            return [call for call, stream in waiting if stream() is None]
-
-    def unfinished(self) -> list[CallT]:
+    def _unfinished(self) -> list[CallT]:
         """Return the calls passed to `hold`, to be ended before the turn, once each.
 
         Includes calls that another task or thread is just ending: ending one again waits until its
@@ -393,3 +391,17 @@ def is_open(turn: TurnBlock[Any, Any, Any]) -> bool:
 def is_over(call: CallFacts) -> bool:
     """Whether a call has its message or its error, so nothing more of it is recorded."""
     return call.answer is not None or call.error is not None
+
+
+def hold(turn: TurnBlock[CallT, Any, Any], call: CallT, stream: object) -> None:
+    """End the call with its turn, or when its stream is garbage-collected."""
+    with turn._holding:
+        turn._waiting.append((call, weakref.ref(stream)))
+
+
+def dropped(turn: TurnBlock[CallT, Any, Any]) -> list[CallT]:
+    """Return the calls whose streams were garbage-collected before their end, once each."""
+    with turn._holding:
+        waiting = [(call, stream) for call, stream in turn._waiting if not is_over(call)]
+        turn._waiting = [(call, stream) for call, stream in waiting if stream() is not None]
+        return [call for call, stream in waiting if stream() is None]

@@ -147,9 +147,7 @@ class OpenConversation(Generic[JournalT, TurnT]):
         Args:
             message_id: Your product's own id of the turn, which then runs only once; see `turn`.
         """
-        turn = self._turn(self._session.turn_script(None, None, message_id=message_id), None)
-        turn.retries = False
-        return turn
+        return self._turn(self._session.turn_script(None, None, message_id=message_id), None)
 
     def answering(self, text: str, *, tool_policy: ToolPolicy | None = None) -> TurnT:
         """Return a turn that completes the answer to the last message.

@@ -113,7 +113,7 @@ class Turn(TurnBlock[LlmCall, Journal, ToolBlock]):
         if posted is None:
             return False
         session = self._session
-        look = partial(posted_before, session.views, session.id, posted, retry=self.retries)
+        look = partial(posted_before, session.views, session.id, posted, retry=self._retries)
         return self._repeat(patiently(look))
 
     def __exit__(
@@ -139,7 +139,7 @@ class Turn(TurnBlock[LlmCall, Journal, ToolBlock]):
         return self._is_own_stop(error) or None
 
     def _end(self, error: BaseException | None) -> None:
-        for call in self.unfinished():
+        for call in self._unfinished():
             call.cancel(stopped_or_gone(error) or CLOSED)
         events = self._script.end(time.monotonic(), self._status, error)
         self._session.turn_ended(self._script.usage)

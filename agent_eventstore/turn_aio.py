@@ -106,7 +106,7 @@ class AsyncTurn(TurnBlock[AsyncLlmCall, AsyncJournal, AsyncToolBlock]):
         if (posted := self._script.message_id) is None:
             return False
         views, stream = self._session.views, self._session.id
-        look = partial(posted_before, views, stream, posted, retry=self.retries)
+        look = partial(posted_before, views, stream, posted, retry=self._retries)
         return self._repeat(await to_thread(patiently, look))
 
     async def __aexit__(
@@ -152,7 +152,7 @@ class AsyncTurn(TurnBlock[AsyncLlmCall, AsyncJournal, AsyncToolBlock]):
         return task is not None and task is own and task.uncancel() == 0
 
     async def _end(self, error: BaseException | None) -> None:
-        for call in self.unfinished():
+        for call in self._unfinished():
             await call.cancel(stopped_or_gone(error) or CLOSED)
         events = self._script.end(time.monotonic(), self._status, error)
         self._session.turn_ended(self._script.usage)

@@ -15,7 +15,7 @@ from agent_eventstore.clients.client_requests import (
     Guard,
     remember,
 )
-from agent_eventstore.current import CallT, is_over
+from agent_eventstore.current import CallT, dropped, hold, is_over
 from agent_eventstore.errors import UnknownResponse
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from agent_eventstore.machines import CLOSED
@@ -60,7 +60,7 @@ class _Tapped(Generic[CallT]):
         self._guard = guard
         self._reading = False
         self._ended = False
-        turn.hold(recorded, http)
+        hold(turn, recorded, http)
 
     def _chunks(self, passed: bytes) -> Iterator[Any]:
         """Yield the chunks to record from passing bytes; the call may end in between."""
@@ -275,7 +275,7 @@ class _Recorded(Generic[C]):
         # A strong reference: while the stream lives, its turn must not be garbage-collected.
         self._turn = turn
         self._guard = guard
-        turn.hold(recorded, self)
+        hold(turn, recorded, self)
         remember(self, recorded)
 
     def _ended(self) -> None:
@@ -351,8 +351,8 @@ def answered(recorded: LlmCall, chunks: list[Any], answers: list[Any], guard: Gu
 
 def begin(turn: Turn, request: ClientRequest) -> LlmCall:
     """Record a request, after ending the calls whose streams were garbage-collected."""
-    for dropped in turn.dropped():
-        dropped.cancel()
+    for call in dropped(turn):
+        call.cancel()
     return turn.llm_call(**request.facts).__enter__()
 
 
@@ -468,8 +468,8 @@ async def answered_async(
 
 async def begin_async(turn: AsyncTurn, request: ClientRequest) -> AsyncLlmCall:
     """Record a request, after ending the calls whose streams were garbage-collected."""
-    for dropped in turn.dropped():
-        await dropped.cancel()
+    for call in dropped(turn):
+        await call.cancel()
     return await turn.llm_call(**request.facts).__aenter__()
 
 
