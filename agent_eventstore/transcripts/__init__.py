@@ -234,9 +234,10 @@ def sessions_in(directory: Path) -> tuple[list[Path], list[Path]]:
     for at, _, names in os.walk(directory, onerror=fail):
         for path in (Path(at, name) for name in names if _is_named_so(name)):
             (found if _is_session(path) else others).append(path)
-    storages = {path.parents[2] for path in found if path.parents[1].name == "session"}
-    beside = tuple(each / name for each in storages for name in ("message", "part"))
-    return sorted(found), sorted(each for each in others if each.parents[1] not in beside)
+    storages = {opencode.storage_of(path) for path in found} - {None}
+    beside = {each / name for each in storages if each for name in ("message", "part")}
+    others = [each for each in others if each.absolute().parent.parent not in beside]
+    return sorted(found), sorted(others)
 
 
 def _is_named_so(name: str) -> bool:

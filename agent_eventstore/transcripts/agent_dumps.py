@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts.json_fields import as_text, object_in, text_at
-from agent_eventstore.transcripts.left_out import LeftOut
 from agent_eventstore.transcripts.openai_messages import transcript_of
 from agent_eventstore.transcripts.record_source import Record, Source
 from agent_eventstore.transcripts.transcript import Origin, Transcript, explicit_id, identify
@@ -88,10 +87,7 @@ class AgentDump:
     ) -> Transcript:
         passed_over = Counter[str]()
         messages = [each for value in values for each in self.messages(value, passed_over)]
-        found = transcript_of(source, messages, rest, line, origin)
-        left_out = LeftOut(passed_over=passed_over)
-        left_out += found.left_out
-        return replace(found, left_out=left_out)
+        return transcript_of(source, messages, rest, line, origin, passed_over)
 
 
 def _beside(message: Mapping[str, Any], *names: str) -> Message:

@@ -12,12 +12,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.transcripts.left_out import LeftOut
 from agent_eventstore.transcripts.openai_messages import transcript_of
 from agent_eventstore.transcripts.record_source import Source
 from agent_eventstore.transcripts.transcript import Transcript, identify
@@ -117,8 +116,6 @@ class _Chat:
         rest = {"created_at": self.started_at}
         first = self.messages[0]["content"]
         origin = identify(FORMAT, None, (self.started_at, first))
-        found = transcript_of(source, self.messages, rest, self.line, origin)
-        left_out = LeftOut(passed_over=self.passed_over + empty)
+        passed_over = self.passed_over + empty
         empty.clear()
-        left_out += found.left_out
-        yield replace(found, left_out=left_out)
+        yield transcript_of(source, self.messages, rest, self.line, origin, passed_over)

@@ -15,7 +15,9 @@ view, which repairs and trims.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -25,6 +27,7 @@ from agent_eventstore.transcripts.anthropic_messages import ORIGINAL as ANTHROPI
 from agent_eventstore.transcripts.anthropic_messages import instructions_in, payloads_of
 from agent_eventstore.transcripts.extras import PROJECT_MESSAGE, facts_of
 from agent_eventstore.transcripts.json_fields import object_in, text_at
+from agent_eventstore.transcripts.left_out import LeftOut
 from agent_eventstore.transcripts.openai_wire import message_of, restored
 from agent_eventstore.transcripts.record_source import Parsed, Record, Source
 from agent_eventstore.transcripts.response_items import grouped, is_item, items_of, transcribed
@@ -145,9 +148,16 @@ def _conversation(source: Source, record: Record, ordinal: int) -> Transcript:
 
 
 def transcript_of(
-    source: Source, messages: list[Any], rest: dict[str, Any], line: int, origin: Origin
+    source: Source,
+    messages: list[Any],
+    rest: dict[str, Any],
+    line: int,
+    origin: Origin,
+    passed_over: Counter[str] | None = None,
 ) -> Transcript:
     """Return the conversation in an array of messages, and in the fields next to it.
+
+    ``passed_over`` is what the caller has left out of the messages, by kind.
 
     Raises:
         ImportFailed: A message is not an object.
@@ -173,7 +183,12 @@ def transcript_of(
             shown = with_facts(group[0], data)
             named = text_at(group[0], "id") or text_at(_response(group[0]), "id")
             draft.add(shown, draft.place(shown, occurred_at=moment_of(group[0])), named=named)
-    return draft.finish()
+    found = draft.finish()
+    if not passed_over:
+        return found
+    left_out = LeftOut(passed_over=passed_over)
+    left_out += found.left_out
+    return replace(found, left_out=left_out)
 
 
 def with_facts(message: dict[str, Any], data: EventData) -> EventData:

@@ -53,7 +53,7 @@ from eventstore.events.values import ToolStatus
 from projections.providers.answer import request_of
 from projections.providers.reasoning import metadata_of, signature_in
 
-__all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
+__all__ = ["FORMAT", "ORIGINAL", "read", "recognises", "storage_of"]
 
 FORMAT = "opencode"
 ORIGINAL = "opencode"
@@ -114,10 +114,17 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
             yield _transcript(source, about, messages)
 
 
+def storage_of(path: Path) -> Path | None:
+    """Return OpenCode's folder if a session's file is where OpenCode keeps it."""
+    sessions = path.absolute().parent.parent
+    return sessions.parent if sessions.name == "session" else None
+
+
 def _messages_of(source: Source, session_id: str) -> list[Record] | ImportFailed:
     """Return the messages of a session in OpenCode's folder, in order; a report if one is bad."""
-    storage = source.path.absolute().parents[2]
-    found: list[Record] = []
+    storage, found = storage_of(source.path), list[Record]()
+    if storage is None:
+        return source.failed(1, "the folder session is not around it, in which OpenCode keeps it")
     for info in _values_in(storage / "message" / session_id):
         if isinstance(info, ImportFailed):
             return info

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts.json_fields import as_text, object_in, text_at, whole_at
-from agent_eventstore.transcripts.left_out import LeftOut
 from agent_eventstore.transcripts.openai_messages import transcript_of
 from agent_eventstore.transcripts.record_source import Record, Source
 from agent_eventstore.transcripts.transcript import Transcript, identify
@@ -86,14 +85,7 @@ def _session(
         for message in _messages(request, passed_over, ended=session is record.value)
     ]
     origin = identify(FORMAT, text_at(session, "sessionId"), (messages[:1],))
-    try:
-        found = transcript_of(source, messages, rest, record.line, origin)
-    except ImportFailed as failure:
-        yield failure
-        return
-    left_out = LeftOut(passed_over=passed_over)
-    left_out += found.left_out
-    yield replace(found, left_out=left_out)
+    yield transcript_of(source, messages, rest, record.line, origin, passed_over)
 
 
 def _is_applied(session: Message, change: Any) -> bool:
@@ -138,7 +130,7 @@ def _messages(request: Any, passed_over: Counter[str], *, ended: bool) -> Iterat
     question["content"] = text_at(given, "text") or (given if isinstance(given, str) else "")
     question["timestamp"] = request.get("timestamp")
     shown = ("requestId", "message", "response", "result", "modelId", "timestamp", "responseId")
-    yield question | {key: value for key, value in request.items() if key not in shown and value}
+    yield {key: value for key, value in request.items() if key not in shown and value} | question
     if not ended and not isinstance(request.get("result"), dict):
         passed_over["answer that has not ended"] += 1
         return
@@ -152,6 +144,7 @@ class _AnswerText:
     request: Message
     texts: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
+    calls: list[Message] = field(default_factory=list)
     number: int = 0
 
     def messages(self, response: Any, passed_over: Counter[str]) -> Iterator[Message]:
@@ -163,6 +156,8 @@ class _AnswerText:
         metadata = object_in(result, "metadata")
         prompt, completion = (whole_at(metadata, each) for each in ("promptTokens", "outputTokens"))
         usage = {"prompt_tokens": prompt, "completion_tokens": completion}
+        rounds = _objects(metadata.get("toolCallRounds"))
+        self.calls = [call for each in rounds for call in _objects(each.get("toolCalls"))]
         for part in response if isinstance(response, list) else ():
             kind = part.get("kind") if isinstance(part, dict) else None
             if kind == _CALL:
@@ -188,16 +183,9 @@ class _AnswerText:
 
     def _call(self, part: Message, metadata: Message) -> list[Message]:
         """Return a call, and the message with its result, if it has ended."""
-        rounds = metadata.get("toolCallRounds")
-        of_rounds = [
-            call
-            for each in (rounds if isinstance(rounds, list) else ())
-            for call in (each.get("toolCalls") if isinstance(each, dict) else None) or ()
-            if isinstance(call, dict)
-        ]
         stated = text_at(part, "toolCallId")
-        by_id = (call for call in of_rounds if stated and text_at(call, "id") == stated)
-        in_order = of_rounds[self.number : self.number + 1]
+        by_id = (call for call in self.calls if stated and text_at(call, "id") == stated)
+        in_order = self.calls[self.number : self.number + 1]
         made: Message = next(chain(by_id, in_order), {})
         self.number += 1
         own_id = stated or text_at(made, "id") or f"{self.request.get('requestId')}-{self.number}"
@@ -213,6 +201,10 @@ class _AnswerText:
         if content:
             found.append({"role": "tool", "tool_call_id": own_id, "content": content})
         return found
+
+
+def _objects(value: Any) -> list[Message]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _text_of(part: Any, kind: Any) -> str | None:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agent_eventstore import Views
 from agent_eventstore.transcripts import Transcript, detect, load, read_transcripts, sessions_in
 from eventstore import EventStore
@@ -162,3 +164,16 @@ def test_a_broken_file_in_the_folder_is_reported(tmp_path: Path) -> None:
     assert "1:" in reason
     own.write_text(json.dumps({"id": "../x", "projectID": "p", "time": {}}), "utf-8")
     assert [] == found(own, "opencode")[0]
+
+
+def test_a_folder_named_as_a_shell_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative paths have no further parents in their names."""
+    own = _stored(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.json").write_text(json.dumps(SESSION), "utf-8")
+    assert ([Path("a.json"), own.relative_to(tmp_path)], []) == sessions_in(Path())
+    alone = tmp_path / "alone.json"
+    alone.write_text(own.read_text("utf-8"), "utf-8")
+    assert "session is not around it" in found(alone)[1][0]
