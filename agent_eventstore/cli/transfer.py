@@ -299,6 +299,14 @@ def _files_of(
     return found
 
 
+def _weight(path: Path) -> int:
+    """Return a file's share of the progress; whether it can be read is said when it is read."""
+    try:
+        return max(size_of(path), 1)
+    except OSError:
+        return 1
+
+
 def _owned(found: Transcript | ImportFailed, owner: dict[str, Any]) -> Transcript | ImportFailed:
     return replace(found, **owner) if owner and isinstance(found, Transcript) else found
 
@@ -323,7 +331,7 @@ class _Reading:
         self._force = force
         self._format = format_name
         self._meter = meter
-        self._sizes = [(path, max(size_of(path), 1)) for path in files]
+        self._sizes = [(path, _weight(path)) for path in files]
         self._total = sum(size for _, size in self._sizes)
         self._read = 0.0
         self.tallies: dict[str, _Tally] = {}
@@ -350,7 +358,7 @@ class _Reading:
     def _detected(self, path: Path) -> str | None:
         try:
             return transcripts.detect(path)
-        except ImportFailed:
+        except (ImportFailed, OSError):
             return None  # The reader says why.
 
     def loaded(self, report: ImportReport) -> None:

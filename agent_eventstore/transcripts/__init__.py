@@ -220,14 +220,15 @@ def sessions_in(directory: Path) -> tuple[list[Path], list[Path]]:
 
     The others are JSON files that hold none of `SESSIONS`, and compressed ones. The messages of a
     session of OpenCode, each of which is a file, are neither. Links to directories are not
-    followed.
+    followed, and what disappears meanwhile is in neither list.
 
     Raises:
         OSError: A directory cannot be listed.
     """
 
     def fail(error: OSError) -> None:
-        raise error
+        if not isinstance(error, FileNotFoundError) or not directory.exists():
+            raise error
 
     found: list[Path] = []
     others: list[Path] = []

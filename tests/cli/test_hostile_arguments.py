@@ -134,7 +134,9 @@ def test_every_parameter(
     `make test` gives it a third of the values, another third from one parameter to the next.
     """
     own = str(request.getfixturevalue(store))
-    monkeypatch.chdir(tmp_path)
+    inner = tmp_path / "a" / "b" / "c"  # "../../.." is a place of this test's own
+    inner.mkdir(parents=True)
+    monkeypatch.chdir(inner)
     cid = conversation_with(own, "How is")
     wrong: list[tuple[str, str, object]] = []
     for number, parameter in enumerate(find(path).params, LEAVES.index(path)):

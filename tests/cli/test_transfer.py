@@ -13,6 +13,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
+from agent_eventstore import transcripts as reading
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts import archives
 from tests.cli.program import run, start
@@ -384,6 +385,28 @@ def test_a_folder_of_many_programs(sqlite_url: str, tmp_path: Path) -> None:
     again = run("import", str(tmp_path), "--json", url=sqlite_url).document
     assert (0, 8) == (again["events_added"], again["unchanged"])
     assert {"claude-ai", "claude-code", "codex", "librechat", "open-webui"} == {*again["formats"]}
+
+
+def test_a_file_that_disappears_meanwhile(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is gone before its turn is a failure of its own, and the others come in."""
+    codex_sessions.rollout().write(tmp_path / "rollout-b.jsonl")
+    gone = tmp_path / "rollout-a.jsonl"
+    sessions_in = reading.sessions_in
+
+    def found_before(path: Path) -> tuple[list[Path], list[Path]]:
+        codex_sessions.rollout().write(gone)
+        both = sessions_in(path)
+        gone.unlink()
+        return both
+
+    monkeypatch.setattr(reading, "sessions_in", found_before)
+    done = run("import", str(tmp_path), "--json", url=sqlite_url)
+    reason = "the file cannot be read: No such file or directory"
+    failure = {"file": str(gone), "line": None, "reason": reason}
+    assert (1, [failure]) == (done.status, done.document["failures"])
+    assert 1 == done.document["conversations"]
 
 
 def test_a_zip_archive_of_an_export(sqlite_url: str, tmp_path: Path) -> None:
