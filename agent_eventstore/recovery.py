@@ -19,7 +19,7 @@ from agent_eventstore.journal import PATIENCE_S, facts, patiently
 from agent_eventstore.machines.seals import seal
 from agent_eventstore.oversized_events import fit
 from eventstore import Appended, EventStore, NewEvent
-from eventstore.database import is_away
+from eventstore.database import is_away, writer_raised
 from eventstore.errors import (
     ConversationInUse,
     ConversationNotFound,
@@ -104,7 +104,7 @@ def claimed(
     while True:
         _write_left(store, stream)
         try:
-            return taking(take_over=if_busy == "take_over")
+            epoch = taking(take_over=if_busy == "take_over")
         except ConversationInUse as error:
             ends = error.leaving or KEEPER.collect(error.session_id)
             if not (ends and leaving_wait) and time.monotonic() >= until:
@@ -112,6 +112,9 @@ def claimed(
                 raise
             pause = soon if ends else AGAIN_S
             soon = min(2 * soon, AGAIN_S)  # many may wait, and each looks in a transaction
+        else:
+            writer_raised(store, stream, epoch)
+            return epoch
         time.sleep(pause)
 
 

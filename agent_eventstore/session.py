@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from agent_eventstore.requests import SystemTexts
 from agent_eventstore.resuming import FoundAtOpening, Upkeep, left_open
 from agent_eventstore.stops import stopped_or_gone
 from eventstore import NO_STREAM, EventStore, NewEvent, new_id
-from eventstore.database import owner_of, require_content, version_of
+from eventstore.database import owner_of, require_content, seen_version, version_of
 from eventstore.erasure.purge import delete_erased, state_root
 from eventstore.errors import (
     ConversationExists,
@@ -636,6 +637,9 @@ def started(
     if parent is not None:
         start = inheriting(store, views, parent, start)
     events = [NewEvent(start, new_id(), meta), writing.first(meta)]
+    if if_exists == "open" and connection is None and seen_version(store, stream) > len(events):
+        with suppress(ConversationNotFound):  # purged since
+            return _opened(store, store.stream(stream, **owner), writing)
     append = partial(store.append, chosen, events, expected_version=NO_STREAM, **owner)
     try:
         done = append(connection=connection) if connection is not None else patiently(append)

@@ -187,6 +187,7 @@ __all__ = [
     "unsecure",
     "version_of",
     "without_statistics",
+    "writer_raised",
 ]
 
 
@@ -204,6 +205,11 @@ def driver_transaction(
 def seen_version(store: EventStore, conversation_id: UUID) -> int:
     """Return the version that this store last appended to, from memory; it may be outdated."""
     return store._seen_version(conversation_id)
+
+
+def writer_raised(store: EventStore, conversation_id: UUID, epoch: int) -> None:
+    """Remember the epoch of a conversation's new writer, once it is committed."""
+    store._writer_raised(conversation_id, epoch)
 
 
 def run_query(

@@ -744,6 +744,10 @@ class EventStore(Transactions):
         """Return the version that this store last appended to, from memory; it may be outdated."""
         return self._appending.seen_version(conversation_id)
 
+    def _writer_raised(self, conversation_id: UUID, epoch: int) -> None:
+        """Remember the epoch of a conversation's new writer, once it is committed."""
+        self._appending.writer_raised(conversation_id, epoch)
+
     def erase(
         self,
         conversation_id: StreamId,
@@ -1221,7 +1225,9 @@ class EventStore(Transactions):
         """
         stream = self.stream(conversation_id, **owner)
         with self.writing() as connection:
-            return streams.raise_writer_epoch(connection, stream)
+            epoch = streams.raise_writer_epoch(connection, stream)
+        self._writer_raised(stream, epoch)
+        return epoch
 
     def writer(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> Lease | None:
         """Return who has a conversation open and since when; None if it is not open.

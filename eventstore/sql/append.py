@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -354,6 +355,12 @@ class Appending:
         """Return the key that sealed a stream's events at its remembered head, if any."""
         known = self._heads.get(conversation_id.int)
         return None if known is None else known.key
+
+    def writer_raised(self, conversation_id: UUID, epoch: int) -> None:
+        """Remember a stream's new writer, so that its first append is a short one too."""
+        known = self._heads.get(conversation_id.int)
+        if known is not None:
+            self._heads[conversation_id.int] = replace(known, epoch=epoch)
 
     def _from_heads(
         self, requests: Sequence[Append], wait: bool

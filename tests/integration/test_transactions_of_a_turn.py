@@ -146,3 +146,20 @@ def test_a_plain_turn(store: EventStore, tmp_path: Path) -> None:
                 call.message(text="a")
         count = traced.transactions()
     assert count == sum(STEPS[name] for name in (*_PLAIN, "end", "close"))
+
+
+def test_starting_what_this_store_knows(store: EventStore, tmp_path: Path) -> None:
+    """A conversation that the store has written is opened, without trying to create it."""
+    with Conversation.start(store, key="chat") as conversation, conversation.turn("q") as turn:
+        turn.context(model="gpt-4o")
+    traced = Traced(store, tmp_path / "trace")
+    for _ in range(2):
+        opened = Conversation.start(store, key="chat", if_exists="open")
+        assert STEPS["open"] == traced.transactions()
+        opened.close()
+        traced.transactions()
+    with EventStore.open(store.url) as other:
+        other.purge(conversation.id, reason="test")
+    again = Conversation.start(store, key="chat", if_exists="open")
+    with again, again.turn("q") as turn:
+        assert 1 == turn.number
