@@ -153,11 +153,12 @@ def test_starting_what_this_store_knows(store: EventStore, tmp_path: Path) -> No
     with Conversation.start(store, key="chat") as conversation, conversation.turn("q") as turn:
         turn.context(model="gpt-4o")
     traced = Traced(store, tmp_path / "trace")
-    for _ in range(2):
-        opened = Conversation.start(store, key="chat", if_exists="open")
-        assert STEPS["open"] == traced.transactions()
-        opened.close()
+    for _ in range(3):  # the first also connects
         traced.transactions()
+        opened = Conversation.start(store, key="chat", if_exists="open")
+        count = traced.transactions()
+        opened.close()
+    assert count == STEPS["open"]
     with EventStore.open(store.url) as other:
         other.purge(conversation.id, reason="test")
     again = Conversation.start(store, key="chat", if_exists="open")
