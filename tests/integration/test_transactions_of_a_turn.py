@@ -150,14 +150,15 @@ def test_a_plain_turn(store: EventStore, tmp_path: Path) -> None:
 
 def test_starting_what_this_store_knows(store: EventStore, tmp_path: Path) -> None:
     """A conversation that the store has written is opened, without trying to create it."""
-    with Conversation.start(store, key="chat") as conversation, conversation.turn("q") as turn:
-        turn.context(model="gpt-4o")
     traced = Traced(store, tmp_path / "trace")
-    for _ in range(3):  # the first also connects
-        traced.transactions()
-        opened = Conversation.start(store, key="chat", if_exists="open")
+    for _ in range(3):
+        conversation = Conversation.start(store, key="chat", if_exists="open")
         count = traced.transactions()
-        opened.close()
+        with conversation, conversation.turn("q") as turn:
+            request = turn.context(max_tokens=4_000, model="gpt-4o")
+            with turn.llm_call(request) as call:
+                call.message(text="a")
+        traced.transactions()
     assert count == STEPS["open"]
     with EventStore.open(store.url) as other:
         other.purge(conversation.id, reason="test")
