@@ -160,7 +160,7 @@ def test_starting_what_this_store_knows(store: EventStore, tmp_path: Path) -> No
                 call.message(text="a")
         traced.transactions()
     assert count == STEPS["open"]
-    with EventStore.open(store.url) as other:
+    with EventStore.open(store.engine.url.render_as_string(hide_password=False)) as other:
         other.purge(conversation.id, reason="test")
     again = Conversation.start(store, key="chat", if_exists="open")
     with again, again.turn("q") as turn:
