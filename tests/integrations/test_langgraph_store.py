@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from datetime import timedelta
+import math
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -20,9 +22,9 @@ from langgraph.store.base import (
 from agent_eventstore import AsyncEventStore, EventStore
 from agent_eventstore.integrations import conversation_memory
 from agent_eventstore.integrations.conversation_events import keys_with
-from agent_eventstore.integrations.langgraph.events import LanggraphItem
+from agent_eventstore.integrations.langgraph.events import LanggraphItem, LanggraphRenewal
 from agent_eventstore.integrations.langgraph.store import EventStoreStore
-from eventstore.errors import StatementRefused
+from eventstore.errors import InvalidEvent, StatementRefused
 from projections.errors import EmbeddingFailed
 
 ADA, BOB = ("users", "ada"), ("users", "bob")
@@ -281,17 +283,119 @@ def test_a_store_at_a_url(sqlite_url: str) -> None:
 def test_what_it_cannot_do(items: EventStoreStore, sqlite_url: str) -> None:
     """Nothing that is asked for is passed over in silence."""
     for asked in (
-        PutOp(ADA, "k", {}, ttl=1.0),
         PutOp(ADA, "k", {}, index=["text"]),
         SearchOp(ADA, query="green"),
     ):
         with pytest.raises(NotImplementedError, match="this store"):
             items.batch([asked])
-    with pytest.raises(NotImplementedError):
-        items.put(ADA, "k", {}, ttl=1.0)
+    with pytest.raises(InvalidEvent):
+        items.put(ADA, "k", {}, ttl=math.nan)
     with EventStore.open(sqlite_url, redact=lambda _, value: value) as redacting:
         with pytest.raises(ValueError, match="redact"):
             EventStoreStore(redacting)
+
+
+class Clock:
+    """A clock that a test moves on."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        """Return the time."""
+        return self.now
+
+    def pass_minutes(self, minutes: float) -> None:
+        """Let time pass."""
+        self.now += timedelta(minutes=minutes)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Give a clock that stands still."""
+    return Clock()
+
+
+@pytest.fixture
+def timed(database_url: str, clock: Clock) -> Iterator[EventStore]:
+    """Give a store by that clock."""
+    with EventStore.open(database_url, clock=clock) as opened:
+        yield opened
+
+
+def test_an_item_with_a_time_to_live(timed: EventStore, clock: Clock) -> None:
+    """When it is over the item is in no answer; a put begins it anew, and the item is a new one."""
+    items = EventStoreStore(timed, ttl={"default_ttl": 10, "refresh_on_read": False})
+    items.put(ADA, "code", {"n": 1})
+    items.put(ADA, "name", {"n": 2}, ttl=None)
+    items.put(BOB, "code", {"n": 3}, ttl=30)
+    first: Any = items.get(ADA, "code")
+    clock.pass_minutes(9)
+    items.put(ADA, "code", {"n": 4})
+    clock.pass_minutes(9)
+    again: Any = items.get(ADA, "code")
+    assert (first.created_at, {"n": 4}) == (again.created_at, again.value)
+    clock.pass_minutes(1)
+    for asked in (items, EventStoreStore(timed, ttl=items.ttl_config)):
+        assert asked.get(ADA, "code") is None
+        assert [("ada", "name"), ("bob", "code")] == sorted(keys(asked.search(("users",))))
+    clock.pass_minutes(20)
+    assert [ADA] == items.list_namespaces()
+    items.put(ADA, "code", {})
+    renewed: Any = items.get(ADA, "code")
+    assert clock.now == renewed.created_at
+
+
+def test_a_read_renews(timed: EventStore, clock: Clock) -> None:
+    """A get and a search do, at most ten times in the time to live, and not if they shall not."""
+    items = EventStoreStore(timed, ttl={"default_ttl": 10})
+    items.put(ADA, "k", {})
+    items.put(ADA, "left", {})
+    for minutes in (0.5, 5, 0.5, 9):
+        clock.pass_minutes(minutes)
+        assert items.get(ADA, "k") is not None
+    payloads = [each.data for each in timed.read(STREAM)]
+    renewals = [each.keys for each in payloads if isinstance(each, LanggraphRenewal)]
+    assert [("k",), ("k",)] == renewals
+    assert [("ada", "k")] == keys(items.search(ADA))
+    clock.pass_minutes(9)
+    assert [("ada", "k")] == keys(items.search(ADA))
+    clock.pass_minutes(9)
+    assert [("ada", "k")] == keys(items.search(ADA, refresh_ttl=False))
+    clock.pass_minutes(1)
+    assert items.get(ADA, "k") is None
+
+
+@pytest.mark.parametrize("erase", [False, True])
+def test_what_is_over_is_swept(timed: EventStore, clock: Clock, erase: bool) -> None:
+    """Deleted as by hand, once; with ``erase`` the values leave the log."""
+    items = EventStoreStore(timed, erase=erase)
+    items.put(ADA, "short", {"said": "secret"}, ttl=1)
+    items.put(ADA, "long", {"said": "other"}, ttl=100)
+    items.put(BOB, "short", {"said": "secret"}, ttl=1)
+    assert 0 == items.sweep_ttl()
+    clock.pass_minutes(1)
+    assert 2 == items.sweep_ttl()
+    assert 0 == EventStoreStore(timed).sweep_ttl()
+    kept = [each.data for each in timed.read(STREAM) if isinstance(each.data, LanggraphItem)]
+    assert (not erase) == any(each.value == {"said": "secret"} for each in kept)
+    clock.pass_minutes(-1)
+    assert [("ada", "long")] == keys(items.search(("users",)))
+
+
+def test_items_are_swept_in_a_thread(timed: EventStore, clock: Clock) -> None:
+    """Until it is stopped; without a configuration there is none."""
+    EventStoreStore(timed).start_ttl_sweeper()
+    items = EventStoreStore(timed, ttl={"default_ttl": 1})
+    items.put(ADA, "k", {})
+    clock.pass_minutes(1)
+    items.start_ttl_sweeper(0.0001)
+    items.start_ttl_sweeper(0.0001)
+    until = time.monotonic() + 30
+    while time.monotonic() < until and 3 > len([*timed.read(STREAM)]):
+        time.sleep(0.01)
+    assert items.stop_ttl_sweeper(30)
+    assert (3, True) == (len([*timed.read(STREAM)]), items.stop_ttl_sweeper())
 
 
 @pytest.mark.parametrize("erase", [False, True])

@@ -62,8 +62,15 @@ SUITES = {
         Suite(
             "langgraph-checkpoint-sqlite",
             "langgraph_classes",
-            ["tests/test_*sqlite.py", "tests/test_get_delta*.py", "tests/test_delta_parent*.py"],
-            ["-o", "asyncio_mode=auto"],
+            [
+                "tests/test_*sqlite.py",
+                "tests/test_get_delta*.py",
+                "tests/test_delta_parent*.py",
+                "tests/test_*store.py",
+                "tests/test_ttl.py",
+            ],
+            ["-o", "asyncio_mode=auto", "-o", "markers=flaky"],
+            private=re.compile(r"index_config\b.*==|\.index_config|MIGRATIONS|store\._get_batch"),
         ),
     ],
     "openai-agents": [

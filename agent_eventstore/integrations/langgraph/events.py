@@ -21,6 +21,7 @@ __all__ = [
     "GrownList",
     "LanggraphCheckpoint",
     "LanggraphItem",
+    "LanggraphRenewal",
     "LanggraphValues",
     "LanggraphWrites",
     "PackedValue",
@@ -189,6 +190,7 @@ class LanggraphItem(Payload):
         value: Its new value; None if it was deleted.
         vectors: The embeddings of its texts, for a search by meaning: each in base64, as numbers in
             single precision, the lower byte first.
+        ttl_minutes: Its time to live since it was put or read; None if it has no end.
     """
 
     type: ClassVar[str] = "langgraph.item"
@@ -196,8 +198,27 @@ class LanggraphItem(Payload):
     key: str
     value: dict[str, Any] | None = None
     vectors: tuple[str, ...] | None = None
+    ttl_minutes: float | None = None
 
 
-for _kind in (LanggraphValues, LanggraphCheckpoint, LanggraphWrites, LanggraphItem):
+class LanggraphRenewal(Payload):
+    """Items were read, so that their time to live begins anew.
+
+    Attributes:
+        keys: The items' keys in their namespace, which is the conversation.
+    """
+
+    type: ClassVar[str] = "langgraph.renewal"
+
+    keys: tuple[str, ...]
+
+
+for _kind in (
+    LanggraphValues,
+    LanggraphCheckpoint,
+    LanggraphWrites,
+    LanggraphItem,
+    LanggraphRenewal,
+):
     register_event(_kind)
 READ_BACK.update((LanggraphValues, LanggraphCheckpoint, LanggraphWrites))

@@ -7,13 +7,15 @@ later reads only read new events.
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from array import array
 from base64 import b64encode
 from binascii import a2b_base64
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from threading import RLock
+from threading import Event as ThreadEvent
+from threading import RLock, Thread
 from typing import Any, NamedTuple
 
 from langgraph.store.base import (
@@ -28,6 +30,7 @@ from langgraph.store.base import (
     PutOp,
     SearchItem,
     SearchOp,
+    TTLConfig,
     ensure_embeddings,
     get_text_at_path,
 )
@@ -40,12 +43,14 @@ from agent_eventstore.integrations.conversation_events import (
 )
 from agent_eventstore.integrations.conversation_memory import ConversationMemory
 from agent_eventstore.integrations.langgraph.at_url import AtUrl
-from agent_eventstore.integrations.langgraph.events import LanggraphItem
+from agent_eventstore.integrations.langgraph.events import LanggraphItem, LanggraphRenewal
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent, RecordedEvent
 from eventstore.arguments import require_several
 from eventstore.database import erase_for
+from eventstore.errors import EventStoreError, InvalidEvent, StoreClosed
 from eventstore.events import ConversationStart, Payload
 from eventstore.events.codec import dumps_json, loads_json
+from eventstore.telemetry.log import get_logger
 from eventstore.threads import in_thread
 from projections.context.compression.search import cosine, embedded
 
@@ -65,13 +70,24 @@ Namespace = tuple[str, ...]
 
 
 class StoredItem(NamedTuple):
-    """An item: the version of its event, its JSON, when it was first and last put, its vectors."""
+    """An item: the version of its event, its JSON, when it was first and last put, its vectors.
+
+    With a time to live, ``renewed_at`` is when that began.
+    """
 
     version: int
     text: str
     created_at: datetime
     updated_at: datetime
     vectors: tuple[array[float], ...] = ()
+    ttl_minutes: float | None = None
+    renewed_at: datetime | None = None
+
+    def has_used(self, share: float, now: datetime) -> bool:
+        """Whether this share of its time to live is over."""
+        if self.ttl_minutes is None or self.renewed_at is None:
+            return False
+        return (now - self.renewed_at).total_seconds() >= share * 60 * self.ttl_minutes
 
     @property
     def size(self) -> int:
@@ -90,15 +106,26 @@ class StoreItems:
     def fold(self, event: RecordedEvent) -> None:
         """Fold the next event."""
         self.version, self.chain, data = event.version, event.chain, event.data
+        at = event.recorded_at
         if isinstance(data, LanggraphItem):
-            before, at = self.current.pop(data.key, None), event.recorded_at
+            before = self.current.pop(data.key, None)
             self.size -= 0 if before is None else before.size
             if data.value is not None:
-                created = at if before is None else before.created_at
-                vectors = tuple(map(_vector, data.vectors or ()))
-                item = StoredItem(event.version, dumps_json(data.value), created, at, vectors)
+                is_new = before is None or before.has_used(1, at)
+                item = StoredItem(
+                    event.version,
+                    dumps_json(data.value),
+                    at if before is None or is_new else before.created_at,
+                    at,
+                    tuple(map(_vector, data.vectors or ())),
+                    data.ttl_minutes,
+                    at,
+                )
                 self.size += item.size
                 self.current[data.key] = item
+        elif isinstance(data, LanggraphRenewal):
+            for key in self.current.keys() & {*data.keys}:
+                self.current[key] = self.current[key]._replace(renewed_at=at)
 
 
 def _vector(text: str) -> array[float]:
@@ -189,12 +216,22 @@ _KEY = "langgraph.store:"
 
 _NAMESPACES = 256
 
+_UNRENEWED = 0.1
+"""The share of an item's time to live after which a read renews it."""
+
+_SWEEP_MINUTES = 5
+
+_log = get_logger("agent_eventstore")
+
 
 class EventStoreStore(AtUrl, BaseStore):
     """A store of items, which are JSON objects identified by namespace and key.
 
-    Safe to share between threads and processes. A time to live is refused, and without ``index``,
-    so are a ``query`` and the ``index`` of a put.
+    Safe to share between threads and processes. Without ``index``, a ``query`` and the ``index`` of
+    a put are refused.
+
+    An item whose time to live is over is in no answer, and `sweep_ttl` deletes it. A read begins
+    that time anew, unless less than a tenth of it has passed: then it writes nothing.
 
     Args:
         store: The store; a store from `EventStore.for_owner` sees only the items of its tenant or
@@ -203,10 +240,14 @@ class EventStoreStore(AtUrl, BaseStore):
         index: The embedding for the search by meaning, and the fields that it embeds, as for
             LangGraph's own stores; of each text the first 8,000 characters. Vectors are stored with
             the items, once for each put.
+        ttl: The time to live of items that are put without one, whether reads renew it, and how
+            often `start_ttl_sweeper` sweeps, as for LangGraph's own stores.
 
     Raises:
         ValueError: The store redacts, and so could not return the items as they were put.
     """
+
+    supports_ttl = True
 
     def __init__(
         self,
@@ -214,13 +255,19 @@ class EventStoreStore(AtUrl, BaseStore):
         *,
         erase: bool = False,
         index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
     ) -> None:
         self.store = unredacted(store, "its items as they were")
+        self.ttl_config = ttl
         self.erase = erase
         self.embeddings = None if index is None else ensure_embeddings(index.get("embed"))
-        self._fields = [*((index or {}).get("fields") or ["$"])]
+        chosen: Mapping[str, Any] = index or {}
+        # SqliteStore's name for the fields is another than the one that is documented.
+        self._fields = [*(chosen.get("fields") or chosen.get("text_fields") or ["$"])]
         self._known: ConversationMemory[StoreItems] = ConversationMemory(_NAMESPACES, newest=True)
         self._lock = RLock()
+        self._sweeper: Thread | None = None
+        self._ended = ThreadEvent()
 
     def batch(self, ops: Iterable[Op]) -> list[Any]:
         """Run operations in order, and return the result of each.
@@ -231,9 +278,9 @@ class EventStoreStore(AtUrl, BaseStore):
         Raises:
             InvalidNamespaceError: A label of a namespace is empty, is not text, or contains a
                 period or NUL.
-            NotImplementedError: An operation has a time to live; or an index or a query, but the
-                store has no index.
-            InvalidEvent: A value is not JSON, or is larger than an event may be.
+            NotImplementedError: An operation has an index or a query, but the store has no index.
+            InvalidEvent: A value is not JSON, or is larger than an event may be; or a time to live
+                is not a finite number.
             EmbeddingFailed: The embedding raised, or did not return a vector for each text;
                 nothing was written.
         """
@@ -269,8 +316,10 @@ class EventStoreStore(AtUrl, BaseStore):
             for op in operations:
                 if isinstance(op, SearchOp) and op.query:
                     [queries[op.query]] = embedded([op.query], lambda q: [embed_query(q[0])])
+        read: dict[Namespace, set[str]] = {}
         with self._lock:
-            answers = [self._read(op, queries) for op in operations]
+            answers = [self._read(op, queries, read) for op in operations]
+            self._renew(read)
             puts = [op for op in operations if isinstance(op, PutOp)]
             for namespace in dict.fromkeys(op.namespace for op in puts):
                 own = {op.key: op for op in puts if op.namespace == namespace}
@@ -284,24 +333,35 @@ class EventStoreStore(AtUrl, BaseStore):
         paths = self._fields if op.index is None else op.index
         return [text for path in paths for text in get_text_at_path(op.value, path)]
 
-    def _read(self, op: Op, queries: Mapping[str, array[float]]) -> Any:
+    def _read(
+        self, op: Op, queries: Mapping[str, array[float]], read: dict[Namespace, set[str]]
+    ) -> Any:
+        """Answer an operation that reads, and add the keys whose time to live it renews."""
         match op:
             case GetOp():
-                item = self._items(_valid(op.namespace)).current.get(op.key)
-                return None if item is None else Item(**fields_of(op.namespace, op.key, item))
+                item = self._alive(_valid(op.namespace)).get(op.key)
+                if item is None:
+                    return None
+                if op.refresh_ttl:
+                    read.setdefault(op.namespace, set()).add(op.key)
+                return Item(**fields_of(op.namespace, op.key, item))
             case SearchOp():
-                return self._search(op, queries)
+                found = self._search(op, queries)
+                if op.refresh_ttl:
+                    for each in found:
+                        read.setdefault(each.namespace, set()).add(each.key)
+                return found
             case ListNamespacesOp():
                 conditions = op.match_conditions or ()
                 for each in conditions:
                     _valid(each.path, or_none=True)
                 names = [ns for ns in self._namespaces() if all(fits(c, ns) for c in conditions)]
-                depths = sorted({ns[: op.max_depth] for ns in names if self._items(ns).current})
+                depths = sorted({ns[: op.max_depth] for ns in names if self._alive(ns)})
                 return depths[op.offset : op.offset + op.limit]
             case PutOp():
                 _valid(op.namespace)
-                if op.ttl is not None:
-                    raise NotImplementedError("this store has no time to live: put without ttl=")
+                if op.ttl is not None and not math.isfinite(op.ttl):
+                    raise InvalidEvent(f"ttl is {op.ttl}: it must be a number", field="ttl")
                 if op.index and self.embeddings is None:
                     raise NotImplementedError(
                         "this store has no index: pass index= to EventStoreStore, or put without it"
@@ -319,7 +379,7 @@ class EventStoreStore(AtUrl, BaseStore):
         found = [
             SearchItem(**fields, score=None if query is None else _score(query, current.vectors))
             for namespace in self._namespaces(prefix)
-            for key, current in self._items(namespace).current.items()
+            for key, current in self._alive(namespace).items()
             if (fields := fields_of(namespace, key, current))
             and all(fulfils(at_path(fields["value"], name), each) for name, each in wanted.items())
         ]
@@ -329,23 +389,101 @@ class EventStoreStore(AtUrl, BaseStore):
         return found[op.offset : op.offset + op.limit]
 
     def _put(
-        self, namespace: Namespace, puts: dict[str, PutOp], vectors: Mapping[str, array[float]]
+        self,
+        namespace: Namespace,
+        puts: dict[str, PutOp],
+        vectors: Mapping[str, array[float]],
+        over_at: datetime | None = None,
     ) -> None:
+        """Put items; with ``over_at``, delete those that are over at that time."""
         for attempt in attempts():
             items = self._items(namespace)
             current = items.current
+            if over_at is not None:
+                current = {key: i for key, i in current.items() if i.has_used(1, over_at)}
             changed = [op for key, op in puts.items() if op.value is not None or key in current]
             if not changed:
                 return
             start_events = [] if items.version else [ConversationStart(title="/".join(namespace))]
             events = [
-                LanggraphItem(key=each.key, value=each.value, vectors=self._made(each, vectors))
+                LanggraphItem(
+                    key=each.key,
+                    value=each.value,
+                    vectors=self._made(each, vectors),
+                    ttl_minutes=None if each.value is None else each.ttl,
+                )
                 for each in changed
             ]
             gone = {current[op.key].version for op in changed if op.key in current}
             with attempt:
                 self._write(_key(namespace), [*start_events, *events], gone, items.version)
                 return
+
+    def _alive(self, namespace: Namespace) -> dict[str, StoredItem]:
+        """Return the items of a namespace whose time to live is not over."""
+        now, current = self.store.clock(), self._items(namespace).current
+        return {key: item for key, item in current.items() if not item.has_used(1, now)}
+
+    def _renew(self, read: Mapping[Namespace, set[str]]) -> None:
+        """Begin the time to live of these items anew; a failure harms no read."""
+        if self.store.read_only or not (self.ttl_config or {}).get("refresh_on_read", True):
+            return
+        now = self.store.clock()
+        for namespace, keys in read.items():
+            current = self._items(namespace).current
+            due = sorted(key for key in keys if current[key].has_used(_UNRENEWED, now))
+            if due:
+                try:
+                    self.store.append(_key(namespace), [LanggraphRenewal(keys=tuple(due))])
+                except EventStoreError as error:
+                    _log.warning("time to live not renewed", namespace=namespace, why=str(error))
+
+    def sweep_ttl(self) -> int:
+        """Delete the items whose time to live is over, and return their number.
+
+        One transaction for each namespace that has any. Another process may sweep at the same time.
+
+        Raises:
+            EventStoreError: As of `batch`; what was deleted before stays deleted.
+        """
+        count = 0
+        for namespace in [*self._namespaces()]:
+            with self._lock:
+                now, current = self.store.clock(), self._items(namespace).current
+                over = [key for key, item in current.items() if item.has_used(1, now)]
+                self._put(namespace, {key: PutOp(namespace, key, None) for key in over}, {}, now)
+            count += len(over)
+        return count
+
+    def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> None:
+        """Sweep in a thread, by default every five minutes, until `stop_ttl_sweeper`.
+
+        Does nothing without ``ttl``, like LangGraph's own stores. The thread ends with the store.
+        """
+        if self.ttl_config is None or (self._sweeper is not None and self._sweeper.is_alive()):
+            return
+        minutes = sweep_interval_minutes or self.ttl_config.get("sweep_interval_minutes")
+        self._ended.clear()
+        self._sweeper = Thread(
+            target=self._sweeping, args=[60 * (minutes or _SWEEP_MINUTES)], daemon=True
+        )
+        self._sweeper.start()
+
+    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
+        """End the thread of `start_ttl_sweeper`; return whether it ended within ``timeout`` s."""
+        self._ended.set()
+        if self._sweeper is not None:
+            self._sweeper.join(timeout)
+        return self._sweeper is None or not self._sweeper.is_alive()
+
+    def _sweeping(self, every_s: float) -> None:
+        while not self._ended.wait(every_s):
+            try:
+                self.sweep_ttl()
+            except StoreClosed:
+                return
+            except EventStoreError as error:
+                _log.warning("items not swept", why=str(error))
 
     def _made(self, op: PutOp, vectors: Mapping[str, array[float]]) -> tuple[str, ...] | None:
         """Return the vectors of a put, for its event; None if it has none."""
