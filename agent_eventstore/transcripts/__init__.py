@@ -35,6 +35,7 @@ from agent_eventstore.transcripts import (
     cline,
     codex,
     copilot_cli,
+    cursor,
     gemini_cli,
     inspect_log,
     langchain_dump,
@@ -114,6 +115,7 @@ _READERS: dict[str, Any] = {
         atif,
         inspect_log,
         copilot_cli,
+        cursor,
         gemini_cli,
         opencode,
         pi,
@@ -128,6 +130,7 @@ _READERS: dict[str, Any] = {
 _TELLING = (
     *_CHAT_EXPORTS,
     *_AGENT_DUMPS,
+    cursor,
     claude_code,
     codex,
     copilot_cli,
@@ -163,6 +166,7 @@ _READ = (
     *("claude-code", "codex", "copilot-cli", "gemini-cli", "opencode", "pi", "chatgpt", "sharegpt"),
     *("langchain", "openhands", "atif", "inspect", "claude-ai", "librechat", "open-webui"),
     *("pydantic-ai", "google-adk", "ai-studio", "tau2-bench", "vscode-copilot", "aider", "cline"),
+    "cursor",
 )
 
 FORMATS = (*WRITTEN[:-2], *_READ, WRITTEN[-1])

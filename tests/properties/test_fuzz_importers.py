@@ -30,13 +30,14 @@ from tests.unit.importers.test_agent_dumps import DUMPS
 from tests.unit.importers.test_atif import TRAJECTORY
 from tests.unit.importers.test_chat_exports import EXPORTS
 from tests.unit.importers.test_copilot_cli import LINES as COPILOT
+from tests.unit.importers.test_cursor import PRINTED as CURSOR
 from tests.unit.importers.test_gemini_cli import SESSION
 from tests.unit.importers.test_opencode import SESSION as OPENCODE
 from tests.unit.importers.test_openhands import EVENTS
 from tests.unit.importers.test_pi import LINES as PI
 from tests.unit.importers.test_sharegpt import TURNS
 
-BY_LINE = ("session-jsonl", "messages-jsonl", "claude-code", "codex", "copilot-cli", "pi")
+BY_LINE = ("session-jsonl", "messages-jsonl", "claude-code", "codex", "copilot-cli", "cursor", "pi")
 _FORMATS = st.sampled_from([None, *FORMATS])
 _LINES = [
     {"type": "session_start", "session_id": "s", "ts": "2024-05-10T12:00:00Z", "meta": {}},
@@ -117,6 +118,7 @@ def _documents() -> dict[str, list[Any]]:
     found["openhands"] = EVENTS
     found["atif"] = [TRAJECTORY]
     found["copilot-cli"] = COPILOT
+    found["cursor"] = CURSOR
     found["gemini-cli"] = [SESSION]
     found["opencode"] = [OPENCODE]
     found["pi"] = PI

@@ -19,7 +19,7 @@ from tests.properties.test_fuzz_importers import DOCUMENTS
 from tests.unit.importers.format_table import table, write_example
 
 DOCS = Path(__file__).parents[3] / "docs" / "import-export.md"
-LIVE = ("claude-code", "codex", "copilot-cli", "pi")
+LIVE = ("claude-code", "codex", "copilot-cli", "cursor", "pi")
 ELSEWHERE = {PROJECT, "inspect", "ui-messages", "aider", "cline"}
 """A directory, and formats whose examples stand in tests of their own."""
 
