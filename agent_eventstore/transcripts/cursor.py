@@ -53,8 +53,8 @@ def recognises(value: Any) -> bool:
         return False
     message, kind = value.get("message"), value.get("type")
     if text_at(value, "session_id") is None:
-        is_said = value.get("role") in ("user", "assistant") and "content" not in value
-        return is_said and isinstance(message, dict) and isinstance(message.get("content"), list)
+        is_message = value.get("role") in ("user", "assistant") and "content" not in value
+        return is_message and isinstance(message, dict) and isinstance(message.get("content"), list)
     if kind in ("user", "assistant"):
         return (
             "uuid" not in value and isinstance(message, dict) and {"role", "content"} == {*message}
@@ -111,13 +111,13 @@ class _CursorSession:
         blocks = content if isinstance(content, list) else [content] if content else []
         match kind:
             case "user" if blocks:
-                self._asked(blocks, meta)
+                self._user_message(blocks, meta)
             case "assistant" if blocks:
                 if "session_id" not in line:  # each line is a step
                     self._has_results = True
                 # A piece of an answer has a time and does not name its call yet.
                 is_piece = "timestamp_ms" in line and "model_call_id" not in line
-                self._said(blocks, meta, is_piece=is_piece)
+                self._answer_line(blocks, meta, is_piece=is_piece)
             case "thinking" if text := text_at(line, "text"):
                 self._thought(text, meta)
             case "tool_call" if isinstance(line.get("tool_call"), dict):
@@ -141,7 +141,7 @@ class _CursorSession:
         answer.invocation = Invocation(model=self._model) if self._model else None
         return answer
 
-    def _asked(self, blocks: list[Any], meta: dict[str, Any]) -> None:
+    def _user_message(self, blocks: list[Any], meta: dict[str, Any]) -> None:
         results = [each for each in blocks if _kind_of(each) == "tool_result"]
         for each in results:
             self._result(each, meta)
@@ -151,13 +151,13 @@ class _CursorSession:
         parts: list[TextPart | OtherPart] = []
         for block in blocks:
             if (text := _text_of(block)) is not None:
-                asked = _ASKED.fullmatch(text)
-                parts.append(TextPart(text=text if asked is None else asked[1]))
+                wrapped = _ASKED.fullmatch(text)
+                parts.append(TextPart(text=text if wrapped is None else wrapped[1]))
             elif block not in results:
                 parts.append(OtherPart(raw=block))
         self.log.prompt(UserMessage(parts=tuple(parts)), **meta)
 
-    def _said(self, blocks: list[Any], meta: dict[str, Any], *, is_piece: bool) -> None:
+    def _answer_line(self, blocks: list[Any], meta: dict[str, Any], *, is_piece: bool) -> None:
         own = [each for each in blocks if _kind_of(each) != "tool_result"]
         answer = self._answer(meta) if own else None
         for block in blocks:
