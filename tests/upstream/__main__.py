@@ -89,6 +89,19 @@ SUITES = {
             private=_PRIVATE,
         )
     ],
+    "langchain": [
+        Suite(
+            "langchain-core",
+            "langchain_classes",
+            [
+                "tests/unit_tests/runnables/test_history.py",
+                "tests/unit_tests/chat_history/test_*.py",
+            ],
+            # Their conftest is for other tests, and needs more packages.
+            ["-o", "asyncio_mode=auto", "--noconftest"],
+            private=re.compile(r"__doc__"),
+        )
+    ],
 }
 
 
