@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, Tool
 from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import TASKS
 
 from agent_eventstore import AsyncEventStore, EventStore, Views, events
 from agent_eventstore.integrations import conversation_memory
@@ -186,6 +187,24 @@ def test_writes(store: EventStore) -> None:
         ("task-2", "b", 1),
         ("task-2", "c", 2),
     ] == found(saver, config).pending_writes
+
+
+def test_what_an_older_version_has_sent(store: EventStore) -> None:
+    """Before version 4 the writes of the step before hold it; a graph finds it in its channel."""
+    saver = EventStoreSaver(store)
+    for version in (3, 4):
+        parent = put(saver, named(f"t{version}"), {"a": 1})
+        saver.put_writes(parent, [(TASKS, "first"), ("a", 2)], "task-1")
+        saver.put_writes(parent, [(TASKS, "second")], "task-2")
+        checkpoint = {**empty_checkpoint(), "v": version, "channel_versions": {"a": "7.0"}}
+        config = saver.put(parent, checkpoint, {}, {})
+        for each in (found(saver, config), next(saver.list(config))):
+            sent = each.checkpoint["channel_values"].get(TASKS)
+            versions = each.checkpoint["channel_versions"]
+            if version == 3:
+                assert (["first", "second"], {"a": "7.0", TASKS: "7.0"}) == (sent, versions)
+            else:
+                assert (None, {"a": "7.0"}) == (sent, versions)
 
 
 def test_writes_at_a_time(store: EventStore) -> None:

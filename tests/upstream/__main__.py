@@ -57,7 +57,7 @@ SUITES = {
             "langgraph",
             "langgraph_classes",
             ["tests/test_*.py"],
-            ["-k", "(sqlite or in_memory) and not aes", "-n", "2"],
+            ["-k", "sqlite or in_memory", "-n", "2"],
         ),
         Suite(
             "langgraph-checkpoint-sqlite",

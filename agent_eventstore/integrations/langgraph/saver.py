@@ -33,6 +33,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_id,
     get_checkpoint_metadata,
 )
+from langgraph.checkpoint.serde.types import TASKS
 
 from agent_eventstore.integrations.conversation_events import (
     ConversationTail,
@@ -136,9 +137,12 @@ def tuple_of(
         if place in thread.values
     }
     parent = saved.parent_id
+    checkpoint = {**codec.loads(saved.state), "channel_values": values}
+    if parent is not None and checkpoint.get("v", _SENDS_IN_CHANNEL) < _SENDS_IN_CHANNEL:
+        _add_sends(checkpoint, _pending(thread, namespace, parent), codec)
     return CheckpointTuple(
         config={"configurable": {**named, "checkpoint_id": checkpoint_id}},
-        checkpoint={**codec.loads(saved.state), "channel_values": values},
+        checkpoint=checkpoint,
         metadata=codec.loads(saved.metadata),
         parent_config={"configurable": {**named, "checkpoint_id": parent}} if parent else None,
         pending_writes=[
@@ -146,6 +150,22 @@ def tuple_of(
             for task_id, write in _pending(thread, namespace, checkpoint_id)
         ],
     )
+
+
+_SENDS_IN_CHANNEL = 4
+"""The version of a checkpoint's format since which a channel holds what tasks have sent."""
+
+
+def _add_sends(
+    checkpoint: dict[str, Any], writes: Iterable[tuple[str, WrittenValues]], codec: Codec
+) -> None:
+    """Put what tasks sent in the step before into its channel, as for LangGraph's own savers."""
+    sends = [codec.loads(write.typed) for _, write in writes if write.channel == TASKS]
+    if sends and TASKS not in checkpoint["channel_values"]:
+        versions = checkpoint.get("channel_versions") or {}
+        newest = max(versions.values(), default=f"{1:032}.0")
+        checkpoint["channel_versions"] = {**versions, TASKS: newest}
+        checkpoint["channel_values"][TASKS] = sends
 
 
 def listed(
