@@ -31,6 +31,7 @@ from agent_eventstore.transcripts.record_source import Record, Source
 from agent_eventstore.transcripts.transcript import Transcript, TranscriptDraft, anchored, moment_of
 from eventstore.events import (
     AssistantMessage,
+    BranchSwitch,
     ConversationStart,
     Invocation,
     Meta,
@@ -387,7 +388,8 @@ class _ImportedSession:
                     self._add(self._with_versions(interpret(line), line), line)
             if line["type"] in _ENDS_STEP:
                 self._step_ended_by = line
-        return self._draft.finish()
+        found = self._draft.finish()
+        return replace(found, events=tuple(map(self._with_later, found.events)))
 
     def _add(self, data: Any, line: Mapping[str, Any], **fields: Any) -> None:
         version = about(line).get("version")
@@ -539,10 +541,35 @@ class _ImportedSession:
 
     def _with_versions(self, data: Any, line: Mapping[str, Any]) -> Any:
         """Return a payload that refers to versions, with the versions that the events have now."""
-        if not isinstance(data, Retraction | Summary):
-            return data
+        match data:
+            case Summary():
+                return data.model_copy(update={"versions": self._now(data.versions)})
+            case Retraction():
+                versions = self._now(data.versions)
+                if not versions:
+                    return uninterpreted(line)
+                return data.model_copy(update={"versions": versions})
+            case BranchSwitch():
+                before = bisect_right(self._given_versions, data.after)
+                after = self._versions[self._given_versions[before - 1]] if before else 0
+                ranges = {
+                    "withdrawn": self._now(data.withdrawn),
+                    "restored": self._now(data.restored),
+                }
+                places = {
+                    "after": after,
+                    "left": self._versions.get(data.left or 0),
+                    "taken": self._versions.get(data.taken or 0),
+                }
+                if not any(ranges.values()):
+                    return uninterpreted(line)
+                return data.model_copy(update={**ranges, **places})
+        return data
+
+    def _now(self, versions: Iterable[VersionRange]) -> tuple[VersionRange, ...]:
+        """Return the versions that these events have now, as far as they have been read."""
         new: list[tuple[int, int]] = []
-        for item in data.versions:
+        for item in versions:
             low, high = (
                 bisect_left(self._given_versions, item.first),
                 bisect_right(self._given_versions, item.last),
@@ -553,9 +580,14 @@ class _ImportedSession:
                     self._versions[self._given_versions[high - 1]],
                 )
                 new.append((min(ends), max(ends)))
-        if isinstance(data, Retraction) and not new:
-            return uninterpreted(line)
-        return data.model_copy(update={"versions": VersionRange.of(joined(new))})
+        return VersionRange.of(joined(new))
+
+    def _with_later(self, event: NewEvent) -> NewEvent:
+        """Return an event whose versions of later events are those that they have now."""
+        if not isinstance(event.data, Retraction) or not event.data.replaced_by:
+            return event
+        by = self._now(event.data.replaced_by)
+        return replace(event, data=event.data.model_copy(update={"replaced_by": by}))
 
 
 def _tool_of(line: Mapping[str, Any]) -> str:
