@@ -33,7 +33,7 @@ SERVE_DATA ?= $(wildcard ../shared/data/tau-bench/*.json*)
 SERVE_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-browser test-exhaustive screenshots fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream lint format bench bench-quick bench-context peers torture clean
+.PHONY: help demo serve test test-browser test-exhaustive screenshots fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream check-release lint format bench bench-quick bench-context peers torture clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,9 +122,11 @@ test-integrations-lowest: $(FRAMEWORKS:%=test-lowest-%) ## Run the adapters' tes
 test-lowest-%: $(LOWEST)-%/.ready
 	$(LOWEST)-$*/bin/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS) $(LOWEST_$*)
 
-# Not required for a change: these are other projects' tests, and some of them need those projects' own classes.
+# Before a release, not for each change: these are other projects' tests, and some need those projects' own classes.
 test-upstream: $(UPSTREAM)/.ready ## Run the frameworks' own tests, from their source packages, with our classes
 	$(UPSTREAM)/bin/python -m tests.upstream $(FRAMEWORK)
+
+check-release: lint audit docs dist test test-exhaustive test-lowest test-browser test-integrations-lowest test-upstream ## Run every check, as before a release
 
 fuzz: $(READY) ## Fuzz importers, API and commands with 100,000 seeded mutants: 20 minutes
 	@$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)

@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -318,6 +318,7 @@ class _Tally:
     files: int = 0
     conversations: int = 0
     events_added: int = 0
+    passed_over: int = 0
     refused: int = 0
 
 
@@ -347,13 +348,18 @@ class _Reading:
             name = self._format or self._detected(path)
             tally = self.tallies.setdefault(name or "unknown", _Tally())
             tally.files += 1
-            added = self.report.events_added
+            added, lines_left = self.report.events_added, self._lines_left()
             for found in read_transcripts(path, name, on_read=at, force=self._force):
                 tally.refused += isinstance(found, ImportFailed)
                 tally.conversations += isinstance(found, Transcript)
                 yield found
             tally.events_added += self.report.events_added - added
+            tally.passed_over += self._lines_left() - lines_left
             before += size
+
+    def _lines_left(self) -> int:
+        left = self.report.left_out
+        return left.passed_over.total() + left.unknown.total()
 
     def _detected(self, path: Path) -> str | None:
         try:
@@ -395,11 +401,10 @@ def _tell(report: ImportReport, tallies: Mapping[str, _Tally], *, as_json: bool)
         print_document({**counts, "formats": by_format, "failures": failures})
         return
     if sum(tally.files for tally in tallies.values()) > 1:
-        columns = ("files", "conversations", "new events", "refused")
+        columns = ("files", "conversations", "new events", "passed over", "refused")
         table = grid(fixed("format"), *map(number, columns))
         for name, tally in sorted(tallies.items()):
-            counts_of = (tally.files, tally.conversations, tally.events_added, tally.refused)
-            table.add_row(cell(name), *map(count, counts_of))
+            table.add_row(cell(name), *map(count, astuple(tally)))
         stdout().print(table)
     summary = (
         f"imported {plural(report.conversations, 'conversation')} "

@@ -378,7 +378,7 @@ def test_a_folder_of_many_programs(sqlite_url: str, tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text('{"theme": "dark"}', "utf-8")
     done = run("import", str(tmp_path), url=sqlite_url)
     lines = [line.split() for line in done.out.splitlines()]
-    assert ["librechat", "2", "2", "8", "1"] in lines
+    assert ["librechat", "2", "2", "8", "0", "1"] in lines
     assert ["codex", "1", "1"] in [line[:3] for line in lines]
     assert "1 file without a session (settings.json)" in done.err
     assert (1, True) == (done.status, "damaged.json" in done.err)

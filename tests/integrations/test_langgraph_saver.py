@@ -207,6 +207,23 @@ def test_what_an_older_version_has_sent(store: EventStore) -> None:
                 assert (None, {"a": "7.0"}) == (sent, versions)
 
 
+def test_the_serialiser_is_first_used_by_a_put(store: EventStore) -> None:
+    """A graph may give it to a saver that stands already."""
+
+    class Late(JsonPlusSerializer):
+        uses = 0
+
+        def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+            Late.uses += 1
+            return super().dumps_typed(obj)  # type: ignore[no-any-return]
+
+    saver = EventStoreSaver(store, serde=Late())
+    assert saver.get_tuple(named("t")) is None
+    assert 0 == Late.uses
+    put(saver, named("t"), {"a": 1})
+    assert Late.uses
+
+
 def test_writes_at_a_time(store: EventStore) -> None:
     """What tasks write in several threads of a process, by two savers, is all there."""
     savers = [EventStoreSaver(store), EventStoreSaver(store)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import marshal
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 import ormsgpack
@@ -50,9 +51,13 @@ class Codec:
     def __init__(self, serde: Any) -> None:
         self.serde = serde
         self.dumps, self.loads = serde.dumps_typed, serde.loads_typed
-        self._same_bytes = self.dumps(["a"]) == self.dumps(["a"])
         self._plain = JsonPlusSerializer()
         self._in_one = type(serde) is JsonPlusSerializer
+
+    @cached_property
+    def _same_bytes(self) -> bool:
+        """Whether equal values have equal bytes; found out when it is first used."""
+        return bool(self.dumps(["a"]) == self.dumps(["a"]))
 
     @property
     def encrypts(self) -> bool:
