@@ -13,11 +13,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["IMPORTED", "USED", "WEB"]
+__all__ = ["CONVERSATIONS", "IMPORTED", "USED", "WEB"]
 
 WEB, IMPORTED, USED = "a web process: FastAPI, uvicorn", "+ import", "+ the first request"
 _PIECES = ("It is ", "18 degrees ", "and sunny.")
 _MB = 1e6
+CONVERSATIONS = 5
 
 
 def _resident_mb() -> float:
@@ -66,9 +67,9 @@ async def _measured(url: str, turns: int) -> dict[str, Any]:
     transport = httpx.ASGITransport(app)
     times: dict[str, list[float]] = {"bare": [], "ours": []}
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-        for number in range(turns + 5):
+        for number in range(turns + CONVERSATIONS):
             for name, taken in times.items():
-                message = {"chat": f"chat-{number % 5}", "text": "How is the weather today?"}
+                message = {"chat": f"chat-{number % CONVERSATIONS}", "text": "How is the weather today?"}
                 before = time.process_time()
                 done = await client.post(f"/{name}", json=message)
                 taken.append(time.process_time() - before)
@@ -78,7 +79,7 @@ async def _measured(url: str, turns: int) -> dict[str, Any]:
     await store.close()
     # The first turns begin the conversations.
     return {"memory": memory, "first_context": first[0]} | {
-        name: taken[5:] for name, taken in times.items()
+        name: taken[CONVERSATIONS:] for name, taken in times.items()
     }
 
 
