@@ -69,7 +69,8 @@ async def _measured(url: str, turns: int) -> dict[str, Any]:
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         for number in range(turns + CONVERSATIONS):
             for name, taken in times.items():
-                message = {"chat": f"chat-{number % CONVERSATIONS}", "text": "How is the weather today?"}
+                chat = f"chat-{number % CONVERSATIONS}"
+                message = {"chat": chat, "text": "How is the weather today?"}
                 before = time.process_time()
                 done = await client.post(f"/{name}", json=message)
                 taken.append(time.process_time() - before)
