@@ -13,11 +13,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
-
-import zstandard
 
 from eventstore.errors import BlobDamaged, BlobNotFound
 from eventstore.events import BlobRef, ToolResult
@@ -25,6 +24,11 @@ from eventstore.events.codec import dumps, encode
 from eventstore.events.records import EventData
 from eventstore.security.sealing import BLOB, SEALED, SealingKey
 from eventstore.sql.backend import AnyConnection, Backend, Statement, backend_of, cursor, keys_of
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 __all__ = [
     "MOST_BYTES",
@@ -89,7 +93,7 @@ class Blob:
     def of(cls, raw: bytes) -> Blob:
         """Compress the bytes."""
         digest = hashlib.sha256(raw).hexdigest()
-        return cls(digest, len(raw), zstandard.compress(raw, level=3))
+        return cls(digest, len(raw), zstd.compress(raw, level=3))
 
     def sealed(self, key: SealingKey) -> Blob:
         """Return the blob as a sealed conversation stores it."""
@@ -218,7 +222,7 @@ def _fetch(
         if key is not None and row[2] == _SEALED_ZSTD:
             content = key.open(BLOB, name, content)
         return _unpacked(content, int(row[1]), digest)
-    except (zstandard.ZstdError, TypeError, ValueError) as error:
+    except (zstd.ZstdError, TypeError, ValueError) as error:
         raise BlobDamaged(conversation_id, digest) from error
 
 
@@ -229,15 +233,14 @@ def _unpacked(content: bytes, size_bytes: int, digest: str) -> bytes:
         ZstdError: The bytes are damaged.
         ValueError: The size or the digest is wrong.
     """
-    claimed = zstandard.frame_content_size(content)
-    if claimed not in (-1, size_bytes) or not 0 <= size_bytes <= MOST_BYTES:
-        raise ValueError(f"the blob claims {claimed:,} bytes instead of {size_bytes:,}")
-    # Use a reader: decompressing at once would allocate the size that the frame claims.
-    with zstandard.ZstdDecompressor().stream_reader(content) as reader:
-        raw = reader.read(size_bytes + 1)
+    claimed = zstd.get_frame_info(content).decompressed_size
+    if claimed not in (None, size_bytes) or not 0 <= size_bytes <= MOST_BYTES:
+        raise ValueError(f"the blob claims {claimed} bytes instead of {size_bytes:,}")
+    # With a limit: without one, it would take as much memory as the bytes unpack to.
+    raw = zstd.ZstdDecompressor().decompress(content, size_bytes + 1)
     if len(raw) != size_bytes or hashlib.sha256(raw).hexdigest() != digest:
         raise ValueError("the blob's bytes do not match its digest")
-    return bytes(raw)
+    return raw
 
 
 def _stub(text: str, blob: Blob) -> str:
