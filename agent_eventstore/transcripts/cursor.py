@@ -92,7 +92,7 @@ class _CursorSession:
         self._source, self._left_out = source, left_out
         self._model: str | None = None
         self._step = 0
-        self._has_results = False
+        self._step_ended = False
         self._pieces = ""
         self._unnamed = deque[str]()
 
@@ -114,7 +114,7 @@ class _CursorSession:
                 self._user_message(blocks, meta)
             case "assistant" if blocks:
                 if "session_id" not in line:  # each line is a step
-                    self._has_results = True
+                    self._step_ended = True
                 # A piece of an answer has a time and does not name its call yet.
                 is_piece = "timestamp_ms" in line and "model_call_id" not in line
                 self._answer_line(blocks, meta, is_piece=is_piece)
@@ -134,9 +134,9 @@ class _CursorSession:
 
     def _answer(self, meta: dict[str, Any]) -> OpenAnswer:
         """Return the answer that a line belongs to; after results, a new one."""
-        if self._has_results or self.log.open is None:
+        if self._step_ended or self.log.open is None:
             self.log.close()
-            self._step, self._has_results, self._pieces = self._step + 1, False, ""
+            self._step, self._step_ended, self._pieces = self._step + 1, False, ""
         answer = self.log.answer(f"cursor-{self._step}", **meta)
         answer.invocation = Invocation(model=self._model) if self._model else None
         return answer
@@ -198,7 +198,7 @@ class _CursorSession:
             content="\n".join(map(str, texts)) if texts and all(texts) else as_text(content),
             provider_id=named,
         )
-        self._has_results = True
+        self._step_ended = True
         self.log.result(result, **meta)
 
     def _called(self, line: dict[str, Any], call: dict[str, Any], meta: dict[str, Any]) -> None:
@@ -219,7 +219,7 @@ class _CursorSession:
                 provider_id=own_id,
                 raw=None if end is None or failed else {FORMAT: result},
             )
-            self._has_results = True
+            self._step_ended = True
             self.log.result(data, **meta)
         else:
             self._left_out.note("tool_call", known=False)

@@ -431,7 +431,9 @@ class EventStoreStore(AtUrl, BaseStore):
         now = self.store.clock()
         for namespace, keys in read.items():
             current = self._items(namespace).current
-            due = sorted(key for key in keys if current[key].has_used(_UNRENEWED, now))
+            due = sorted(
+                key for key in keys & current.keys() if current[key].has_used(_UNRENEWED, now)
+            )
             if due:
                 try:
                     self.store.append(_key(namespace), [LanggraphRenewal(keys=tuple(due))])
