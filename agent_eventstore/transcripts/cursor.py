@@ -42,6 +42,7 @@ __all__ = ["FORMAT", "read", "recognises"]
 FORMAT = "cursor"
 
 _LOOK_AHEAD = 50
+_BEGINS = frozenset({"apiKeySource", "cwd", "model", "permissionMode"})
 _ASKED = re.compile(r"\s*<user_query>\n?(.*?)\n?</user_query>\s*", re.DOTALL)
 _REPEATED = frozenset({"result", "system"})
 _ENDS = ("success", "error", "rejected")
@@ -61,7 +62,9 @@ def recognises(value: Any) -> bool:
         )
     if kind == "tool_call":
         return text_at(value, "call_id") is not None
-    return kind == "system" and value.get("subtype") == "init" and "tools" not in value
+    # Claude Code's begins in the same way, and says more.
+    is_init = kind == "system" and value.get("subtype") == "init" and value.keys() >= _BEGINS
+    return is_init and value.keys().isdisjoint(("tools", "uuid"))
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
