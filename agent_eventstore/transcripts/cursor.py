@@ -9,10 +9,12 @@ counted. There is no export to this format.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -43,7 +45,9 @@ FORMAT = "cursor"
 
 _LOOK_AHEAD = 50
 _BEGINS = frozenset({"apiKeySource", "cwd", "model", "permissionMode"})
-_ASKED = re.compile(r"\s*<user_query>\n?(.*?)\n?</user_query>\s*", re.DOTALL)
+_ASKED = re.compile(
+    r"\s*(?:<timestamp>[^<]*</timestamp>\s*)?<user_query>\n?(.*?)\n?</user_query>\s*", re.DOTALL
+)
 _REPEATED = frozenset({"result", "system"})
 _ENDS = ("success", "error", "rejected")
 
@@ -71,20 +75,28 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     """Yield the file's session, whose lines are read on demand."""
     for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
         if isinstance(item, Record) and recognises(item.value):
-            place = text_at(item.value, "session_id") or _session_of(source) or dumps(item.value)
+            stated = text_at(item.value, "session_id") or _session_of(source.path)
+            origin = identify(FORMAT, stated or _digest(source))
             stream = SessionFile(source, _CursorSession)
-            own_id = identify(FORMAT, place)
-            yield Transcript(own_id, file=source.file, line=item.line, stream=stream)
+            yield Transcript(origin, file=source.file, line=item.line, stream=stream)
             return
     yield source.failed(1, f"none of the first {_LOOK_AHEAD} lines is a message of a session")
 
 
-def _session_of(source: Source) -> str | None:
+def _session_of(path: Path) -> str | None:
     """Return the session that a file is named by, if any."""
+    if path.absolute().parent.name in (path.stem, "agent-transcripts"):
+        return path.stem
     try:
-        return str(UUID(source.path.stem))
+        return str(UUID(path.stem))
     except ValueError:
         return None
+
+
+def _digest(source: Source) -> str:
+    """Return what identifies a session without a name: all of its file."""
+    with source.path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class _CursorSession:

@@ -66,7 +66,9 @@ PRINTED = [
     },
 ]
 EDITOR = [
-    said("user", text("<user_query>\nIs pot four dry?\n</user_query>")),
+    said(
+        "user", text("<timestamp>1 May</timestamp>\n<user_query>\nIs pot four dry?\n</user_query>")
+    ),
     said("assistant", text("Reading."), {"type": "tool_use", "name": "Read", "input": {"n": 4}}),
     said("user", {"type": "tool_result", "content": [text("4: dry")]}),
     said("assistant", text("It is.")),
@@ -156,6 +158,25 @@ def test_a_file_of_the_editor(tmp_path: Path) -> None:
         e.TextPart(text="Thanks, <user_query> is a tag."),
         e.OtherPart(raw={"type": "image", "path": "p.png"}),
     ) == thanks.parts
+
+
+def test_what_a_session_is_known_by(tmp_path: Path) -> None:
+    """By the name of its folder, or by its content: two that begin alike are two."""
+    hello, bye = (said("user", text(words)) for words in ("hello", "bye"))
+    with EventStore.open(f"sqlite:///{tmp_path / 'a.db'}") as store:
+        for name, lines in (
+            ("agent-transcripts/s1/s1.jsonl", [hello]),
+            ("agent-transcripts/s1/s1.jsonl", [hello, bye]),
+            ("agent-transcripts/s2.jsonl", [hello]),
+            ("a/transcript.jsonl", [hello, bye]),
+            ("b/transcript.jsonl", [hello, hello]),
+        ):
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(json.dumps(each) + "\n" for each in lines), "utf-8")
+            report = load(store, read_transcripts(path), strict=True)
+            assert report.events_added
+        assert 4 == len(Views(store).conversations())
 
 
 def test_it_goes_on(tmp_path: Path) -> None:
