@@ -12,7 +12,7 @@ from eventstore import events as e
 from tests.unit.importers.conftest import Write
 from tests.unit.importers.reading import found, only, payloads
 
-_CHAT = """
+HISTORY = """
 # aider chat started at 2026-02-25 10:00:00
 
 > /usr/bin/aider --model gpt-4o
@@ -56,7 +56,7 @@ def _spoken(transcript: Transcript) -> list[tuple[str, str]]:
 
 def test_who_wrote_what(write: Write) -> None:
     """Headings and quotations within an answer are the model's."""
-    chat = only(write(_CHAT, ".aider.chat.history.md"))
+    chat = only(write(HISTORY, ".aider.chat.history.md"))
     question, answer, wish, done = _spoken(chat)
     assert ("user_message", "How dry is the pot?\nLook into pots.py.") == question
     assert answer[1].startswith("I read the file:")
@@ -71,7 +71,7 @@ def test_who_wrote_what(write: Write) -> None:
 
 def test_a_file_of_several_chats(write: Write) -> None:
     """A start without a word is no conversation; its lines are counted all the same."""
-    chats, failures = found(write(_CHAT + _EMPTY + _NEXT))
+    chats, failures = found(write(HISTORY + _EMPTY + _NEXT))
     assert ([], 2) == (failures, len(chats))
     assert [6, 1] == [sum(chat.left_out.passed_over.values()) for chat in chats]
 
@@ -79,7 +79,7 @@ def test_a_file_of_several_chats(write: Write) -> None:
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_a_file_that_grows_line_by_line(tmp_path: Path, newline: str) -> None:
     """What was imported stays; what aider appends is added, and nothing is refused."""
-    path, lines = tmp_path / ".aider.chat.history.md", (_CHAT + _NEXT).splitlines()
+    path, lines = tmp_path / ".aider.chat.history.md", (HISTORY + _NEXT).splitlines()
     whole = next(n for n, line in enumerate(lines) if line.startswith("> Tokens"))
     with EventStore.open(f"sqlite:///{tmp_path / 'a.db'}") as store:
         for end in (5, whole, len(lines) - 4, len(lines), len(lines)):
@@ -90,7 +90,7 @@ def test_a_file_that_grows_line_by_line(tmp_path: Path, newline: str) -> None:
 
 def test_it_is_found_in_a_folder(write: Write, tmp_path: Path) -> None:
     """Under aider's own name only: other Markdown is not looked at."""
-    path = write(_CHAT, "project/.aider.chat.history.md")
+    path = write(HISTORY, "project/.aider.chat.history.md")
     write("# Notes", "project/README.md")
     assert "aider" == detect(path)
     assert ([path], []) == sessions_in(tmp_path)

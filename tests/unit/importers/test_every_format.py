@@ -18,18 +18,46 @@ from agent_eventstore.transcripts import (
     load,
     read_transcripts,
 )
+from agent_eventstore.transcripts.aider import FILE as AIDER_FILE
+from agent_eventstore.transcripts.cline import FILE as CLINE_FILE
 from eventstore import events as e
 from eventstore.events import TextPart, UserMessage
 from projections.context.view import ContextView
 from tests.checkers import CHECKERS
+from tests.integration.test_ui_messages import CHAT
 from tests.properties.test_fuzz_importers import DOCUMENTS
 from tests.unit.importers.format_table import table, write_example
+from tests.unit.importers.test_aider import HISTORY
+from tests.unit.importers.test_cline import MESSAGES
+from tests.unit.importers.test_inspect_log import ABOUT, sample
 
 DOCS = Path(__file__).parents[3] / "docs" / "import-export.md"
 LIVE = ("claude-code", "codex", "copilot-cli", "cursor", "pi")
-ELSEWHERE = {PROJECT, "inspect", "ui-messages", "aider", "cline"}
+OTHERS: dict[str, tuple[str, str]] = {
+    "aider": (AIDER_FILE, HISTORY),
+    "cline": (f"tasks/7f/{CLINE_FILE}", json.dumps(MESSAGES)),
+    "inspect": (
+        "a.json",
+        json.dumps({"version": 2, "status": "success", "eval": ABOUT, "samples": [sample(1)]}),
+    ),
+    "ui-messages": ("a.json", json.dumps(CHAT)),
+}
+"""Examples that are more than JSON of any name: the name of the file, and its text."""
+ELSEWHERE = {PROJECT, *OTHERS}
 """A directory, and formats whose examples stand in tests of their own."""
+EVERY = (*DOCUMENTS, *OTHERS)
 WORDS = ("system", "user", "reasoning", "assistant", "tool", "summary", "error")
+
+
+def example(directory: Path, name: str) -> Path:
+    """Write a format's example."""
+    if name in DOCUMENTS:
+        return write_example(directory, name)
+    named, text = OTHERS[name]
+    path = directory / named
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path
 
 
 def test_each_format_has_an_example_and_a_row() -> None:
@@ -44,19 +72,19 @@ def test_the_docs_say_what_is_kept() -> None:
     assert table() in DOCS.read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", EVERY)
 def test_an_example_is_detected_and_understood(tmp_path: Path, name: str) -> None:
     """Of no kind of texts is more than half missing from the events."""
-    path = write_example(tmp_path, name)
+    path = example(tmp_path, name)
     assert name == detect(path)
     found = coverage(path, name)
     assert found is None or found.is_certain, str(found)
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_second_import_adds_nothing(tmp_path: Path, name: str) -> None:
     """Whatever identifies a conversation of the format identifies it again."""
-    path = write_example(tmp_path, name)
+    path = example(tmp_path, name)
     with EventStore.open(f"sqlite:///{tmp_path / 'a.db'}") as store:
         first = load(store, read_transcripts(path, name))
         again = load(store, read_transcripts(path, name))
@@ -69,10 +97,10 @@ def body_of(view: ContextView) -> dict[str, Any]:
     return {messages: [*view.messages]} | ({} if view.system is None else {"system": view.system})
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", EVERY)
 def test_every_later_request_is_valid(tmp_path: Path, name: str) -> None:
     """In each provider's format, whatever the version after which somebody asks on."""
-    path = write_example(tmp_path, name)
+    path = example(tmp_path, name)
     with EventStore.open(f"sqlite:///{tmp_path / 'a.db'}", synchronous="OFF") as store:
         load(store, read_transcripts(path, name))
         views, wrong = Views(store), []
@@ -86,10 +114,10 @@ def test_every_later_request_is_valid(tmp_path: Path, name: str) -> None:
     assert [] == wrong
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", EVERY)
 def test_it_goes_through_the_format_that_is_exported(tmp_path: Path, name: str) -> None:
     """As session JSONL and back, what was said, called and answered is the same, and is sent."""
-    path = write_example(tmp_path, name)
+    path = example(tmp_path, name)
     with (
         EventStore.open(f"sqlite:///{tmp_path / 'a.db'}", synchronous="OFF") as store,
         EventStore.open(f"sqlite:///{tmp_path / 'b.db'}", synchronous="OFF") as other,
