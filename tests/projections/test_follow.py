@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound, OwnerMismatch
+from eventstore.sql.backend import backend_of
 from projections import AsyncViews, Views
+from projections.engine import heads
+from projections.engine.generations import find_live
+from projections.models.timeline import TIMELINE
 from projections.models.timeline_changes import (
     ItemAdded,
     ItemChanged,
@@ -54,6 +58,18 @@ def applied(items: Sequence[TimelineItem], updates: Sequence[TimelineUpdate]) ->
     for update in updates:
         held = update.apply(held)
     return held
+
+
+def test_a_place_that_a_fold_holds(store: EventStore, views: Views, cid: UUID) -> None:
+    """A head without events, as a fold leaves one that another has overtaken, is no head."""
+    store.append(cid, [e.ConversationStart(), *STREAMED])
+    with store.writing() as connection:
+        live = find_live(connection, TIMELINE)
+        assert live is not None
+        owner = backend_of(connection).from_id(cid)
+        heads.insert(connection, heads.bind(owner, [heads.FoldHead(live, 0, {})]))
+    items = applied([], told(views, cid, 0))
+    assert ["hi", "Hello, you"] == [item.text for item in items if item.text]
 
 
 def test_a_stream_comes_as_deltas(store: EventStore, views: Views, cid: UUID) -> None:
