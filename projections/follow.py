@@ -118,8 +118,7 @@ class Follower:
                 )
             live = find_live(connection, TIMELINE)
             found = {} if live is None else heads.read(connection, [live], cid)
-            # One at version 0 only holds the place of a fold that has not come to an end.
-            head = next((each for each in found.values() if each.version), None)
+            head = next(iter(found.values()), None)
             if head is None or live is None or head.version < after:
                 state = TIMELINE.initial() if head is None else head.state
                 at = 0 if head is None else head.version

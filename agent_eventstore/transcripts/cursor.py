@@ -20,7 +20,7 @@ from uuid import UUID
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.transcripts.agent_session_log import AgentSessionLog, OpenAnswer, SessionFile
-from agent_eventstore.transcripts.claude_code import failure_kind
+from agent_eventstore.transcripts.claude_code import block_of, failure_kind
 from agent_eventstore.transcripts.json_fields import as_text, object_in, text_at
 from agent_eventstore.transcripts.left_out import LeftOut
 from agent_eventstore.transcripts.record_source import Record, Source
@@ -48,7 +48,7 @@ _BEGINS = frozenset({"apiKeySource", "cwd", "model", "permissionMode"})
 _ASKED = re.compile(
     r"\s*(?:<timestamp>[^<]*</timestamp>\s*)?<user_query>\n?(.*?)\n?</user_query>\s*", re.DOTALL
 )
-_REPEATED = frozenset({"result", "system"})
+_PASSED_OVER = frozenset({"result", "system", "turn_ended"})
 _ENDS = ("success", "error", "rejected")
 
 
@@ -144,7 +144,7 @@ class _CursorSession:
                 self._model = text_at(line, "model") or self._model
                 if kind == "result" and self.log.open is not None:
                     self.log.open.usage = agent_usage(object_in(line, "usage"))
-                self._left_out.note(kind, known=kind in _REPEATED or kind == "turn_ended")
+                self._left_out.note(kind, known=kind in _PASSED_OVER)
         return None
 
     def _answer(self, meta: dict[str, Any]) -> OpenAnswer:
@@ -157,26 +157,23 @@ class _CursorSession:
         return answer
 
     def _user_message(self, blocks: list[Any], meta: dict[str, Any]) -> None:
-        results = [each for each in blocks if _kind_of(each) == "tool_result"]
-        for each in results:
-            self._result(each, meta)
-        if len(results) == len(blocks):
-            return
-        self.log.close()
         parts: list[TextPart | OtherPart] = []
         for block in blocks:
-            if (text := _text_of(block)) is not None:
+            if block_of(block) == "tool_result":
+                self._result(block, meta)
+            elif (text := _text_of(block)) is not None:
                 wrapped = _ASKED.fullmatch(text)
                 parts.append(TextPart(text=text if wrapped is None else wrapped[1]))
-            elif block not in results:
+            else:
                 parts.append(OtherPart(raw=block))
-        self.log.prompt(UserMessage(parts=tuple(parts)), **meta)
+        if parts:
+            self.log.prompt(UserMessage(parts=tuple(parts)), **meta)
 
     def _answer_line(self, blocks: list[Any], meta: dict[str, Any], *, is_piece: bool) -> None:
-        own = [each for each in blocks if _kind_of(each) != "tool_result"]
+        own = [each for each in blocks if block_of(each) != "tool_result"]
         answer = self._answer(meta) if own else None
         for block in blocks:
-            kind, text = _kind_of(block), _text_of(block)
+            kind, text = block_of(block), _text_of(block)
             if answer is None or kind == "tool_result":
                 self._result(block, meta)
             elif text is not None:
@@ -264,9 +261,5 @@ def _append(answer: OpenAnswer, text: str) -> None:
         answer.parts.append(TextPart(text=text))
 
 
-def _kind_of(block: Any) -> str | None:
-    return text_at(block, "type")
-
-
 def _text_of(block: Any) -> str | None:
-    return text_at(block, "text") if _kind_of(block) == "text" else None
+    return text_at(block, "text") if block_of(block) == "text" else None

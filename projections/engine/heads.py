@@ -187,8 +187,12 @@ def of(
 def read(
     connection: AnyConnection, generations: Sequence[Generation], conversation_id: UUID
 ) -> dict[_Key, FoldHead]:
-    """Return the heads of those generations that have one, by projection and number."""
-    return _select(connection, generations, conversation_id)[0]
+    """Return the heads of those generations that have one, by projection and number.
+
+    A row at version 0 is none: it only holds the place of a fold that has not come to an end.
+    """
+    found = _select(connection, generations, conversation_id)[0]
+    return {key: head for key, head in found.items() if head.version}
 
 
 def reached(connection: AnyConnection, generation: Generation, conversation_id: UUID) -> int:

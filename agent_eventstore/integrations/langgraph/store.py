@@ -13,6 +13,7 @@ from array import array
 from base64 import b64encode
 from binascii import a2b_base64
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Event as ThreadEvent
 from threading import RLock, Thread
@@ -103,6 +104,10 @@ class StoreItems:
         self.current: dict[str, StoredItem] = {}
         self.size = 0  # of the items, in bytes
 
+    def alive(self, now: datetime) -> Iterator[tuple[str, StoredItem]]:
+        """Yield the items, with their keys, whose time to live is not over."""
+        return ((key, item) for key, item in self.current.items() if not item.has_used(1, now))
+
     def fold(self, event: RecordedEvent) -> None:
         """Fold the next event."""
         self.version, self.chain, data = event.version, event.chain, event.data
@@ -111,11 +116,11 @@ class StoreItems:
             before = self.current.pop(data.key, None)
             self.size -= 0 if before is None else before.size
             if data.value is not None:
-                is_new = before is None or before.has_used(1, at)
+                goes_on = before is not None and not before.has_used(1, at)
                 item = StoredItem(
                     event.version,
                     dumps_json(data.value),
-                    at if before is None or is_new else before.created_at,
+                    before.created_at if before is not None and goes_on else at,
                     at,
                     tuple(map(_vector, data.vectors or ())),
                     data.ttl_minutes,
@@ -224,6 +229,20 @@ _SWEEP_MINUTES = 5
 _log = get_logger("agent_eventstore")
 
 
+@dataclass(slots=True)
+class _Reading:
+    """What the operations of a batch read with, and the keys whose time to live they renew."""
+
+    now: datetime
+    queries: dict[str, array[float]] = field(default_factory=dict)
+    due: dict[Namespace, set[str]] = field(default_factory=dict)
+
+    def note(self, op: GetOp | SearchOp, namespace: Namespace, key: str, item: StoredItem) -> None:
+        """Note that an operation has read an item."""
+        if op.refresh_ttl and item.has_used(_UNRENEWED, self.now):
+            self.due.setdefault(namespace, set()).add(key)
+
+
 class EventStoreStore(AtUrl, BaseStore):
     """A store of items, which are JSON objects identified by namespace and key.
 
@@ -307,7 +326,7 @@ class EventStoreStore(AtUrl, BaseStore):
         embed_query: Callable[[str], list[float]] | None,
     ) -> list[Any]:
         vectors: dict[str, array[float]] = {}
-        queries: dict[str, array[float]] = {}
+        reading = _Reading(self.store.clock())
         if embed_documents is not None and embed_query is not None:
             texts = [*dict.fromkeys(text for op in operations for text in self._texts(op))]
             if texts:
@@ -315,11 +334,11 @@ class EventStoreStore(AtUrl, BaseStore):
                 vectors = dict(zip(texts, found, strict=True))
             for op in operations:
                 if isinstance(op, SearchOp) and op.query:
-                    [queries[op.query]] = embedded([op.query], lambda q: [embed_query(q[0])])
-        read: dict[Namespace, set[str]] = {}
+                    made = embedded([op.query], lambda q: [embed_query(q[0])])
+                    [reading.queries[op.query]] = made
         with self._lock:
-            answers = [self._read(op, queries, read) for op in operations]
-            self._renew(read)
+            answers = [self._read(op, reading) for op in operations]
+            self._renew(reading.due)
             puts = [op for op in operations if isinstance(op, PutOp)]
             for namespace in dict.fromkeys(op.namespace for op in puts):
                 own = {op.key: op for op in puts if op.namespace == namespace}
@@ -333,30 +352,23 @@ class EventStoreStore(AtUrl, BaseStore):
         paths = self._fields if op.index is None else op.index
         return [text for path in paths for text in get_text_at_path(op.value, path)]
 
-    def _read(
-        self, op: Op, queries: Mapping[str, array[float]], read: dict[Namespace, set[str]]
-    ) -> Any:
-        """Answer an operation that reads, and add the keys whose time to live it renews."""
+    def _read(self, op: Op, reading: _Reading) -> Any:
         match op:
             case GetOp():
-                item = self._alive(_valid(op.namespace)).get(op.key)
-                if item is None:
+                item = self._items(_valid(op.namespace)).current.get(op.key)
+                if item is None or item.has_used(1, reading.now):
                     return None
-                if op.refresh_ttl:
-                    read.setdefault(op.namespace, set()).add(op.key)
+                reading.note(op, op.namespace, op.key, item)
                 return Item(**fields_of(op.namespace, op.key, item))
             case SearchOp():
-                found = self._search(op, queries)
-                if op.refresh_ttl:
-                    for each in found:
-                        read.setdefault(each.namespace, set()).add(each.key)
-                return found
+                return self._search(op, reading)
             case ListNamespacesOp():
                 conditions = op.match_conditions or ()
                 for each in conditions:
                     _valid(each.path, or_none=True)
                 names = [ns for ns in self._namespaces() if all(fits(c, ns) for c in conditions)]
-                depths = sorted({ns[: op.max_depth] for ns in names if self._alive(ns)})
+                used = (ns for ns in names if any(self._items(ns).alive(reading.now)))
+                depths = sorted({ns[: op.max_depth] for ns in used})
                 return depths[op.offset : op.offset + op.limit]
             case PutOp():
                 _valid(op.namespace)
@@ -369,24 +381,32 @@ class EventStoreStore(AtUrl, BaseStore):
                 return None
         raise ValueError(f"{op!r} is not an operation of a store")
 
-    def _search(self, op: SearchOp, queries: Mapping[str, array[float]]) -> list[SearchItem]:
+    def _search(self, op: SearchOp, reading: _Reading) -> list[SearchItem]:
         if op.query and self.embeddings is None:
             raise NotImplementedError(
                 "this store has no index to search by meaning: pass index= to EventStoreStore"
             )
         prefix, wanted = _valid(op.namespace_prefix, or_none=True), op.filter or {}
-        query = queries.get(op.query) if op.query else None
+        query = reading.queries.get(op.query) if op.query else None
         found = [
-            SearchItem(**fields, score=None if query is None else _score(query, current.vectors))
+            (
+                SearchItem(**fields, score=None if query is None else _score(query, item.vectors)),
+                item,
+            )
             for namespace in self._namespaces(prefix)
-            for key, current in self._alive(namespace).items()
-            if (fields := fields_of(namespace, key, current))
+            for key, item in self._items(namespace).alive(reading.now)
+            if (fields := fields_of(namespace, key, item))
             and all(fulfils(at_path(fields["value"], name), each) for name, each in wanted.items())
         ]
-        found.sort(key=lambda item: item.updated_at, reverse=True)
+        found.sort(key=lambda pair: pair[0].updated_at, reverse=True)
         if query is not None:  # then those without a vector, the newest first
-            found.sort(key=lambda item: -2.0 if item.score is None else item.score, reverse=True)
-        return found[op.offset : op.offset + op.limit]
+            found.sort(
+                key=lambda pair: -2.0 if pair[0].score is None else pair[0].score, reverse=True
+            )
+        shown = found[op.offset : op.offset + op.limit]
+        for answer, item in shown:
+            reading.note(op, answer.namespace, answer.key, item)
+        return [answer for answer, _ in shown]
 
     def _put(
         self,
@@ -419,26 +439,15 @@ class EventStoreStore(AtUrl, BaseStore):
                 self._write(_key(namespace), [*start_events, *events], gone, items.version)
                 return
 
-    def _alive(self, namespace: Namespace) -> dict[str, StoredItem]:
-        """Return the items of a namespace whose time to live is not over."""
-        now, current = self.store.clock(), self._items(namespace).current
-        return {key: item for key, item in current.items() if not item.has_used(1, now)}
-
-    def _renew(self, read: Mapping[Namespace, set[str]]) -> None:
+    def _renew(self, due: Mapping[Namespace, set[str]]) -> None:
         """Begin the time to live of these items anew; a failure harms no read."""
         if self.store.read_only or not (self.ttl_config or {}).get("refresh_on_read", True):
             return
-        now = self.store.clock()
-        for namespace, keys in read.items():
-            current = self._items(namespace).current
-            due = sorted(
-                key for key in keys & current.keys() if current[key].has_used(_UNRENEWED, now)
-            )
-            if due:
-                try:
-                    self.store.append(_key(namespace), [LanggraphRenewal(keys=tuple(due))])
-                except EventStoreError as error:
-                    _log.warning("time to live not renewed", namespace=namespace, why=str(error))
+        for namespace, keys in due.items():
+            try:
+                self.store.append(_key(namespace), [LanggraphRenewal(keys=tuple(sorted(keys)))])
+            except EventStoreError as error:
+                _log.warning("time to live not renewed", namespace=namespace, why=str(error))
 
     def sweep_ttl(self) -> int:
         """Delete the items whose time to live is over, and return their number.
