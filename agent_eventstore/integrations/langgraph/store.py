@@ -230,7 +230,7 @@ _log = get_logger("agent_eventstore")
 
 
 @dataclass(slots=True)
-class _Reading:
+class _BatchReads:
     """What the operations of a batch read with, and the keys whose time to live they renew."""
 
     now: datetime
@@ -326,7 +326,7 @@ class EventStoreStore(AtUrl, BaseStore):
         embed_query: Callable[[str], list[float]] | None,
     ) -> list[Any]:
         vectors: dict[str, array[float]] = {}
-        reading = _Reading(self.store.clock())
+        reading = _BatchReads(self.store.clock())
         if embed_documents is not None and embed_query is not None:
             texts = [*dict.fromkeys(text for op in operations for text in self._texts(op))]
             if texts:
@@ -352,7 +352,7 @@ class EventStoreStore(AtUrl, BaseStore):
         paths = self._fields if op.index is None else op.index
         return [text for path in paths for text in get_text_at_path(op.value, path)]
 
-    def _read(self, op: Op, reading: _Reading) -> Any:
+    def _read(self, op: Op, reading: _BatchReads) -> Any:
         match op:
             case GetOp():
                 item = self._items(_valid(op.namespace)).current.get(op.key)
@@ -381,7 +381,7 @@ class EventStoreStore(AtUrl, BaseStore):
                 return None
         raise ValueError(f"{op!r} is not an operation of a store")
 
-    def _search(self, op: SearchOp, reading: _Reading) -> list[SearchItem]:
+    def _search(self, op: SearchOp, reading: _BatchReads) -> list[SearchItem]:
         if op.query and self.embeddings is None:
             raise NotImplementedError(
                 "this store has no index to search by meaning: pass index= to EventStoreStore"
