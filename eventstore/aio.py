@@ -236,10 +236,15 @@ class AsyncEventStore:
 
     @classmethod
     async def open(
-        cls, url: str | URL, *, pool_size: int = 5, **options: Unpack[StoreOptions]
+        cls,
+        url: str | URL,
+        *,
+        pool_size: int = 5,
+        read_url: str | URL | None = None,
+        **options: Unpack[StoreOptions],
     ) -> Self:
         """Open a database; see `EventStore.open`."""
-        opening = partial(EventStore.open, url, pool_size=pool_size, **options)
+        opening = partial(EventStore.open, url, pool_size=pool_size, read_url=read_url, **options)
         store = await made_in_thread(opening, EventStore.close)
         return cls(store, threads=pool_size)
 

@@ -104,6 +104,7 @@ from eventstore.sql.watch import Watch
 
 if TYPE_CHECKING:
     from eventstore.owners import Owned
+    from eventstore.standby import Standby
     from eventstore.store import EventStore
 
 __all__ = [
@@ -181,6 +182,7 @@ __all__ = [
     "secure",
     "seen_version",
     "share_rights",
+    "standby_of",
     "text_out",
     "translated",
     "unescape",
@@ -205,6 +207,11 @@ def driver_transaction(
 def seen_version(store: EventStore, conversation_id: UUID) -> int:
     """Return the version that this store last appended to, from memory; it may be outdated."""
     return store._seen_version(conversation_id)
+
+
+def standby_of(store: EventStore) -> Standby | None:
+    """Return the standby that answers a store's reads, if it was opened with one."""
+    return store._standby
 
 
 def writer_raised(store: EventStore, conversation_id: UUID, epoch: int) -> None:

@@ -82,6 +82,7 @@ from eventstore.sql.schema import metadata_for
 from eventstore.sql.streams import StreamInfo, lineage
 from eventstore.sql.transactions import Transactions, append_within, empty_log
 from eventstore.sql.verify import Progress, verify
+from eventstore.standby import Standby, require_standby
 from eventstore.telemetry import operations
 from eventstore.telemetry.gauges import Attributes
 from eventstore.telemetry.log import get_logger
@@ -667,7 +668,10 @@ class EventStore(Transactions):
                 exact_tenant=owner.exact,
                 stream_key=stream_key,
             )
-            return fork(connection, point, request, self.clock())
+            forked_to = fork(connection, point, request, self.clock())
+        if self._standby is not None:
+            self._standby.wrote(forked_to.conversation_id, forked_to.version)
+        return forked_to
 
     def _request(
         self,
@@ -724,9 +728,13 @@ class EventStore(Transactions):
         if connection is None:
             return self._append_group([request], wait=wait)[0]
         try:
-            return append_within(self, connection, request, self.clock())
+            appended = append_within(self, connection, request, self.clock())
         except Exception as error:
             return error
+        if self._standby is not None:
+            self._standby.wrote(appended.conversation_id, appended.version)
+            self._standby.when_committed(connection)
+        return appended
 
     def _append_group(
         self, requests: Sequence[Append], *, wait: bool = True
@@ -738,7 +746,12 @@ class EventStore(Transactions):
         successful appends are durable. Without ``wait``, an append to a locked stream fails with
         `DatabaseBusy`.
         """
-        return self._appending.run(requests, wait=wait)
+        outcomes = self._appending.run(requests, wait=wait)
+        if self._standby is not None:
+            for each in outcomes:
+                if isinstance(each, Appended):
+                    self._standby.wrote(each.conversation_id, each.version)
+        return outcomes
 
     def _seen_version(self, conversation_id: UUID) -> int:
         """Return the version that this store last appended to, from memory; it may be outdated."""
@@ -1002,6 +1015,8 @@ class EventStore(Transactions):
         No failure prevents the other steps; return them all.
         """
         streams = tuple(streams)
+        if self._standby is not None:
+            self._standby.wrote_elsewhere()
         failed: list[EventStoreError] = []
         directories = () if state_directory is None else (state_root(state_directory),)
         steps: list[Callable[[], None]] = []
@@ -1079,20 +1094,32 @@ class EventStore(Transactions):
         self._worker: Any = None
         self._appending = Appending(self.url, self._at_hand, self.clock)
         self._owners = Owners(self)
+        self._standby: Standby | None = None
         operations.discover()
 
     @classmethod
-    def open(cls, url: str | URL, *, pool_size: int = 5, **options: Unpack[StoreOptions]) -> Self:
+    def open(
+        cls,
+        url: str | URL,
+        *,
+        pool_size: int = 5,
+        read_url: str | URL | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> Self:
         """Open a database, and create or upgrade its schema unless ``migrate`` is false.
 
         Args:
             url: ``sqlite:///file.db`` or ``postgresql+psycopg://user@host/database``.
             pool_size: Connections kept open; up to twice as many are used at the same time.
+            read_url: A streaming standby of that PostgreSQL. It answers what screens and reports
+                read through `Views`, unless it lacks what this store has written, or cannot be
+                reached: then the primary answers. See ``docs/scale.md``.
             **options: See `StoreOptions`.
 
         Raises:
             StoreUnavailable: One of its subclasses says what is wrong with the URL, server, file or
                 schema.
+            InvalidUrl: Also: ``read_url`` names another store than ``url``.
             ValueError: An option has an invalid value.
             TypeError: An option is unknown or has the wrong type.
             ImportError: ``keys`` is given, but the extra ``encryption`` is not installed.
@@ -1100,7 +1127,22 @@ class EventStore(Transactions):
         require_known(options, StoreOptions)
         if pool_size < 1:
             raise ValueError(f"pool_size is {pool_size}: give at least 1")
-        return cls._opened(partial(open_engine, url, pool_size=pool_size), **options)
+        schema, read_only = options.get("schema"), options.get("read_only", False)
+        if read_url is not None:
+            require_standby(url, read_url, schema, read_only=read_only)
+        store = cls._opened(partial(open_engine, url, pool_size=pool_size), **options)
+        if read_url is not None:
+            connect = partial(
+                cls.open, read_url, pool_size=pool_size, read_only=True, schema=schema
+            )
+            keys = options.get("keys")
+            store._standby = Standby(store, partial(connect, keys=keys), read_url)
+            try:
+                store._standby.open()
+            except BaseException:
+                store.close()
+                raise
+        return store
 
     @classmethod
     def from_engine(cls, engine: Engine, **options: Unpack[StoreOptions]) -> Self:
@@ -1280,6 +1322,8 @@ class EventStore(Transactions):
         try:
             OUTBOX.close(self)
         finally:
+            if self._standby is not None:
+                self._standby.close()
             KEEPER.forget(self)
             self._at_hand.close()
             if self._log_to_empty:

@@ -31,10 +31,12 @@ from eventstore.database import (
     driver_transaction,
     lacks_connection,
     seen_version,
+    standby_of,
 )
 from eventstore.erasure.erase import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
 from eventstore.owners import ANY_OWNER, Owner
+from eventstore.standby import StandbyBehind
 from eventstore.telemetry.log import get_logger
 from projections.engine import heads
 from projections.engine.catch_up import PATIENCE_MS, PIECE, Begin, CatchUp, catch_up, in_pieces
@@ -55,6 +57,7 @@ __all__ = [
     "Reading",
     "read_current",
     "read_on_driver",
+    "read_shown",
     "save_current",
 ]
 
@@ -105,6 +108,33 @@ def read_current(
     return _looking(
         store, projections, lambda: _read_once(store, projections, conversation_id, read, owned_by)
     )
+
+
+def read_shown(
+    store: EventStore,
+    projections: Sequence[Projection],
+    conversation_id: UUID | None,
+    read: Reading[T],
+    *,
+    owned_by: Owner = ANY_OWNER,
+) -> T:
+    """Return a query's answer for a screen or a report: from the store's standby, if it has one.
+
+    The standby may lack what other processes wrote last, but nothing that this store wrote. What a
+    writer decides by needs `read_current`.
+
+    Raises:
+        ConversationNotFound: No conversation has this id.
+        ProjectionFailed: A fold raised.
+    """
+    if (standby := standby_of(store)) is not None:
+
+        def look(replica: EventStore, version: int) -> T:
+            return read_replica(replica, projections, conversation_id, read, at_least=version)
+
+        with suppress(StandbyBehind, GenerationGone), gone():
+            return standby.answered(store, conversation_id, look)
+    return read_current(store, projections, conversation_id, read, owned_by=owned_by)
 
 
 def read_on_driver(

@@ -21,6 +21,7 @@ from sqlalchemy.pool import StaticPool
 from eventstore import EventStore
 from eventstore.database import AnyConnection, get_stream, metadata_for
 from eventstore.errors import ConversationNotFound
+from eventstore.standby import StandbyBehind
 from eventstore.telemetry.log import get_logger
 from projections.engine import heads, tables
 from projections.engine.catch_up import fold_from_start, resume
@@ -135,11 +136,17 @@ def read_replica(
     projections: Sequence[Projection],
     conversation_id: UUID | None,
     read: Callable[[Sequence[Copy]], T],
+    *,
+    at_least: int = 0,
 ) -> T:
-    """Return a query's answer without writing anything; arguments as in `read_current`."""
+    """Return a query's answer without writing anything; arguments as in `read_current`.
+
+    Raises:
+        StandbyBehind: The conversation is not at the version ``at_least`` there.
+    """
     with store.reading(snapshot=True) as connection, ExitStack() as stack:
         copies = [
-            _replica_copy(stack, connection, projection, conversation_id)
+            _replica_copy(stack, connection, projection, conversation_id, at_least)
             for projection in projections
         ]
         if conversation_id is not None:
@@ -148,10 +155,16 @@ def read_replica(
 
 
 def _replica_copy(
-    stack: ExitStack, connection: Connection, projection: Projection, conversation_id: UUID | None
+    stack: ExitStack,
+    connection: Connection,
+    projection: Projection,
+    conversation_id: UUID | None,
+    at_least: int,
 ) -> Copy:
     if conversation_id is not None:
         [status] = statuses_of(connection, [projection], conversation_id)
+        if status.version < at_least:
+            raise StandbyBehind(f"conversation {conversation_id} is at version {status.version}")
         live, behind = status.generation, [] if status.current else [conversation_id]
     else:
         live = find_live(connection, projection)

@@ -3,7 +3,8 @@
 A read of one conversation first catches that conversation up, in a short transaction that need not
 wait for the disk; if there is nothing new, it only checks. A read across conversations first
 catches up those that the feed names. On a read-only store, missing events are folded in memory. So
-is the past, which callers request with ``at``.
+is the past, which callers request with ``at``. A store with a standby lets it answer what screens
+and reports show.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from projections.models.usage import USAGE, UsageRow
 from projections.providers.neutral import with_facts
 from projections.pulse import pulse_of
 from projections.queries import readable
-from projections.reading import read_current
+from projections.reading import read_current, read_shown
 from projections.replica import Copy, read_past
 from projections.run_mode import read_run_state
 from projections.search.finding import FoundPlace, SearchHit, hits_of, places_of, titles_of
@@ -288,7 +289,7 @@ class Views:
         read = partial(
             queries.conversations_with_open_work, after=after, limit=limit, owned_by=owned_by
         )
-        return self._read(OPEN_WORK, None, read, owned_by=owned_by)
+        return self._read(OPEN_WORK, None, read, owned_by=owned_by, decides=True)
 
     def conversations(
         self,
@@ -369,7 +370,7 @@ class Views:
                 return places, titles_of(*copies[1], (each.conversation_id for each in places))
 
         projections = (SEARCH, DIRECTORY)
-        places, titles = read_current(self.store, projections, None, answer, owned_by=owned_by)
+        places, titles = read_shown(self.store, projections, None, answer, owned_by=owned_by)
         return hits_of(self.store, places, titles, terms)
 
     def rows(
@@ -410,15 +411,18 @@ class Views:
         read: Callable[[Connection, Generation], T],
         at: int | None = None,
         owned_by: Owner = ANY_OWNER,
+        *,
+        decides: bool = False,
     ) -> T:
+        """Read; ``decides`` says that a writer acts on the answer, which the primary then gives."""
+
         def answer(copies: Sequence[Copy]) -> T:
             with readable(projection.name):
                 return read(*copies[0])
 
         if conversation_id is None or at is None:
-            return read_current(
-                self.store, (projection,), conversation_id, answer, owned_by=owned_by
-            )
+            look = read_current if decides else read_shown
+            return look(self.store, (projection,), conversation_id, answer, owned_by=owned_by)
         return read_past(self.store, (projection,), conversation_id, at, answer)
 
     def timeline(
@@ -638,7 +642,9 @@ class Views:
             ConversationNotFound: No conversation has this id or key.
         """
         stream = self.store.stream(conversation_id, **owner)
-        return self._read(CONTEXT, stream, partial(tool_policy, conversation_id=stream))
+        return self._read(
+            CONTEXT, stream, partial(tool_policy, conversation_id=stream), decides=True
+        )
 
     def context_of(
         self,
@@ -715,7 +721,8 @@ class Views:
             ValueError: The conversation has not reached the version ``at``.
         """
         stream = self.store.stream(conversation_id, **owner)
-        return self._read(RUNS, stream, partial(read_run_state, conversation_id=stream), at)
+        read = partial(read_run_state, conversation_id=stream)
+        return self._read(RUNS, stream, read, at, decides=True)
 
     def state_at(self, conversation_id: StreamId, version: int, **owner: Unpack[Owned]) -> RunState:
         """Return `run_state` as of a version; 0 is the state before the first event.
@@ -733,7 +740,8 @@ class Views:
             ConversationNotFound: No conversation has this id or key.
         """
         stream = self.store.stream(conversation_id, **owner)
-        return self._read(OPEN_WORK, stream, partial(queries.open_work, conversation_id=stream))
+        read = partial(queries.open_work, conversation_id=stream)
+        return self._read(OPEN_WORK, stream, read, decides=True)
 
     def tasks(
         self,
@@ -758,4 +766,4 @@ class Views:
         require_text(task_id=task_id)
         stream = self.store.stream(conversation_id, **owner)
         read = partial(queries.tasks, conversation_id=stream, task_id=task_id, open_only=open_only)
-        return self._read(TASKS, stream, read)
+        return self._read(TASKS, stream, read, decides=True)

@@ -134,10 +134,14 @@ class NotSaved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HeadStatus:
-    """A projection's live generation, if any, and whether it has folded all of a conversation."""
+    """A projection's live generation, if any, and whether it has folded all of a conversation.
+
+    ``version`` is the conversation's.
+    """
 
     generation: Generation | None
     current: bool
+    version: int
 
 
 def statuses(
@@ -155,7 +159,10 @@ def statuses(
     folded = {(row[0], row[2]): row[5] for row in rows}
     version = rows[0][4]
     found = [newest(live, projection) for projection in projections]
-    return [HeadStatus(each, each is not None and folded[_key(each)] == version) for each in found]
+    return [
+        HeadStatus(each, each is not None and folded[_key(each)] == version, version)
+        for each in found
+    ]
 
 
 def behind(

@@ -40,7 +40,7 @@ def test_standing_tells_what_is_current(views: Views) -> None:
     with views.store.writing() as connection:
         catch_up(connection, [usage], cid)
         found = heads.statuses(connection, [TIMELINE, USAGE], cid)
-    assert [heads.HeadStatus(timeline, False), heads.HeadStatus(usage, True)] == found
+    assert [heads.HeadStatus(timeline, False, 1), heads.HeadStatus(usage, True, 1)] == found
 
 
 def test_standing_of_an_append_after_the_head(views: Views) -> None:
@@ -65,7 +65,7 @@ def test_standing_of_a_version_without_a_generation(views: Views) -> None:
     cid = begun(views.store)
     with views.store.reading() as connection:
         found = heads.statuses(connection, [Notes()], cid)
-    assert [heads.HeadStatus(None, False)] == found
+    assert [heads.HeadStatus(None, False, 1)] == found
 
 
 def test_standing_follows_a_cut_over(views: Views) -> None:
