@@ -209,7 +209,7 @@ def seen_version(store: EventStore, conversation_id: UUID) -> int:
     return store._seen_version(conversation_id)
 
 
-def standby_of(store: EventStore) -> Standby | None:
+def standby_of(store: EventStore) -> Standby[EventStore] | None:
     """Return the standby that answers a store's reads, if it was opened with one."""
     return store._standby
 

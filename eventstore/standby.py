@@ -13,21 +13,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import Generic, TypeVar
 from uuid import UUID
 
 from sqlalchemy import URL, Connection, event, make_url, text
 
 from eventstore.errors import DatabaseBusy, EventStoreError, InvalidUrl, StoreUnavailable
+from eventstore.sql.backend import backend_named
 from eventstore.sql.streams import store_id_of
+from eventstore.sql.transactions import Transactions
 from eventstore.sql.urls import parse
 from eventstore.telemetry.log import get_logger, masked
 
-if TYPE_CHECKING:
-    from eventstore.store import EventStore
-
 __all__ = ["Standby", "StandbyBehind", "require_standby"]
 
+S = TypeVar("S", bound=Transactions)
 T = TypeVar("T")
 
 _PAUSE_S = 5.0
@@ -55,7 +55,7 @@ def require_standby(
         ValueError: The store itself only reads.
     """
     for each in (parse(url, schema), parse(read_url, schema)):
-        if each.get_backend_name() != "postgresql":
+        if not backend_named(each.get_backend_name()).has_standbys:
             raise InvalidUrl(masked(each), "read_url needs PostgreSQL, and a streaming standby")
     if read_only:
         raise ValueError("a store that only reads needs no read_url: open the standby itself")
@@ -65,7 +65,7 @@ class StandbyBehind(Exception):
     """The standby lacks what is needed, or does not answer: the primary has to."""
 
 
-class Standby:
+class Standby(Generic[S]):
     """A store's standby, and what this process has written; safe to share between threads.
 
     Args:
@@ -74,13 +74,11 @@ class Standby:
         url: The standby's URL.
     """
 
-    def __init__(
-        self, primary: EventStore, connect: Callable[[], EventStore], url: str | URL
-    ) -> None:
+    def __init__(self, primary: S, connect: Callable[[], S], url: str | URL) -> None:
         self._primary = primary
         self._connect = connect
         self._url = masked(make_url(url))
-        self._store: EventStore | None = None
+        self._store: S | None = None
         self._lock = threading.Lock()
         self._placing = threading.Lock()
         self._versions: dict[UUID, int] = {}
@@ -112,13 +110,10 @@ class Standby:
         if isinstance(connection, Connection):
             event.listen(connection, "commit", lambda _: self.wrote_elsewhere(), once=True)
 
-    def answered(
-        self, store: EventStore, conversation_id: UUID | None, look: Callable[[EventStore, int], T]
-    ) -> T:
+    def answered(self, conversation_id: UUID | None, look: Callable[[S, int], T]) -> T:
         """Return what ``look`` finds on the standby.
 
         Args:
-            store: The store that is read, which may be bound to an owner.
             conversation_id: The conversation, or None for a read of several.
             look: Reads, given the standby's store and the version that the conversation must have.
 
@@ -134,9 +129,6 @@ class Standby:
             standby = self._opened()
             if place is not None:
                 self._require(standby, place)
-            if store.owner.asks:
-                owner = store.owner
-                standby = standby.for_owner(tenant_id=owner.tenant_id, user_id=owner.user_id)
             return look(standby, version)
 
     def open(self) -> None:
@@ -176,7 +168,7 @@ class Standby:
             self._is_away = False
             _log.info("the standby answers again", url=self._url)
 
-    def _opened(self) -> EventStore:
+    def _opened(self) -> S:
         if (found := self._store) is not None:
             return found
         found = self._connect()
@@ -207,7 +199,7 @@ class Standby:
                     raise
             return self._place
 
-    def _require(self, standby: EventStore, place: str) -> None:
+    def _require(self, standby: S, place: str) -> None:
         # In a transaction before that of the read, whose snapshot then includes the place.
         with standby.reading() as connection:
             if not connection.execute(_REPLAYED, {"place": place}).scalar_one():

@@ -1094,7 +1094,7 @@ class EventStore(Transactions):
         self._worker: Any = None
         self._appending = Appending(self.url, self._at_hand, self.clock)
         self._owners = Owners(self)
-        self._standby: Standby | None = None
+        self._standby: Standby[EventStore] | None = None
         operations.discover()
 
     @classmethod

@@ -130,10 +130,12 @@ def read_shown(
     if (standby := standby_of(store)) is not None:
 
         def look(replica: EventStore, version: int) -> T:
+            if (owner := store.owner).asks:
+                replica = replica.for_owner(tenant_id=owner.tenant_id, user_id=owner.user_id)
             return read_replica(replica, projections, conversation_id, read, at_least=version)
 
         with suppress(StandbyBehind, GenerationGone), gone():
-            return standby.answered(store, conversation_id, look)
+            return standby.answered(conversation_id, look)
     return read_current(store, projections, conversation_id, read, owned_by=owned_by)
 
 

@@ -138,6 +138,8 @@ class Backend(ABC):
     """Whether a writer locks the whole database instead of the streams that it writes to."""
     secures_rows: bool
     """Whether it can limit a login to one owner's rows: see `eventstore.sql.row_security`."""
+    has_standbys: bool
+    """Whether a server can stream to standbys."""
     for_update: str
     """The clause that locks the rows of a query."""
     json_object: str

@@ -347,6 +347,7 @@ class _Postgresql(Backend):
     mark = "%s"
     locks_all = False
     secures_rows = True
+    has_standbys = True
     for_update = "FOR UPDATE"
     json_object = "json_build_object"
     snapshot = MappingProxyType({"isolation_level": "REPEATABLE READ"})

@@ -104,6 +104,7 @@ class _Sqlite(Backend):
     mark = "?"
     locks_all = True
     secures_rows = False
+    has_standbys = False
     for_update = ""
     json_object = "json_object"
     snapshot = MappingProxyType(dict[str, str]())
