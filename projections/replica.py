@@ -137,12 +137,15 @@ def read_replica(
     conversation_id: UUID | None,
     read: Callable[[Sequence[Copy]], T],
     *,
-    at_least: int = 0,
+    at_least: int | None = None,
 ) -> T:
     """Return a query's answer without writing anything; arguments as in `read_current`.
 
+    With ``at_least`` there is a primary that may be asked instead: for a conversation that is not
+    at this version here, and for a read across conversations that would copy a whole projection.
+
     Raises:
-        StandbyBehind: The conversation is not at the version ``at_least`` there.
+        StandbyBehind: The primary has to be asked.
     """
     with store.reading(snapshot=True) as connection, ExitStack() as stack:
         copies = [
@@ -159,11 +162,11 @@ def _replica_copy(
     connection: Connection,
     projection: Projection,
     conversation_id: UUID | None,
-    at_least: int,
+    at_least: int | None,
 ) -> Copy:
     if conversation_id is not None:
         [status] = statuses_of(connection, [projection], conversation_id)
-        if status.version < at_least:
+        if status.version < (at_least or 0):
             raise StandbyBehind(f"conversation {conversation_id} is at version {status.version}")
         live, behind = status.generation, [] if status.current else [conversation_id]
     else:
@@ -172,6 +175,8 @@ def _replica_copy(
     if live is not None and not behind:
         return connection, live
     everything = conversation_id is None
+    if everything and at_least is not None:
+        raise StandbyBehind(f"{projection.name} lacks events of {len(behind)} conversations")
     return stack.enter_context(
         in_memory(connection, projection, live, behind, everything=everything)
     )

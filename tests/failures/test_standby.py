@@ -91,6 +91,8 @@ class TestReads:
         cid = _begun(pair, "before")
         with pair.open() as store:
             views = Views(store)
+            views.conversations()  # The primary folds what the list lacks.
+            pair.replayed()
             pair.primary.stop("immediate")
             try:
                 assert ["before"] == _texts(views, cid)
@@ -144,6 +146,17 @@ class TestReads:
                 views.timeline(purged)
             assert several in [each.conversation_id for each in views.conversations()]
             assert erased not in [each.conversation_id for each in views.conversations()]
+
+    def test_list_that_is_behind_there(self, pair: Pair) -> None:
+        """A list whose rows are not folded yet is the primary's, which folds and saves them."""
+        cid = _begun(pair, "new")
+        with pair.open() as store:
+            views = Views(store)
+            assert cid in [each.conversation_id for each in views.conversations()]
+            with EventStore.open(pair.standby.url(), read_only=True) as standby:
+                pair.replayed()
+                rows = Views(standby).rows("directory", conversation_id=cid)
+            assert ["new"] == [row["last_user_text"] for row in rows]
 
     def test_append_in_the_products_transaction(self, pair: Pair) -> None:
         """What a transaction of the product's own appended is read once it is committed."""
