@@ -232,9 +232,9 @@ class TestOwners:
         """The database of the standby limits the rows as the primary's does."""
         private_postgres.execute("CREATE ROLE product LOGIN PASSWORD 'product'")
         with EventStore.open(private_postgres.url()) as store:
-            Views(store)
             for user in ("anna", "ben"):
                 store.append(new_id(), say(user), user_id=user)
+            Views(store).conversations()
         for command in (("grant", "product"), ("secure",)):
             assert 0 == run("db", *command, url=private_postgres.url()).status
         with closing(private_postgres.standby(place_of_many_files())) as standby:
