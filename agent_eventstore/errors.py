@@ -57,6 +57,7 @@
     ├── ProjectionFailed          a fold raised, at a conversation and version
     ├── GenerationGone            a rebuild has replaced the tables in use
     ├── ImportFailed              a record of a foreign file cannot be read (also ValueError)
+    ├── ParquetRefused            the directory has something else in it    (also ValueError)
     ├── StatementRefused          the database refuses a statement; retrying does not help
     └── StoreUnavailable          the database cannot be opened or used
         ├── InvalidUrl            (also ValueError)
@@ -78,6 +79,7 @@ do next. Each layer defines the errors that it raises, see `eventstore.errors` a
 
 from __future__ import annotations
 
+from pathlib import Path
 from uuid import UUID
 
 import eventstore.errors
@@ -95,6 +97,7 @@ __all__ = [
     "ForkedWriter",
     "ImportFailed",
     "NotCommitted",
+    "ParquetRefused",
     "PromptTooLong",
     "ToolDenied",
     "TurnRunning",
@@ -305,3 +308,11 @@ class ImportFailed(EventStoreError, ValueError):
         self.reason = reason
         place = file if line is None else f"{file}:{line}"
         super().__init__(f"{place}: {reason}")
+
+
+class ParquetRefused(EventStoreError, ValueError):
+    """A directory cannot take an export: it holds something else, or another store's export."""
+
+    def __init__(self, directory: Path, reason: str) -> None:
+        self.directory = directory
+        super().__init__(f"{directory}: {reason}")

@@ -79,6 +79,7 @@ from eventstore.sql.streams import (
     get_stream,
     lineage,
     owner_of,
+    store_id_of,
     version_of,
 )
 from eventstore.sql.transactions import require_connection
@@ -183,6 +184,7 @@ __all__ = [
     "seen_version",
     "share_rights",
     "standby_of",
+    "store_id_of",
     "text_out",
     "translated",
     "unescape",

@@ -91,6 +91,16 @@ def rows(
     return [dict(row) for row in connection.execute(query).mappings()]
 
 
+def row_batches(
+    connection: Connection, generation: Generation, *, table: str, size: int
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield all rows of a table in any order, in batches that need not fit in memory together."""
+    query = tables.shown(generation.tables[table], connection.dialect.name)
+    found = connection.execute(query, execution_options={"stream_results": True})
+    for batch in found.mappings().partitions(size):
+        yield [dict(row) for row in batch]
+
+
 def timeline(
     connection: Connection,
     generation: Generation,

@@ -10,7 +10,7 @@ and reports show.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
@@ -21,6 +21,7 @@ from sqlalchemy import Connection, Engine
 
 from eventstore import EventStore
 from eventstore.arguments import at_most, require_known, require_store, require_text
+from eventstore.errors import OwnerMismatch
 from eventstore.events import ToolPolicy
 from eventstore.ids import StreamId
 from eventstore.owners import ANY_OWNER, Owned, Owner
@@ -400,6 +401,34 @@ class Views:
             queries.rows, table=table, conversation_id=stream, limit=limit, owned_by=owned_by
         )
         return self._read(projection, stream, read, owned_by=owned_by)
+
+    def read_batches(
+        self, table: str, use: Callable[[Iterator[list[dict[str, Any]]]], T], *, size: int = 1_000
+    ) -> T:
+        """Pass all rows of a projection table to a function, in batches of one snapshot.
+
+        For copies of whole tables: it never holds more than one batch. The transaction lasts as
+        long as ``use`` does. If a rebuild replaces the table meanwhile, ``use`` is called again.
+
+        Args:
+            table: The stable name of a table that one of the projections declares.
+            use: Gets the batches, in any order; what it returns is returned.
+            size: Rows in a batch.
+
+        Raises:
+            OwnerMismatch: The store is bound to one owner.
+            UnknownProjection: No projection declares this table.
+        """
+        if self.store.owner.asks:
+            raise OwnerMismatch(None, "read_batches concerns all owners: use a store without one")
+        projection = self.projections.owner_of(table)
+        return self._read(
+            projection,
+            None,
+            lambda connection, generation: use(
+                queries.row_batches(connection, generation, table=table, size=size)
+            ),
+        )
 
     def _stream(self, conversation_id: StreamId | None, **owner: Unpack[Owned]) -> UUID | None:
         return None if conversation_id is None else self.store.stream(conversation_id, **owner)

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from threading import Event
@@ -51,6 +52,8 @@ from agent_eventstore.transcripts.left_out import LeftOut
 from agent_eventstore.transcripts.openai_parts import known
 from agent_eventstore.transcripts.project import json_text
 from eventstore import EventStore, redact_secrets
+from eventstore.database import count_events
+from eventstore.errors import InvalidCursor
 from eventstore.events.codec import dumps
 from eventstore.ids import to_owner
 
@@ -59,7 +62,7 @@ __all__ = ["export", "import_files"]
 _PROJECT, _SPANS = "project", "otlp-json"
 _PAGE, _NAMED = 500, 5
 _LOOK_EVERY_S = 2.0
-_PAGE_FORMAT = "html"
+_PAGE_FORMAT, _TABLES = "html", "parquet"
 
 
 @click.command("import")
@@ -429,21 +432,25 @@ def _tell_of_rest(left: LeftOut) -> None:
 @click.command()
 @click.argument("conversation", metavar="[CID]", required=False)
 @click.option(
-    "--all", "everything", is_flag=True, help="Export every conversation; only for a project."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Export every conversation; only for a project and for parquet.",
 )
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice([*transcripts.WRITTEN, _PAGE_FORMAT]),
+    type=click.Choice([*transcripts.WRITTEN, _PAGE_FORMAT, _TABLES]),
     required=True,
-    help="The format to write; html is a page to read, which needs the extra [server].",
+    help="The format to write; html is a page to read, which needs the extra [server]; parquet is "
+    "a copy of the events and views for analysis, which needs the extra [parquet].",
 )
 @click.option(
     "-o",
     "--output",
     metavar="PATH",
     type=OutputPath(),
-    help="The output file, by default stdout (-); for a project a directory.",
+    help="The output file, by default stdout (-); for a project and parquet a directory.",
 )
 @click.option(
     "--content/--no-content",
@@ -462,17 +469,26 @@ def export(
 ) -> None:
     """Write conversations in another format.
 
-    CID names one; --all exports every one, as a project. A project is a directory with
-    conversations/index.json and a messages.json for each conversation. Unreadable conversations are
-    reported, and the export continues; the exit status is then 1. html is one file that a browser
-    shows, with all that it needs in it.
+    CID names one; --all exports every one, as a project or as parquet. A project is a directory
+    with conversations/index.json and a messages.json for each conversation. Unreadable
+    conversations are reported, and the export continues; the exit status is then 1. html is one
+    file that a browser shows, with all that it needs in it.
+
+    parquet is a directory with the events and each view. Exporting into it again adds what is new,
+    and removes what was erased since.
     """
     _check(conversation, everything, format_name, output)
     if content is not None and format_name != _SPANS:
         raise Failed(f"--content and --no-content need --format {_SPANS}")
     if format_name == _PAGE_FORMAT:
         require_server("--format html")
+    if format_name == _TABLES and find_spec("pyarrow") is None:
+        needed = "pip install 'agent-eventstore[parquet]'"
+        raise Failed(f"pyarrow is not installed: --format {_TABLES} needs the extra, {needed}")
     with target.open() as store:
+        if format_name == _TABLES and output is not None:
+            _export_tables(store, output)
+            return
         named = None if conversation is None else find_conversation(store, conversation)
         if format_name == _PROJECT and output is not None:
             _export_project(store, output, named)
@@ -507,15 +523,42 @@ def _check(
     conversation: str | None, everything: bool, format_name: str, output: Path | None
 ) -> None:
     if (conversation is None) is not everything:
-        raise Failed("name one conversation, or give --all with --format project")
-    if format_name != _PROJECT and everything:
-        raise Failed("--all needs --format project: the other formats contain one conversation")
-    if format_name == _PROJECT and output is None:
-        raise Failed("--format project needs a directory: name it with -o")
-    if format_name == _PROJECT and output is not None and output.is_file():
-        raise Failed(f"{output} is a file; a project needs a directory")
-    if format_name != _PROJECT and output is not None and output.is_dir():
-        raise Failed(f"{output} is a directory; name a file")
+        raise Failed(f"name one conversation, or give --all with --format {_PROJECT} or {_TABLES}")
+    if everything and format_name not in (_PROJECT, _TABLES):
+        reason = "the other formats contain one conversation"
+        raise Failed(f"--all needs --format {_PROJECT} or {_TABLES}: {reason}")
+    if format_name == _TABLES and not everything:
+        raise Failed(f"--format {_TABLES} contains all conversations: give --all")
+    if format_name not in (_PROJECT, _TABLES):
+        if output is not None and output.is_dir():
+            raise Failed(f"{output} is a directory; name a file")
+    elif output is None:
+        raise Failed(f"--format {format_name} needs a directory: name it with -o")
+    elif output.is_file():
+        raise Failed(f"{output} is a file; --format {format_name} needs a directory")
+
+
+def _export_tables(store: EventStore, directory: Path) -> None:
+    from agent_eventstore.parquet import export_parquet
+
+    with store.reading() as connection:
+        total = count_events(connection)
+    with progress_bar("exporting") as meter:
+        try:
+            report = export_parquet(
+                store, directory, on_progress=lambda done: meter.update(done.events, total)
+            )
+        except InvalidCursor as error:
+            raise Failed(f"{error}: export to a new directory") from error
+    if report.passed:
+        note(f"{plural(report.passed, 'event')} cannot be read: their keys are lost", "yellow")
+    more = (
+        f"; {plural(report.rewritten, 'file')} without what was erased" if report.rewritten else ""
+    )
+    say(
+        f"exported {plural(report.events, 'new event')} and {plural(len(report.rows), 'view')} "
+        f"({plural(sum(report.rows.values()), 'row')}) to {directory}{more}"
+    )
 
 
 def _export_project(store: EventStore, directory: Path, named: UUID | None) -> None:
