@@ -10,6 +10,7 @@ AUDIT := $(VENV)/audit
 DOCS := $(VENV)/docs
 LOWEST := $(VENV)/lowest
 UPSTREAM := $(VENV)/upstream
+SPARK := $(VENV)/spark
 # Tests that cover each use of a dependency.
 LOWEST_TESTS := tests/unit tests/migrations tests/contract tests/cli/test_program.py tests/cli/test_reading.py \
   tests/integration/test_clients.py tests/integration/test_recorder.py tests/integration/test_recovery.py \
@@ -33,7 +34,7 @@ SERVE_DATA ?= $(wildcard ../shared/data/tau-bench/*.json*)
 SERVE_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-browser test-exhaustive screenshots fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream check-release lint format bench bench-quick bench-context peers torture clean
+.PHONY: help demo serve test test-browser test-exhaustive screenshots fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream test-spark check-release lint format bench bench-quick bench-context peers torture clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +92,12 @@ $(UPSTREAM)/.ready: requirements/upstream.txt requirements/constraints.txt $(REA
 	  -r requirements/upstream.txt -e '.[langgraph,openai-agents]'
 	@touch $@
 
+$(SPARK)/.ready: $(READY)
+	@$(PYTHON) -m venv --clear $(SPARK)
+	@$(SPARK)/bin/pip install --quiet --no-input --disable-pip-version-check -c requirements/constraints.txt \
+	  -e '.[parquet]' duckdb pyspark
+	@touch $@
+
 demo: $(READY) ## Run a scripted conversation on SQLite and show what can be read from it
 	@$(BIN)/eventstore demo
 
@@ -113,6 +120,9 @@ screenshots: $(BROWSER) ## Take the pictures of the viewer's pages again: docs/i
 test-exhaustive: $(READY) ## Run what `make test` leaves out: full sweeps, all examples of properties
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal \
 	  -m "exhaustive or hypothesis" $(PYTEST_ARGS)
+
+test-spark: $(SPARK)/.ready ## Ask Spark, which needs Java, and DuckDB the queries of docs/analysis.md, and compare
+	@$(SPARK)/bin/python -m tests.docs.on_spark
 
 test-lowest: $(LOWEST)/.ready ## Run the tests that depend on dependencies, with their minimum versions
 	$(LOWEST)/bin/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS) $(LOWEST_TESTS)

@@ -241,8 +241,8 @@ class _Copy:
                 purged = {str(each) for each in ids}
         if affected := pa.array(sorted(stale | purged), pa.string()):
             for name in [*self._state["files"]]:
-                held = pq.read_table(self._path(name), columns=["conversation_id"])
-                if pc.any(pc.is_in(held["conversation_id"], affected)).as_py():
+                ids = pq.read_table(self._path(name), columns=["conversation_id"])
+                if pc.any(pc.is_in(ids["conversation_id"], affected)).as_py():
                     self._rewrite(name, affected)
                     report.rewritten += 1
         self._state.update(stale=[], purges=total)

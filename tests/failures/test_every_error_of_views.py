@@ -56,6 +56,7 @@ CALLS: dict[str, Callable[[World], object]] = {
     "model_calls": lambda world: world.views.model_calls(conversation_id=world.cid),
     "neutral": lambda world: world.views.neutral(world.cid),
     "open_work": lambda world: world.views.open_work(world.cid),
+    "read_batches": lambda world: world.views.read_batches("usage_by_call", list),
     "rows": lambda world: world.views.rows("usage_by_call", conversation_id=world.cid),
     "run_state": lambda world: world.views.run_state(world.cid),
     "search": lambda world: world.views.search("new"),
