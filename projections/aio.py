@@ -93,6 +93,7 @@ class AsyncViews:
     branches = _awaited(Views.branches)
     context = _awaited(Views.context)
     tool_policy = _awaited(Views.tool_policy)
+    read_batches = _awaited(Views.read_batches)
     context_of = _awaited(Views.context_of)
     why = _awaited(Views.why)
     neutral = _awaited(Views.neutral)

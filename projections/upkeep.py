@@ -15,6 +15,7 @@ from projections.engine import rebuild as rebuilding
 from projections.engine.diff import Difference, DiffReport
 from projections.engine.generations import find_live
 from projections.engine.lag import ProjectionStatus
+from projections.engine.members import WorkerStatus, workers_of
 from projections.engine.projection import Projection
 from projections.engine.rebuild import RebuildReport
 from projections.engine.set_aside import FoldFailure, noted
@@ -27,12 +28,14 @@ __all__ = [
     "Projection",
     "ProjectionStatus",
     "RebuildReport",
+    "WorkerStatus",
     "compare",
     "find_live",
     "install_all",
     "noted",
     "rebuild",
     "status",
+    "workers",
 ]
 
 
@@ -43,6 +46,7 @@ def rebuild(
     projections: ProjectionSet = PROJECTIONS,
     workers: int = 1,
     skip_broken: bool = False,
+    join: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> RebuildReport:
     """Fold all events from scratch into new tables, and make those tables live.
@@ -55,6 +59,8 @@ def rebuild(
             are pickled for the others, so their classes must be importable.
         skip_broken: Set aside conversations that cannot be folded, and continue. The report lists
             them, and they stay noted until they are caught up.
+        join: Help with the rebuild that another process, on any machine, has begun and not ended;
+            begin none. The report's ``projections`` are empty if there is none.
         on_progress: Called with the number of events folded so far and the total.
 
     Raises:
@@ -68,6 +74,7 @@ def rebuild(
         projections=projections,
         workers=workers,
         skip_broken=skip_broken,
+        join=join,
         on_progress=on_progress,
     )
 
@@ -115,3 +122,9 @@ def status(
     cursors.
     """
     return lag.status(store, projections)
+
+
+def workers(store: EventStore) -> tuple[WorkerStatus, ...]:
+    """Return the workers and rebuilds that are alive, on any machine, and their shares."""
+    with store.reading() as connection:
+        return workers_of(connection)

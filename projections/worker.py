@@ -29,9 +29,16 @@ from eventstore.telemetry.log import get_logger
 from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.context import CONTEXT
 from projections.context_reading import bring_up, long_conversations
-from projections.engine.follower import RETRY_S, catch_up_behind, due_again, retry_set_aside
+from projections.engine.follower import (
+    RETRY_S,
+    catch_up_behind,
+    due_again,
+    left_behind,
+    retry_set_aside,
+)
 from projections.engine.generations import gone
 from projections.engine.lag import measure
+from projections.engine.members import Membership, Share
 from projections.engine.projection import Projection
 from projections.engine.setup import install_all
 from projections.errors import GenerationGone
@@ -49,6 +56,12 @@ _LOOKS = 10
 
 
 _RESTS = 3
+
+
+_LONGER, _MOST_IDLE_STEPS = 1.2, 50
+
+
+_PATIENCE_S = 0.5  # in which other workers should have folded some of their shares
 
 
 _LONGEST_REST_S = 0.5
@@ -78,17 +91,19 @@ def run(
     """Keep catching up conversations that are behind; return how many were caught up.
 
     While the store is idle, the worker runs one short query at each interval, regardless of how
-    many conversations there are. A conversation that cannot be folded is set aside; the worker
-    retries it when it gains events or when a worker starts. While the database is unavailable or
-    busy, the worker backs off, up to ten seconds. While it runs, it serves OpenTelemetry's lag
-    gauges.
+    many conversations there are. Workers, on any machine, divide the conversations among them; the
+    share of one that died goes to the others after ten seconds. A conversation that cannot be
+    folded is set aside; the worker retries it when it gains events or when a worker starts. While
+    the database is unavailable or busy, the worker backs off, up to ten seconds. While it runs, it
+    serves OpenTelemetry's lag gauges.
 
     Args:
         store: The store to follow.
         projections: The projections to keep warm, including the product's own, if any.
         once: Return once nothing is behind.
-        poll_interval_s: Seconds to wait before the next poll when nothing has happened; after a
-            round that took longer, as long as that round. On SQLite the worker also waits after
+        poll_interval_s: Seconds to wait before the next poll when nothing has happened: a fifth
+            longer each time, up to half a second; after a round that took longer, as long as that
+            round. On SQLite the worker also waits after
             each round that had work (three times the round's duration, at most half a second) and
             after each transaction within a round: without these pauses it would keep other
             processes from writing.
@@ -105,9 +120,13 @@ def run(
     stop = stop or threading.Event()
     on_round = on_round or (lambda _: None)
     total = 0
-    with Watch(store.engine) as watch, observing(partial(measure, store, projections)):
-        rounds = _Rounds(store, projections, watch, on_round, stop, in_haste=once)
-        step = rounds.do if once else rounds.step
+    with (
+        Watch(store.engine) as watch,
+        observing(partial(measure, store, projections)),
+        Membership(store, "follow") as membership,
+    ):
+        rounds = _Rounds(store, projections, watch, membership, on_round, stop, in_haste=once)
+        step = rounds.do_all if once else rounds.step
         attempts = (
             _for_once(on_round)
             if once
@@ -178,6 +197,7 @@ class _Rounds:
         store: EventStore,
         projections: Sequence[Projection],
         watch: Watch,
+        membership: Membership,
         on_round: Callable[[int], None],
         stop: threading.Event,
         *,
@@ -186,6 +206,8 @@ class _Rounds:
         self._store = store
         self._projections = projections
         self._watch = watch
+        self._membership = membership
+        self._idle_steps = 0
         self._on_round = on_round
         self._stop = stop
         self._yields = backend_named(store.engine.dialect.name).locks_all and not in_haste
@@ -196,6 +218,8 @@ class _Rounds:
     def step(self) -> int:
         """Do a round if anything was committed, or if the last round was a while ago."""
         self.took_s = 0.0
+        if self._membership.share != self._membership.renew():
+            self._due_at = 0.0
         if not self._watch.moved() and time.monotonic() < self._due_at:
             return 0
         # Another round is due until one has succeeded.
@@ -208,11 +232,15 @@ class _Rounds:
     def rest_s(self, count: int, poll_interval_s: float) -> float:
         """Return how long to wait after a step that caught up ``count`` conversations."""
         if not count:
-            return max(poll_interval_s, self.took_s)
+            self._idle_steps = min(self._idle_steps + 1, _MOST_IDLE_STEPS)
+            rest_s = min(poll_interval_s * _LONGER**self._idle_steps, _LONGEST_REST_S)
+            return max(poll_interval_s, rest_s, self.took_s)
+        self._idle_steps = 0
         return min(_RESTS * self.took_s, _LONGEST_REST_S) if self._yields else 0.0
 
     def _pause(self, took_s: float) -> None:
         """Let other processes write; end the round if the worker must stop."""
+        self._membership.renew()
         if self._yields:
             self._stop.wait(min(took_s, _LONGEST_PAUSE_S))
         if self._stop.is_set():
@@ -227,19 +255,35 @@ class _Rounds:
                     bring_up(self._store, conversation_id)
                 self._pause(time.perf_counter() - started)
 
-    def do(self) -> int:
-        """Catch up every conversation that is behind; return their number."""
+    def do_all(self) -> int:
+        """Do a round; if only others' shares are behind, wait for them, or do them too."""
+        count = self.do()
+        left = 0 if count else left_behind(self._store, self._projections)
+        while left and not self._stop.wait(_PATIENCE_S):
+            now_left = left_behind(self._store, self._projections)
+            if now_left >= left:
+                return self.do(everything=True)
+            left = now_left
+        return count
+
+    def do(self, *, everything: bool = False) -> int:
+        """Catch up every conversation of the share that is behind; return their number."""
         started, count = time.perf_counter(), 0
         # In every round: a newer version's cut-over may have removed this version's tables.
         install_all(self._store, self._projections)
+        share: Callable[[], Share] = self._membership.renew
+        if everything:
+            share = partial(Share)
         with gone(), suppress(_Stopped):
             if not self._retried:
                 retry_set_aside(self._store, self._projections)
                 self._retried, self._retry_at = True, time.monotonic() + RETRY_S
-            elif time.monotonic() >= self._retry_at:
+            elif time.monotonic() >= self._retry_at and share().number == 0:
                 retry_set_aside(self._store, self._projections, due_again)
                 self._retry_at = time.monotonic() + RETRY_S
-            count = catch_up_behind(self._store, self._projections, self._pause, gained=self._index)
+            count = catch_up_behind(
+                self._store, self._projections, self._pause, gained=self._index, share=share
+            )
         self.took_s = time.perf_counter() - started
         if count:
             duration_ms = round(self.took_s * 1000, 1)

@@ -39,7 +39,7 @@ from eventstore import EventStore
 from eventstore.database import delayed_events
 from projections import ProjectionSet, worker
 from projections.errors import InvalidProjection
-from projections.upkeep import DiffReport, FoldFailure, Projection, RebuildReport, compare
+from projections.upkeep import DiffReport, FoldFailure, Projection, RebuildReport, compare, workers
 from projections.upkeep import rebuild as rebuild_projections
 from projections.upkeep import status as status_of
 
@@ -49,6 +49,7 @@ __all__ = ["ENTRY_POINTS", "compared", "projections", "projections_option", "reb
 ENTRY_POINTS = "eventstore.projections"
 """The entry point group: each entry is a projection, several of them, or a `ProjectionSet`."""
 
+_TASKS = {"follow": "worker", "rebuild": "rebuild"}
 _VARIABLE = "EVENTSTORE_PROJECTIONS"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -125,17 +126,21 @@ def status(target: Target, projection_set: ProjectionSet, as_json: bool) -> None
 
     Shows its version, its generation, how many conversations are behind, by how many events, and
     for how long. Being behind is not a fault: a read catches up the conversation it needs. Below
-    are the conversations that cannot be folded, and what holds the feed back.
+    are the conversations that cannot be folded, the workers and rebuilds that run, on any machine,
+    and what holds the feed back.
     """
     with target.open() as store:
-        found = status_of(store, projection_set)
+        found, alive = status_of(store, projection_set), workers(store)
         with store.reading() as connection:
             feed = delayed_events(connection)
     if as_json:
-        print_document({"held_back": feed, "projections": found})
+        print_document({"held_back": feed, "projections": found, "workers": alive})
         return
     stdout().print(render.status_table(found))
     _show_set_aside([failure for each in found for failure in each.set_aside])
+    for each in alive:
+        place = f"process {each.process_id} on {one_line(each.host)}"
+        say(f"{_TASKS[each.task]}: {place}, share {each.share} of {each.shares}")
     if feed.events:
         say(f"feed: {feed.description}", "yellow")
 
@@ -155,6 +160,11 @@ def status(target: Target, projection_set: ProjectionSet, as_json: bool) -> None
     is_flag=True,
     help="Set aside conversations that cannot be folded, and continue.",
 )
+@click.option(
+    "--join",
+    is_flag=True,
+    help="Help with a rebuild that runs elsewhere, or was interrupted; begin none.",
+)
 @click.option("--diff", is_flag=True, help="Compare with a fresh fold, without changing anything.")
 @projections_option
 @json_option
@@ -165,16 +175,20 @@ def rebuild(
     names: tuple[str, ...],
     workers: int,
     skip_broken: bool,
+    join: bool,
     diff: bool,
     as_json: bool,
 ) -> None:
     """Fold all events again into new tables, and make these live.
 
-    Reads continue meanwhile. An interrupted rebuild continues where it stopped. With --diff, the
+    Reads continue meanwhile. An interrupted rebuild continues where it stopped, and with --join
+    other machines fold a part of it. With --diff, the
     rows that differ are listed, and the exit status is 1 if there are any. It is also 1 if
     --skip-broken has set a conversation aside.
     """
     projection_set.named(names)
+    if join and diff:
+        raise Failed("--join helps with a rebuild, --diff does not rebuild: choose one")
     with target.open() if diff else target.open_to_write() as store:
         if diff:
             _show_differences(store, projection_set, names, as_json=as_json)
@@ -186,10 +200,13 @@ def rebuild(
                 projections=projection_set,
                 workers=workers,
                 skip_broken=skip_broken,
+                join=join,
                 on_progress=meter.update,
             )
     if as_json:
         print_document(report)
+    elif not report.projections:
+        say("no rebuild to join")
     else:
         say(rebuilt(report))
         _show_set_aside(report.set_aside)
@@ -249,7 +266,8 @@ def compared(report: DiffReport) -> str:
 def run(target: Target, projection_set: ProjectionSet, once: bool) -> None:
     """Keep every projection caught up, until stopped.
 
-    Several workers may run, also on several machines, without doubling work.
+    Several workers may run, also on several machines: they divide the conversations among them, and
+    the share of one that died goes to the others after ten seconds.
     """
     stop = threading.Event()
 

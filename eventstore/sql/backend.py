@@ -148,6 +148,8 @@ class Backend(ABC):
     """SQLAlchemy execution options for a transaction that sees one state throughout."""
     table_exists: str
     """The query whether a table ``:name`` exists."""
+    clock_s: str
+    """The expression for the database's time in whole seconds since 1970."""
     analyse: Sequence[str]
     """Statements that update the planner's statistics of a bulk-loaded table."""
     encoding: str

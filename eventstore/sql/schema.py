@@ -1,9 +1,9 @@
 """The tables that cannot be rebuilt, as SQLAlchemy metadata, for queries and for comparison.
 
 Only the migrations create the tables; a test checks that an upgraded database equals what is
-declared here. Each table is keyed by ``conversation_id`` first, except the four that hold a few
-rows for the whole store (``projections``, ``shared_tables``, ``store_epochs``,
-``store_identity``).
+declared here. Each table is keyed by ``conversation_id`` first, except the five that hold a few
+rows for the whole store (``projections``, ``projection_workers``, ``shared_tables``,
+``store_epochs``, ``store_identity``).
 
 The databases differ in one point. SQLite has a single writer, so ``position`` orders the feed
 and is the primary key (never reused, thanks to ``AUTOINCREMENT``). PostgreSQL has many writers, so
@@ -241,6 +241,18 @@ def _projections(metadata: MetaData) -> None:
         Column("version", BigInteger, nullable=False),
         Column("state", Text, nullable=False),
         PrimaryKeyConstraint("conversation_id", "projection", "generation"),
+    )
+    Table(
+        "projection_workers",
+        metadata,
+        Column("worker_id", Text, nullable=False),
+        Column("task", Text, nullable=False),
+        Column("host", Text, nullable=False),
+        Column("process_id", Integer, nullable=False),
+        # Seconds since 1970, by the database's clock.
+        Column("started_at", BigInteger, nullable=False),
+        Column("seen_at", BigInteger, nullable=False),
+        PrimaryKeyConstraint("worker_id"),
     )
     Table(
         "shared_tables",

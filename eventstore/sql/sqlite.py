@@ -109,6 +109,7 @@ class _Sqlite(Backend):
     json_object = "json_object"
     snapshot = MappingProxyType(dict[str, str]())
     table_exists = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = :name"
+    clock_s = "unixepoch()"
     analyse = ()
     encoding = "PRAGMA encoding"
     lock_schema = keep_schema = ""

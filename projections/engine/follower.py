@@ -8,11 +8,12 @@ conversation is folded under its own lock, and the cursor only moves if it is wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import islice
 from operator import attrgetter, itemgetter
 from uuid import UUID
 
@@ -32,10 +33,11 @@ from projections.engine import heads
 from projections.engine.catch_up import Begin, CatchUp, Pause, at_once, in_pieces
 from projections.engine.folds import is_own_fault
 from projections.engine.generations import Generation, find_all_live
+from projections.engine.members import EVERYTHING, Share
 from projections.engine.projection import Projection
 from projections.engine.set_aside import UNAVAILABLE, FoldFailure, catch_up_or_set_aside, noted
 
-__all__ = ["RETRY_S", "catch_up_behind", "due_again", "late", "retry_set_aside"]
+__all__ = ["RETRY_S", "catch_up_behind", "due_again", "late", "left_behind", "retry_set_aside"]
 
 Gained = Callable[[Sequence[UUID]], None]
 _Part = Sequence[tuple[UUID, list[Generation]]]
@@ -60,8 +62,12 @@ def catch_up_behind(
     patience_ms: int | None = None,
     owned_by: Owner = ANY_OWNER,
     gained: Gained = lambda conversations: None,
+    share: Callable[[], Share] = lambda: EVERYTHING,
 ) -> int:
     """Catch up every conversation that is behind; return their number.
+
+    Of several workers each catches up what is in its ``share`` at the time. The one with the first
+    share moves the cursor, past what all of them have caught up.
 
     With ``owned_by``, if more than a page of the feed is behind, only this owner's conversations
     are caught up: a reader of its own list need not wait for everyone else's conversations.
@@ -71,7 +77,7 @@ def catch_up_behind(
     gains events. ``patience_ms`` limits how long a transaction waits for a lock. ``gained`` is
     called with conversations that have gained events, once these are folded, by any process.
     """
-    way = _Way(store, pause, patience_ms, gained)
+    way = _Way(store, pause, patience_ms, gained, share)
     with driver_transaction(store) as connection:
         found = [each for each in find_all_live(connection, projections) if each is not None]
     # A conversation found behind is caught up in all generations, so its events are read once.
@@ -89,6 +95,7 @@ class _Way:
     pause: Pause = at_once
     patience_ms: int | None = None
     gained: Gained = lambda conversations: None
+    share: Callable[[], Share] = lambda: EVERYTHING
 
     def on_driver(self) -> AbstractContextManager[DriverConnection]:
         """Return a transaction for data that can be rebuilt, and so need not be durable."""
@@ -136,23 +143,53 @@ def _behind_of(
 
 def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int:
     """Catch up events since a cursor, and move it; return how many conversations were behind."""
-    looked_at, count = cursor, 0
+    looked_at, count, moves = cursor, 0, True
     moved = [each for each in generations if each.cursor == cursor]
     while True:
         with driver_transaction(way.store) as connection:
             page = feed.behind(connection, looked_at, _LOOK)
             behind = heads.behind(connection, generations, page.conversations)
         # The same order everywhere, so that two followers cannot deadlock.
-        count += _catch_up_each(way, sorted(behind.items(), key=itemgetter(0)))
-        way.gained(sorted(page.conversations))
+        others = _Others(way)
+        count += _catch_up_each(way, others.without(sorted(behind.items(), key=itemgetter(0))))
+        way.gained(sorted(each for each in page.conversations if way.share().has(each)))
         # Move past conversations that were set aside too: they must not hold up the others.
-        if page.safe != cursor:
+        moves = moves and way.share().number == 0 and not others.lack(generations)
+        if moves and page.safe != cursor:
             _advance(way, moved, cursor, page.safe)
             cursor = page.safe
         looked_at = page.seen
         if not page.more:
             break
     return count
+
+
+class _Others:
+    """The conversations of a page that are left to other workers."""
+
+    def __init__(self, way: _Way) -> None:
+        self._way = way
+        self._conversations: list[UUID] = []
+
+    def without(self, behind: _Part) -> Iterator[tuple[UUID, list[Generation]]]:
+        """Yield those in this worker's share, which may change meanwhile, and note the others."""
+        for conversation_id, lacking in behind:
+            if self._way.share().has(conversation_id):
+                yield conversation_id, lacking
+            else:
+                self._conversations.append(conversation_id)
+
+    def lack(self, generations: Sequence[Generation]) -> bool:
+        """Whether any of them is still behind, and not set aside."""
+        if not self._conversations:
+            return False
+        with driver_transaction(self._way.store) as connection:
+            behind = heads.behind(connection, generations, self._conversations)
+        if not behind:
+            return False
+        with self._way.store.reading() as connection:
+            found = noted(connection, generations)
+        return not {*behind} <= {each.conversation_id for each in found}
 
 
 def retry_set_aside(
@@ -180,9 +217,12 @@ def due_again(failures: Sequence[FoldFailure]) -> list[FoldFailure]:
     )[:_MOST_RETRIED]
 
 
-def _catch_up_each(way: _Way, late: _Part) -> int:
-    parts = (late[start : start + _TOGETHER] for start in range(0, len(late), _TOGETHER))
-    return sum(_catch_up(way, part) for part in parts)
+def _catch_up_each(way: _Way, late: Iterable[tuple[UUID, list[Generation]]]) -> int:
+    rest = iter(late)
+    count = 0
+    while part := [*islice(rest, _TOGETHER)]:
+        count += _catch_up(way, part)
+    return count
 
 
 def _catch_up(way: _Way, part: _Part) -> int:
@@ -199,6 +239,16 @@ def _catch_up(way: _Way, part: _Part) -> int:
 def _catch_up_alone(way: _Way, conversation: UUID, behind: list[Generation]) -> bool:
     begin = Begin(way.store.reading, way.writing)
     return not catch_up_or_set_aside(begin, behind, conversation)
+
+
+def left_behind(store: EventStore, projections: Sequence[Projection]) -> int:
+    """Return how many conversations some generation has not folded to its end, nor set aside."""
+    with store.reading() as connection:
+        found = [each for each in find_all_live(connection, projections) if each is not None]
+        behind = {conversation for each in found for conversation in late(connection, each)}
+        if behind:
+            behind -= {each.conversation_id for each in noted(connection, found)}
+    return len(behind)
 
 
 def late(connection: Connection, generation: Generation | None) -> list[UUID]:

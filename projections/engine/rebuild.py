@@ -21,7 +21,6 @@ from functools import partial
 from logging import INFO
 from multiprocessing import get_context, parent_process
 from multiprocessing.synchronize import Lock
-from secrets import randbelow
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -55,6 +54,7 @@ from projections.engine.catch_up import Begin, CatchUp, fold_from_start, in_piec
 from projections.engine.folds import Fold, begin, is_own_fault
 from projections.engine.generations import Generation
 from projections.engine.heads import BoundHead, FoldHead
+from projections.engine.members import Membership
 from projections.engine.pages import DAMAGED
 from projections.engine.projection import Projection, named
 from projections.engine.set_aside import FoldFailure
@@ -393,10 +393,18 @@ def rebuild(
     projections: Sequence[Projection],
     workers: int = 1,
     skip_broken: bool = False,
+    join: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> RebuildReport:
     """Fold all events from scratch into new tables, and go live; see `projections.upkeep`."""
     chosen = named(projections, names)
+    if join:
+        with store.reading() as connection:
+            chosen = tuple(
+                each for each in chosen if generations.building(connection, each) is not None
+            )
+        if not chosen:
+            return RebuildReport((), 0, 0, 0.0)
     rebuilt = tuple(projection.name for projection in chosen)
     with operation("projections", "rebuild", level=INFO, projections=rebuilt) as operation_span:
         started = time.perf_counter()
@@ -406,7 +414,10 @@ def rebuild(
             targets = [generations.start_building(connection, each, end) for each in chosen]
         numbers = tuple(target.number for target in targets)
         _log.info("rebuild begun", projections=rebuilt, generations=numbers, workers=workers)
-        conversations, events, failed = _fold_all(store, targets, workers, skip_broken, on_progress)
+        with Membership(store, "rebuild") as membership:
+            conversations, events, failed = _fold_all(
+                store, targets, workers, skip_broken, membership, on_progress
+            )
         _finish(store, targets)
         operation_span.note(conversations=conversations, events=events, set_aside=len(failed))
         seconds = time.perf_counter() - started
@@ -418,12 +429,13 @@ def _fold_all(
     targets: Sequence[Generation],
     workers: int,
     skip_broken: bool,
+    membership: Membership,
     on_progress: Callable[[int, int], None] | None,
 ) -> Done:
     done = conversations = 0
     failed: list[FoldFailure] = []
     total = _pending_events(store, targets)
-    pages = _pages(store, targets, total, workers)
+    pages = _pages(store, targets, total, workers, _start_of(membership.renew().number))
     fold = partial(_page_done, skip_broken=skip_broken)
     if workers > 1 and not is_in_memory(store.engine.url):
         results = in_processes(store, targets, fold, pages, workers)
@@ -433,6 +445,7 @@ def _fold_all(
         failed += page_failed
         conversations += page_conversations
         done += page_events
+        membership.renew()
         if on_progress is not None:
             on_progress(done, max(total, done))
     return conversations, done, failed
@@ -515,7 +528,7 @@ def _pending_events(store: EventStore, targets: Sequence[Generation]) -> int:
 
 
 def _pages(
-    store: EventStore, targets: Sequence[Generation], events: int, workers: int
+    store: EventStore, targets: Sequence[Generation], events: int, workers: int, start: float
 ) -> Iterator[list[Pending]]:
     """Yield conversations that the targets lack, in pages of about 2,500 events.
 
@@ -526,10 +539,11 @@ def _pages(
         targets: The generations to build.
         events: Number of events that the targets lack.
         workers: Number of processes that share the pages.
+        start: Where among all conversations to begin, from 0 to 1.
     """
     page: list[Pending] = []
     size = 0
-    for pending in _conversations(store, targets):
+    for pending in _conversations(store, targets, start):
         page.append(pending)
         size += pending[1]
         share = events // (_SHARES * workers) if workers > 1 else events
@@ -542,21 +556,39 @@ def _pages(
         yield page
 
 
-def _conversations(store: EventStore, targets: Sequence[Generation]) -> Iterator[Pending]:
+def _start_of(number: int) -> float:
+    """Return where the rebuild that joined as this one, from 0, begins: 0, 1/2, 1/4, 3/4, 1/8 ...
+
+    So each begins in the middle of what the others have furthest to go for.
+    """
+    start, step = 0.0, 0.5
+    while number:
+        number, bit = divmod(number, 2)
+        start += bit * step
+        step /= 2
+    return start
+
+
+def _conversations(
+    store: EventStore, targets: Sequence[Generation], start_at: float
+) -> Iterator[Pending]:
     """Yield the conversations that the targets lack.
 
-    Starts at a random id, so that rebuilds on several machines seldom collide. Ends with the id
-    that was highest at the start: a product that keeps opening conversations must not prevent a
-    rebuild from ending. Later conversations are caught up like any others.
+    Ends with the id that was highest at the start: a product that keeps opening conversations must
+    not prevent a rebuild from ending. Later conversations are caught up like any others.
     """
     streams = metadata_for(store.engine.dialect.name).tables["conversations"]
     ids = streams.c.conversation_id
     with store.reading() as connection:
         ends = (select(ids).order_by(end).limit(1) for end in (ids, ids.desc()))
         first, last = (connection.execute(end).scalar() for end in ends)
-    if first is None or last is None:
-        return
-    start = UUID(int=first.int + randbelow(last.int - first.int + 1))
+        if first is None or last is None:
+            return
+        start = first
+        if start_at:
+            count = connection.execute(select(func.count()).select_from(streams)).scalar_one()
+            middle = select(ids).order_by(ids).offset(int(count * start_at)).limit(1)
+            start = connection.execute(middle).scalar() or first
     yield from _within(store, targets, ids >= start, ids <= last)
     yield from _within(store, targets, ids < start)
 
