@@ -19,6 +19,7 @@ from uuid import UUID
 from sqlalchemy import URL, Connection, event, make_url, text
 
 from eventstore.errors import DatabaseBusy, EventStoreError, InvalidUrl, StoreUnavailable
+from eventstore.processes import in_child
 from eventstore.sql.backend import backend_named
 from eventstore.sql.streams import store_id_of
 from eventstore.sql.transactions import Transactions
@@ -79,8 +80,8 @@ class Standby(Generic[S]):
         self._connect = connect
         self._url = masked(make_url(url))
         self._store: S | None = None
-        self._lock = threading.Lock()
-        self._placing = threading.Lock()
+        self._begin()
+        in_child(self._begin)  # where another thread's lock would never be released
         self._versions: dict[UUID, int] = {}
         self._place: str | None = None
         """A place in the primary's log that the standby is not known to have replayed."""
@@ -90,6 +91,10 @@ class Standby(Generic[S]):
         """Whether anything was written since the last place was taken."""
         self._paused_until = 0.0
         self._is_away = False
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._placing = threading.Lock()
 
     def wrote(self, conversation_id: UUID, version: int) -> None:
         """Require of later reads what was appended to a conversation."""

@@ -58,7 +58,7 @@ _LOOKS = 10
 _RESTS = 3
 
 
-_LONGER, _MOST_IDLE_STEPS = 1.2, 50
+_LONGER, _MOST_IDLE_STEPS, _LONGEST_IDLE_S = 1.2, 50, 0.2
 
 
 _PATIENCE_S = 0.5  # in which other workers should have folded some of their shares
@@ -102,11 +102,10 @@ def run(
         projections: The projections to keep warm, including the product's own, if any.
         once: Return once nothing is behind.
         poll_interval_s: Seconds to wait before the next poll when nothing has happened: a fifth
-            longer each time, up to half a second; after a round that took longer, as long as that
-            round. On SQLite the worker also waits after
-            each round that had work (three times the round's duration, at most half a second) and
-            after each transaction within a round: without these pauses it would keep other
-            processes from writing.
+            longer each time, up to a fifth of a second; after a round that took longer, as long as
+            that round. On SQLite the worker also waits after each round that had work (three times
+            the round's duration, at most half a second) and after each transaction within a round:
+            without these pauses it would keep other processes from writing.
         stop: Return soon after this is set, even in the middle of a round.
         on_round: Called after each round with the number of conversations caught up; 0 for a
             round that failed.
@@ -123,7 +122,7 @@ def run(
     with (
         Watch(store.engine) as watch,
         observing(partial(measure, store, projections)),
-        Membership(store, "follow") as membership,
+        Membership(store, "follow", projections) as membership,
     ):
         rounds = _Rounds(store, projections, watch, membership, on_round, stop, in_haste=once)
         step = rounds.do_all if once else rounds.step
@@ -233,7 +232,7 @@ class _Rounds:
         """Return how long to wait after a step that caught up ``count`` conversations."""
         if not count:
             self._idle_steps = min(self._idle_steps + 1, _MOST_IDLE_STEPS)
-            rest_s = min(poll_interval_s * _LONGER**self._idle_steps, _LONGEST_REST_S)
+            rest_s = min(poll_interval_s * _LONGER**self._idle_steps, _LONGEST_IDLE_S)
             return max(poll_interval_s, rest_s, self.took_s)
         self._idle_steps = 0
         return min(_RESTS * self.took_s, _LONGEST_REST_S) if self._yields else 0.0

@@ -1,9 +1,10 @@
 """Which workers are alive, and which conversations each of them folds.
 
 Each worker has a row in ``projection_workers``, and renews it by the database's clock. The live
-ones divide the conversations evenly among them, by the conversations' ids; when one dies, the
-others divide its share once its row is `GONE_S` old. Workers that count differently for a moment
-may fold the same conversation: one finds that its head has moved, and discards what it folded.
+ones that keep the same projections divide the conversations evenly among them, by the
+conversations' ids; when one dies, the others divide its share once its row is `GONE_S` old. Workers
+that count differently for a moment may fold the same conversation: one finds that its head has
+moved, and discards what it folded.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +25,7 @@ from sqlalchemy import Connection, CursorResult, text
 from eventstore import EventStore
 from eventstore.database import backend_of
 from eventstore.errors import ErrorType, StatementRefused, StoreUnavailable, Traceback
+from projections.engine.projection import Projection
 
 __all__ = ["EVERYTHING", "GONE_S", "Membership", "Share", "WorkerStatus", "workers_of"]
 
@@ -80,14 +83,16 @@ class Membership:
     Args:
         store: The store.
         task: What the worker does.
+        projections: For which projections; only workers for the same ones share the work.
     """
 
-    def __init__(self, store: EventStore, task: Task) -> None:
+    def __init__(self, store: EventStore, task: Task, projections: Iterable[Projection]) -> None:
+        names = " ".join(sorted(f"{each.name}:{each.version}" for each in projections))
         self._store = store
         self._id = str(uuid4())
         self._row = {
             "worker_id": self._id,
-            "task": task,
+            "task": f"{task} {crc32(names.encode()):08x}",
             "host": socket.gethostname(),
             "process_id": os.getpid(),
         }
@@ -128,7 +133,7 @@ def workers_of(connection: Connection) -> tuple[WorkerStatus, ...]:
     tasks = [row.task for row in rows]
     return tuple(
         WorkerStatus(
-            row.task,
+            row.task.split()[0],
             row.host,
             row.process_id,
             datetime.fromtimestamp(row.started_at, UTC),

@@ -414,7 +414,7 @@ def rebuild(
             targets = [generations.start_building(connection, each, end) for each in chosen]
         numbers = tuple(target.number for target in targets)
         _log.info("rebuild begun", projections=rebuilt, generations=numbers, workers=workers)
-        with Membership(store, "rebuild") as membership:
+        with Membership(store, "rebuild", chosen) as membership:
             conversations, events, failed = _fold_all(
                 store, targets, workers, skip_broken, membership, on_progress
             )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from uuid import UUID, uuid5
 
@@ -22,7 +25,7 @@ from projections.upkeep import RebuildReport, status, workers
 from projections.upkeep import rebuild as rebuild_projections
 from tests.cli.program import run
 from tests.contract.facade import say
-from tests.projections.toys import Poisoned
+from tests.projections.toys import Notes, Poisoned
 
 POISONED = ProjectionSet([Poisoned()])
 
@@ -51,7 +54,7 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> Counter[UUID]:
 
 @contextmanager
 def _member(store: EventStore) -> Iterator[Membership]:
-    with Membership(store, "follow") as found:
+    with Membership(store, "follow", PROJECTIONS) as found:
         found.renew()
         yield found
 
@@ -86,7 +89,7 @@ class TestShares:
         self, store: EventStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A worker that does not renew its row counts no longer, and its row is removed."""
-        dead = Membership(store, "follow")
+        dead = Membership(store, "follow", PROJECTIONS)
         dead.renew()
         monkeypatch.setattr(members, "GONE_S", 0)
         monkeypatch.setattr(members, "_RENEW", members._RENEW.replace("{clock}", "{clock} + 5"))
@@ -145,10 +148,20 @@ class TestFollowing:
                 assert generation is not None
                 assert [] == feed.gained(connection, generation.cursor)
 
+    def test_workers_for_other_projections_share_nothing(self, views: Views) -> None:
+        """A worker with a product's own projections folds all conversations for them."""
+        store, own = views.store, ProjectionSet([Notes()])
+        Views(store, own)
+        with _member(store) as one, Membership(store, "follow", own) as other:
+            assert (Share(0, 1), Share(0, 1)) == (one.renew(), other.renew())
+            _filled(store)
+            catch_up_behind(store, own, share=partial(getattr, other, "share"))
+        assert 0 == left_behind(store, own)
+
     def test_once_does_a_dead_workers_share(self, views: Views) -> None:
         """``--once`` does not end before everything is folded, whoever should have done it."""
         _filled(views.store)
-        dead = Membership(views.store, "follow")
+        dead = Membership(views.store, "follow", PROJECTIONS)
         dead.renew()
         assert 60 == worker.run(views.store, once=True)
         assert 0 == _behind(views.store)
@@ -210,9 +223,37 @@ class TestRebuilding:
 
 def test_status_shows_who_does_what(views: Views, database_url: str) -> None:
     """The command lists the workers that are alive."""
-    with _member(views.store), Membership(views.store, "rebuild") as other:
+    with _member(views.store), Membership(views.store, "rebuild", PROJECTIONS) as other:
         other.renew()
         out = run("projections", "status", url=database_url).out
     assert "worker: process" in out
     assert "rebuild: process" in out
     assert "share 1 of 1" in out
+
+
+def test_a_killed_worker_is_replaced(views: Views, database_url: str) -> None:
+    """A worker that is killed leaves its share to another process, which folds all of it."""
+    command = [sys.executable, "-m", "agent_eventstore.cli", "--db", database_url]
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(subprocess.Popen([*command, "projections", "run"]))
+            for _ in range(2)
+        )
+        try:
+            _until(lambda: len(workers(views.store)) == 2)
+            first.kill()
+            _filled(views.store, 20)
+            _until(lambda: _behind(views.store) == 0)
+            assert [second.pid] == [each.process_id for each in workers(views.store)]
+        finally:
+            first.kill()
+            second.terminate()
+    assert 0 == second.returncode
+    assert () == workers(views.store)
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.05)
