@@ -34,7 +34,7 @@ SERVE_DATA ?= $(wildcard ../shared/data/tau-bench/*.json*)
 SERVE_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-browser test-exhaustive screenshots fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream test-spark check-release lint format bench bench-quick bench-context peers torture clean
+.PHONY: help demo serve test test-browser test-exhaustive screenshots fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream test-spark check-release lint format bench bench-quick bench-context bench-scale peers torture clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -186,6 +186,9 @@ bench-quick: peers ## Get a rough version of the same figures in two minutes
 
 bench-context: $(BENCH) ## Compare what contexts keep with other approaches, on real transcripts
 	@$(BIN)/python -m benchmarks.context $(BENCH_ARGS)
+
+bench-scale: $(READY) ## Measure several workers, a pooler and a standby on PostgreSQL
+	@$(BIN)/python -m benchmarks --only scale $(BENCH_ARGS)
 
 torture: $(READY) ## Kill writers and cut connections of TORTURE_URL, and count what was lost
 	@$(BIN)/eventstore --db $(TORTURE_URL) db upgrade

@@ -35,6 +35,7 @@ from benchmarks.redaction import redacted_appends
 from benchmarks.render import markdown, print_work
 from benchmarks.replay import run_state_replay
 from benchmarks.results import Work
+from benchmarks.scale import beyond_one_process
 from benchmarks.screens import screens
 from benchmarks.sealing import sealed_appends
 from benchmarks.served import served
@@ -65,6 +66,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "growth": appends_by_size,
     "storage": stored_sizes,
     "worker": worker_latency_and_load,
+    "scale": beyond_one_process,
     "recording": recordings,
     "neighbours": locked_neighbours,
     "replay": run_state_replay,

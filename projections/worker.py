@@ -38,7 +38,7 @@ from projections.engine.follower import (
 )
 from projections.engine.generations import gone
 from projections.engine.lag import measure
-from projections.engine.members import Membership, Share
+from projections.engine.members import Membership, WorkShare
 from projections.engine.projection import Projection
 from projections.engine.setup import install_all
 from projections.errors import GenerationGone
@@ -257,7 +257,9 @@ class _Rounds:
     def do_all(self) -> int:
         """Do a round; if only others' shares are behind, wait for them, or do them too."""
         count = self.do()
-        left = 0 if count else left_behind(self._store, self._projections)
+        if count or self._membership.share.count == 1:
+            return count
+        left = left_behind(self._store, self._projections)
         while left and not self._stop.wait(_PATIENCE_S):
             now_left = left_behind(self._store, self._projections)
             if now_left >= left:
@@ -270,9 +272,9 @@ class _Rounds:
         started, count = time.perf_counter(), 0
         # In every round: a newer version's cut-over may have removed this version's tables.
         install_all(self._store, self._projections)
-        share: Callable[[], Share] = self._membership.renew
+        share: Callable[[], WorkShare] = self._membership.renew
         if everything:
-            share = partial(Share)
+            share = partial(WorkShare)
         with gone(), suppress(_Stopped):
             if not self._retried:
                 retry_set_aside(self._store, self._projections)

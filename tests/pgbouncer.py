@@ -21,11 +21,13 @@ from sqlalchemy import URL, make_url
 
 from tests.postgres import give_to_nobody
 
-__all__ = ["PgBouncer", "needs_pgbouncer"]
+__all__ = ["HAS_PGBOUNCER", "PgBouncer", "needs_pgbouncer"]
 
 _PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+HAS_PGBOUNCER = _PROGRAM is not None
+"""Whether the program is installed."""
 needs_pgbouncer = pytest.mark.skipif(
-    _PROGRAM is None, reason="the program pgbouncer is not installed"
+    not HAS_PGBOUNCER, reason="the program pgbouncer is not installed"
 )
 _PORT = 6432
 _STARTS_S = 10.0

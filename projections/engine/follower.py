@@ -33,7 +33,7 @@ from projections.engine import heads
 from projections.engine.catch_up import Begin, CatchUp, Pause, at_once, in_pieces
 from projections.engine.folds import is_own_fault
 from projections.engine.generations import Generation, find_all_live
-from projections.engine.members import EVERYTHING, Share
+from projections.engine.members import EVERYTHING, WorkShare
 from projections.engine.projection import Projection
 from projections.engine.set_aside import UNAVAILABLE, FoldFailure, catch_up_or_set_aside, noted
 
@@ -62,7 +62,7 @@ def catch_up_behind(
     patience_ms: int | None = None,
     owned_by: Owner = ANY_OWNER,
     gained: Gained = lambda conversations: None,
-    share: Callable[[], Share] = lambda: EVERYTHING,
+    share: Callable[[], WorkShare] = lambda: EVERYTHING,
 ) -> int:
     """Catch up every conversation that is behind; return their number.
 
@@ -95,7 +95,7 @@ class _Way:
     pause: Pause = at_once
     patience_ms: int | None = None
     gained: Gained = lambda conversations: None
-    share: Callable[[], Share] = lambda: EVERYTHING
+    share: Callable[[], WorkShare] = lambda: EVERYTHING
 
     def on_driver(self) -> AbstractContextManager[DriverConnection]:
         """Return a transaction for data that can be rebuilt, and so need not be durable."""
@@ -245,7 +245,10 @@ def left_behind(store: EventStore, projections: Sequence[Projection]) -> int:
     """Return how many conversations some generation has not folded to its end, nor set aside."""
     with store.reading() as connection:
         found = [each for each in find_all_live(connection, projections) if each is not None]
-        behind = {conversation for each in found for conversation in late(connection, each)}
+        behind: set[UUID] = set()
+        for cursor in {each.cursor for each in found}:
+            same = [each for each in found if each.cursor == cursor]
+            behind.update(heads.behind(connection, same, feed.gained(connection, cursor)))
         if behind:
             behind -= {each.conversation_id for each in noted(connection, found)}
     return len(behind)

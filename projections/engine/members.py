@@ -27,7 +27,7 @@ from eventstore.database import backend_of
 from eventstore.errors import ErrorType, StatementRefused, StoreUnavailable, Traceback
 from projections.engine.projection import Projection
 
-__all__ = ["EVERYTHING", "GONE_S", "Membership", "Share", "WorkerStatus", "workers_of"]
+__all__ = ["EVERYTHING", "GONE_S", "Membership", "WorkShare", "WorkerStatus", "workers_of"]
 
 GONE_S = 10
 """Seconds after which a worker that has not renewed its row counts as dead."""
@@ -50,7 +50,7 @@ _LEAVE = """
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class WorkShare:
     """A part of all conversations: the one with this number, from 0, of ``count``."""
 
     number: int = 0
@@ -61,7 +61,7 @@ class Share:
         return crc32(conversation_id.bytes) * self.count >> 32 == self.number
 
 
-EVERYTHING = Share()
+EVERYTHING = WorkShare()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Membership:
         self._due_at = 0.0
         self.share = EVERYTHING
 
-    def renew(self) -> Share:
+    def renew(self) -> WorkShare:
         """Renew the row if that is due, and return the worker's share, in order of their starts.
 
         Raises:
@@ -113,7 +113,7 @@ class Membership:
                     for row in _run(connection, _ALIVE, gone=GONE_S)
                     if row.task == self._row["task"]
                 ]
-            self.share = Share(alive.index(self._id), len(alive))
+            self.share = WorkShare(alive.index(self._id), len(alive))
             self._due_at = time.monotonic() + _RENEW_S
         return self.share
 

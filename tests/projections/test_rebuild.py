@@ -99,8 +99,13 @@ def test_the_last_pages_of_several_workers_are_smaller(
     for _ in range(40):
         store.append(new_id(), [e.UserMessage.text("one"), e.UserMessage.text("two")])
     target = Generation(TIMELINE, 99, None)
-    shared = [sum(each[1] for each in page) for page in rebuilding._pages(store, [target], 80, 2)]
-    alone = [sum(each[1] for each in page) for page in rebuilding._pages(store, [target], 80, 1)]
+    shared, alone = (
+        [
+            sum(version for _, version in page)
+            for page in rebuilding._pages(store, [target], 80, workers, 0.0)
+        ]
+        for workers in (2, 1)
+    )
     assert [*[10] * 5, 8, 6, *[4] * 4] == shared
     assert [10] * 8 == alone
 

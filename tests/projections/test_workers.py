@@ -20,7 +20,7 @@ from projections import PROJECTIONS, ProjectionSet, Views, worker
 from projections.engine import catch_up, members, rebuild
 from projections.engine.follower import catch_up_behind, left_behind
 from projections.engine.generations import find_all_live
-from projections.engine.members import Membership, Share
+from projections.engine.members import Membership, WorkShare
 from projections.upkeep import RebuildReport, status, workers
 from projections.upkeep import rebuild as rebuild_projections
 from tests.cli.program import run
@@ -67,7 +67,7 @@ class TestShares:
         """Whatever their ids are made of, conversations are in one share, and shares are even."""
         ids = [new_id() for _ in range(3_000)]
         ids += [uuid5(ids[0], str(number)) for number in range(3_000)]
-        owners = [[s for s in range(count) if Share(s, count).has(each)] for each in ids]
+        owners = [[s for s in range(count) if WorkShare(s, count).has(each)] for each in ids]
         assert {1} == {len(each) for each in owners}
         sizes = Counter(each[0] for each in owners)
         assert len(sizes) == count
@@ -76,13 +76,13 @@ class TestShares:
     def test_members_divide_and_leave(self, store: EventStore) -> None:
         """Shares are counted anew when a worker comes, and when it goes."""
         with _member(store) as first:
-            assert Share(0, 1) == first.share
+            assert WorkShare(0, 1) == first.share
             with _member(store) as second:
                 first._due_at = 0.0
-                assert {Share(0, 2), Share(1, 2)} == {first.renew(), second.share}
+                assert {WorkShare(0, 2), WorkShare(1, 2)} == {first.renew(), second.share}
                 assert [(1, 2), (2, 2)] == [(each.share, each.shares) for each in workers(store)]
             first._due_at = 0.0
-            assert Share(0, 1) == first.renew()
+            assert WorkShare(0, 1) == first.renew()
         assert () == workers(store)
 
     def test_a_dead_one_is_left_out(
@@ -94,7 +94,7 @@ class TestShares:
         monkeypatch.setattr(members, "GONE_S", 0)
         monkeypatch.setattr(members, "_RENEW", members._RENEW.replace("{clock}", "{clock} + 5"))
         with _member(store) as alive:
-            assert Share(0, 1) == alive.share
+            assert WorkShare(0, 1) == alive.share
         monkeypatch.undo()
         assert () == workers(store)
 
@@ -120,13 +120,13 @@ class TestFollowing:
     def test_the_cursor_waits_for_the_others(self, views: Views) -> None:
         """Until the other share is folded, lists still find what is missing; then none looks."""
         ids, store = _filled(views.store), views.store
-        first, second = Share(0, 2), Share(1, 2)
-        catch_up_behind(store, PROJECTIONS, share=partial(Share, first.number, 2))
+        first, second = WorkShare(0, 2), WorkShare(1, 2)
+        catch_up_behind(store, PROJECTIONS, share=partial(WorkShare, first.number, 2))
         assert 0 < _behind(store)
         assert {*ids} == {each.conversation_id for each in views.conversations(limit=500)}
         late = _filled(store)
         for share in (first, second, first):
-            catch_up_behind(store, PROJECTIONS, share=partial(Share, share.number, 2))
+            catch_up_behind(store, PROJECTIONS, share=partial(WorkShare, share.number, 2))
         assert 0 == left_behind(store, PROJECTIONS)
         with store.reading() as connection:
             for generation in find_all_live(connection, PROJECTIONS):
@@ -139,9 +139,9 @@ class TestFollowing:
         store = views.store
         Views(store, POISONED)
         ids = [store.append(new_id(), say("fine", "poison")).conversation_id for _ in range(20)]
-        assert any(Share(1, 2).has(each) for each in ids)
+        assert any(WorkShare(1, 2).has(each) for each in ids)
         for number in (1, 0):
-            catch_up_behind(store, POISONED, share=partial(Share, number, 2))
+            catch_up_behind(store, POISONED, share=partial(WorkShare, number, 2))
         assert 0 == left_behind(store, POISONED)
         with store.reading() as connection:
             for generation in find_all_live(connection, POISONED):
@@ -153,7 +153,7 @@ class TestFollowing:
         store, own = views.store, ProjectionSet([Notes()])
         Views(store, own)
         with _member(store) as one, Membership(store, "follow", own) as other:
-            assert (Share(0, 1), Share(0, 1)) == (one.renew(), other.renew())
+            assert (WorkShare(0, 1), WorkShare(0, 1)) == (one.renew(), other.renew())
             _filled(store)
             catch_up_behind(store, own, share=partial(getattr, other, "share"))
         assert 0 == left_behind(store, own)
@@ -244,7 +244,7 @@ def test_a_killed_worker_is_replaced(views: Views, database_url: str) -> None:
             first.kill()
             _filled(views.store, 20)
             _until(lambda: _behind(views.store) == 0)
-            assert [second.pid] == [each.process_id for each in workers(views.store)]
+            _until(lambda: [second.pid] == [each.process_id for each in workers(views.store)])
         finally:
             first.kill()
             second.terminate()
