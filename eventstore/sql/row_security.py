@@ -200,8 +200,9 @@ def _secure(connection: Connection, names: Iterable[str]) -> None:
             # A key is destroyed after its conversation was purged.
             seen = f"{theirs} OR eventstore_is_gone(conversation_id)"
             rule = f"USING ({seen if name == _RETIRED else theirs}) WITH CHECK ({theirs})"
-        elif name == "projections":
-            # A login that sees only its own events must not change how far all of them are folded.
+        elif name in ("projections", "projection_workers"):
+            # A login that sees only its own events must not change how far all of them are folded,
+            # or who folds them.
             rule = "FOR SELECT USING (true)"
         else:
             continue

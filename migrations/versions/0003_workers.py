@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from alembic import op
 
+from eventstore.sql.rights import share_rights
+
 revision = "0003"
 down_revision = "0002"
 branch_labels = None
@@ -29,6 +31,8 @@ def upgrade() -> None:
         )
         """
     )
+    # Logins that were granted the other tables need this one too.
+    share_rights(op.get_bind(), ["projection_workers"])
 
 
 def downgrade() -> None:

@@ -14,14 +14,17 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
-from eventstore import EventStore
+from eventstore import EventStore, new_id
 from eventstore.errors import SchemaOutdated, SchemaTooNew, StatementRefused, TablesTaken
 from eventstore.events import UserMessage
+from eventstore.sql.engines import open_engine
 from eventstore.sql.migrate import REVISIONS, current_revision, schema_lock, upgrade
 from projections import Views
 from tests.concurrency.processes import Gate, running
 from tests.concurrency.writer import open_and_append
+from tests.contract.plain import PlainClient
 from tests.migrations.rows import CONVERSATION, INSERT, TEXTS
+from tests.postgres import fresh_database
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,6 +54,24 @@ def test_revisions_are_those_of_the_scripts() -> None:
 def test_every_revision_has_rows_to_upgrade() -> None:
     """A new revision cannot come without rows of the one before it."""
     assert set(REVISIONS) == set(INSERT)
+
+
+def test_new_tables_carry_the_rights(postgres_server_url: str) -> None:
+    """A login that was granted the tables of an older version may use those that came since."""
+    role = f"granted-{new_id().hex}"
+    with fresh_database(postgres_server_url) as url, PlainClient(url) as client:
+        client.execute(f'CREATE ROLE "{role}"')
+        try:
+            engine = open_engine(url)
+            upgrade_to(engine, "0002")
+            client.execute(f'GRANT SELECT, INSERT, UPDATE, DELETE ON projection_heads TO "{role}"')
+            upgrade(engine)
+            engine.dispose()
+            query = "SELECT has_table_privilege(?, 'projection_workers', ?)"
+            for right in ("SELECT", "INSERT", "UPDATE", "DELETE"):
+                assert [(True,)] == client.execute(query, role, right)
+        finally:
+            client.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
 
 
 def test_archive_without_files_on_the_disk(tmp_path: Path, sqlite_url: str) -> None:
