@@ -28,7 +28,8 @@ from agent_eventstore.documents import json_bytes
 from agent_eventstore.errors import ParquetRefused
 from eventstore import EventStore, RecordedEvent
 from eventstore.database import escape, metadata_for, store_id_of
-from eventstore.errors import ErrorType, Traceback
+from eventstore.erasure.bill import is_unreadable
+from eventstore.errors import ErrorType, EventStoreError, Traceback
 from eventstore.events import Erasure
 from eventstore.events.codec import encode
 from projections import PROJECTIONS, ProjectionSet, ReadTable, Views
@@ -101,7 +102,7 @@ class ParquetReport:
     Attributes:
         events: The events added since the last export.
         rewritten: The files of events from which something erased or purged was removed.
-        passed: The events that cannot be read because their key is lost.
+        passed: The events that can never be read again, most often because their key is lost.
         rows: The rows of each view.
     """
 
@@ -243,12 +244,12 @@ class _Copy:
             for name in [*self._state["files"]]:
                 ids = pq.read_table(self._path(name), columns=["conversation_id"])
                 if pc.any(pc.is_in(ids["conversation_id"], affected)).as_py():
-                    self._rewrite(name, affected)
+                    self._rewrite(name, affected, report)
                     report.rewritten += 1
         self._state.update(stale=[], purges=total)
         self._save()
 
-    def _rewrite(self, name: str, affected: pa.Array) -> None:
+    def _rewrite(self, name: str, affected: pa.Array, report: ParquetReport) -> None:
         with (
             pq.ParquetFile(self._path(name)) as file,
             _Writer(self._path(name, _NEW), _EVENT_SCHEMA) as writer,
@@ -257,7 +258,7 @@ class _Copy:
                 group = file.read_row_group(number)
                 theirs = pc.is_in(group["conversation_id"], affected)
                 writer.add_table(group.filter(pc.invert(theirs)))
-                for row in self._as_now(group.filter(theirs)):
+                for row in self._as_now(group.filter(theirs), report):
                     writer.add(row)
         if writer.rows:
             self._commit([name])
@@ -267,17 +268,23 @@ class _Copy:
             self._save()
             self._path(name).unlink()
 
-    def _as_now(self, rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-        """Yield what the store has of these rows."""
+    def _as_now(self, rows: pa.Table, report: ParquetReport) -> Iterator[tuple[Any, ...]]:
+        """Yield what the store has of these rows, without what can never be read again."""
         wanted: dict[str, set[str]] = {}
         for conversation_id, event_id in zip(
             rows["conversation_id"].to_pylist(), rows["event_id"].to_pylist(), strict=True
         ):
             wanted.setdefault(conversation_id, set()).add(event_id)
         for conversation_id, ids in wanted.items():
-            for event in self._store.read(UUID(conversation_id)):
-                if str(event.event_id) in ids:
-                    yield _event_row(event)
+            try:
+                for event in self._store.read(UUID(conversation_id)):
+                    if str(event.event_id) in ids:
+                        ids.remove(str(event.event_id))
+                        yield _event_row(event)
+            except EventStoreError as error:
+                if not is_unreadable(error):
+                    raise
+                report.passed += len(ids)
 
     def write_conversations(self, report: ParquetReport) -> None:
         """Replace the copy of the list of conversations, with their owners and keys."""

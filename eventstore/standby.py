@@ -128,7 +128,7 @@ class Standby(Generic[S]):
         """
         if time.monotonic() < self._paused_until:
             raise StandbyBehind("it did not answer")
-        # First: if it is forgotten from now on, nothing is lost, and if it was before, a place is due.
+        # First: once it is forgotten, a place is due.
         version = 0 if conversation_id is None else self._versions.get(conversation_id, 0)
         place = self._required_place(of_all=conversation_id is None)
         with self._reported():

@@ -17,16 +17,23 @@ from agent_eventstore import parquet
 from agent_eventstore.errors import ParquetRefused
 from agent_eventstore.parquet import ParquetReport, export_parquet
 from agent_eventstore.transcripts import load, read_transcripts
-from eventstore import EventStore, new_id
+from eventstore import DirectoryKeys, EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import OwnerMismatch
 from projections import PROJECTIONS, ProjectionSet, Views
 from tests.cli.program import run
 from tests.contract.facade import say
+from tests.contract.test_lost_keys import lose_key
 from tests.docs.audit_store import TRANSCRIPTS
 from tests.projections.toys import Notes
 
 HOSTILE = "a\x00b\ud800c \U0010fffe00d800 \N{PILE OF POO}" + "\u202e" * 3
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> DirectoryKeys:
+    """Return keys in a directory of the test's own."""
+    return DirectoryKeys(tmp_path / "keys", wrapping=bytes(range(32)))
 
 
 @pytest.fixture
@@ -156,6 +163,20 @@ class TestAgain:
         assert "hello ben" not in content
         assert "hello cleo" in content
         assert 0 == _export(store, copied_to).rewritten
+
+    def test_lost_key(self, database_url: str, copied_to: Path, keys: DirectoryKeys) -> None:
+        """What was erased of a conversation whose key is lost goes, and nothing is in the way."""
+        with EventStore.open(database_url, keys=keys) as store:
+            lost, whole = (store.append(new_id(), say("1", "2")).conversation_id for _ in range(2))
+            assert (4, 0) == (_export(store, copied_to).events, 0)
+            lose_key(keys, lost)
+        with EventStore.open(database_url, keys=keys) as store:
+            store.erase(lost, reason="asked for", versions=[1])
+            assert 2 == _export(store, copied_to).passed
+            rows = _read(copied_to, "events")
+            assert ["erasure"] == [r["type"] for r in rows if r["conversation_id"] == str(lost)]
+            assert 2 == sum(row["conversation_id"] == str(whole) for row in rows)
+            assert 0 == _export(store, copied_to).rewritten
 
     def test_purged_id_that_lives_again(self, store: EventStore, copied_to: Path) -> None:
         """A new conversation under a purged one's key is there, and the old one is not."""
