@@ -270,21 +270,20 @@ class _Copy:
 
     def _as_now(self, rows: pa.Table, report: ParquetReport) -> Iterator[tuple[Any, ...]]:
         """Yield what the store has of these rows, without what can never be read again."""
-        wanted: dict[str, set[str]] = {}
-        for conversation_id, event_id in zip(
-            rows["conversation_id"].to_pylist(), rows["event_id"].to_pylist(), strict=True
-        ):
-            wanted.setdefault(conversation_id, set()).add(event_id)
+        wanted: dict[str, dict[int, str]] = {}
+        for row in rows.select(["conversation_id", "version", "event_id"]).to_pylist():
+            wanted.setdefault(row["conversation_id"], {})[row["version"]] = row["event_id"]
         for conversation_id, ids in wanted.items():
-            try:
-                for event in self._store.read(UUID(conversation_id)):
-                    if str(event.event_id) in ids:
-                        ids.remove(str(event.event_id))
-                        yield _event_row(event)
-            except EventStoreError as error:
-                if not is_unreadable(error):
-                    raise
-                report.passed += len(ids)
+            for version, event_id in ids.items():
+                # One by one: an event that cannot be read would take its neighbours with it.
+                try:
+                    found = [*self._store.read(UUID(conversation_id), after=version - 1, limit=1)]
+                except EventStoreError as error:
+                    if not is_unreadable(error):
+                        raise
+                    report.passed += 1
+                    continue
+                yield from (_event_row(each) for each in found if str(each.event_id) == event_id)
 
     def write_conversations(self, report: ParquetReport) -> None:
         """Replace the copy of the list of conversations, with their owners and keys."""
