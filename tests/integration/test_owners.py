@@ -41,6 +41,7 @@ ARGUMENTS: dict[str, Callable[[UUID], dict[str, Any]]] = {
     "erase": lambda cid: {"reason": "x"},
     "erase_user": lambda cid: {"user_id": "ada", "reason": "x"},
     "purge": lambda cid: {"reason": "x"},
+    "read_batches": lambda cid: {"table": "timeline_items", "use": list},
     "find": lambda cid: {"key": "secret chat"},
     "rows": lambda cid: {"table": "timeline_items"},
     "search": lambda cid: {"text": SECRET},
