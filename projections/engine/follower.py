@@ -149,11 +149,9 @@ def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int
         with driver_transaction(way.store) as connection:
             page = feed.behind(connection, looked_at, _LOOK)
             behind = heads.behind(connection, generations, page.conversations)
-        # Every other worker begins at the end: those before it may not have noticed it yet.
-        from_end = way.share().number % 2 == 1
-        found = sorted(behind.items(), key=itemgetter(0), reverse=from_end)
+        # The same order everywhere, so that two followers cannot deadlock.
         others = _Others(way)
-        count += _catch_up_each(way, others.without(found))
+        count += _catch_up_each(way, others.without(sorted(behind.items(), key=itemgetter(0))))
         way.gained(sorted(each for each in page.conversations if way.share().has(each)))
         # Move past conversations that were set aside too: they must not hold up the others.
         moves = moves and way.share().number == 0 and not others.lack(generations)
@@ -222,8 +220,7 @@ def due_again(failures: Sequence[FoldFailure]) -> list[FoldFailure]:
 def _catch_up_each(way: _Way, late: Iterable[tuple[UUID, list[Generation]]]) -> int:
     rest = iter(late)
     count = 0
-    # The same order in each transaction, so that two followers cannot deadlock.
-    while part := sorted(islice(rest, _TOGETHER), key=itemgetter(0)):
+    while part := [*islice(rest, _TOGETHER)]:
         count += _catch_up(way, part)
     return count
 
