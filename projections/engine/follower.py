@@ -183,13 +183,8 @@ class _Others:
         """Whether any of them is still behind, and not set aside."""
         if not self._conversations:
             return False
-        with driver_transaction(self._way.store) as connection:
-            behind = heads.behind(connection, generations, self._conversations)
-        if not behind:
-            return False
         with self._way.store.reading() as connection:
-            found = noted(connection, generations)
-        return not {*behind} <= {each.conversation_id for each in found}
+            return bool(_unfolded(connection, generations, self._conversations))
 
 
 def retry_set_aside(
@@ -243,15 +238,31 @@ def _catch_up_alone(way: _Way, conversation: UUID, behind: list[Generation]) -> 
 
 def left_behind(store: EventStore, projections: Sequence[Projection]) -> int:
     """Return how many conversations some generation has not folded to its end, nor set aside."""
+    left: set[UUID] = set()
     with store.reading() as connection:
         found = [each for each in find_all_live(connection, projections) if each is not None]
-        behind: set[UUID] = set()
         for cursor in {each.cursor for each in found}:
             same = [each for each in found if each.cursor == cursor]
-            behind.update(heads.behind(connection, same, feed.gained(connection, cursor)))
-        if behind:
-            behind -= {each.conversation_id for each in noted(connection, found)}
-    return len(behind)
+            left |= _unfolded(connection, same, feed.gained(connection, cursor))
+    return len(left)
+
+
+def _unfolded(
+    connection: Connection, generations: Sequence[Generation], conversations: Sequence[UUID]
+) -> set[UUID]:
+    """Return those that some of the generations has not folded to the end, nor set aside."""
+    behind = heads.behind(connection, generations, conversations)
+    if not behind:
+        return set()
+    aside = {
+        (each.conversation_id, each.projection, each.generation)
+        for each in noted(connection, generations)
+    }
+    return {
+        conversation
+        for conversation, lacking in behind.items()
+        if any((conversation, each.projection.name, each.number) not in aside for each in lacking)
+    }
 
 
 def late(connection: Connection, generation: Generation | None) -> list[UUID]:

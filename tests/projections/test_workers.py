@@ -18,9 +18,11 @@ from eventstore import EventStore, new_id
 from eventstore.database import feed
 from projections import PROJECTIONS, ProjectionSet, Views, worker
 from projections.engine import catch_up, members, rebuild
+from projections.engine.catch_up import Begin
 from projections.engine.follower import catch_up_behind, left_behind
 from projections.engine.generations import find_all_live
 from projections.engine.members import Membership, WorkShare
+from projections.engine.set_aside import catch_up_or_set_aside
 from projections.upkeep import RebuildReport, status, workers
 from projections.upkeep import rebuild as rebuild_projections
 from tests.cli.program import run
@@ -147,6 +149,23 @@ class TestFollowing:
             for generation in find_all_live(connection, POISONED):
                 assert generation is not None
                 assert [] == feed.gained(connection, generation.cursor)
+
+    def test_what_is_set_aside_in_one_projection_only(self, views: Views) -> None:
+        """The cursor waits while the other worker has not folded it for the others."""
+        store = views.store
+        Views(store, POISONED)
+        own = next(each for each in iter(new_id, None) if WorkShare(1, 2).has(each))
+        store.append(own, say("fine", "poison"))
+        with store.reading() as connection:
+            [notes] = find_all_live(connection, POISONED.own)
+        assert notes is not None
+        catch_up_or_set_aside(Begin(store.reading, store.writing), [notes], own)
+        catch_up_behind(store, POISONED, share=partial(WorkShare, 0, 2))
+        with store.reading() as connection:
+            for generation in find_all_live(connection, POISONED):
+                assert generation is not None
+                assert own in feed.gained(connection, generation.cursor)
+        assert own in {each.conversation_id for each in views.conversations()}
 
     def test_workers_for_other_projections_share_nothing(self, views: Views) -> None:
         """A worker with a product's own projections folds all conversations for them."""
