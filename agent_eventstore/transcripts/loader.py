@@ -35,6 +35,8 @@ from eventstore.events.codec import decode, encode
 from eventstore.events.records import EventData
 from eventstore.ids import derived_id
 from eventstore.security.redaction import redacted
+from eventstore.telemetry.log import get_logger
+from projections.context_reading import INDEXED_FROM, bring_up
 
 __all__ = ["BATCH_EVENTS", "MOST_FAILURES", "MOST_IDS", "ImportReport", "load"]
 
@@ -46,6 +48,8 @@ MOST_FAILURES = 1_000
 
 MOST_IDS = 100_000
 """How many ids of conversations a report holds; it counts all of them."""
+
+_log = get_logger("agent_eventstore")
 
 _SHORT = {"preview": None, "alias": None}  # set on a result that goes to a blob
 _REFUSALS = (InvalidEvent, WrongExpectedVersion, EventIdConflict, OwnerMismatch, WriterFenced)
@@ -99,6 +103,9 @@ def load(
     in the store is left unchanged. After an erasure, a source without an id is unknown and becomes
     a new conversation. Each batch of `BATCH_EVENTS` is one transaction.
 
+    A conversation that is long enough to be searched by an index is folded and indexed here, in
+    short transactions, so that its first request does not wait for that.
+
     Args:
         store: The store to append to.
         transcripts: The transcripts to load; reports of bad records among them are passed on.
@@ -118,6 +125,7 @@ def load(
             report.fail(failure)
         else:
             report.note(conversation_id, added)
+            _index(store, conversation_id)
         if on_progress is not None:
             on_progress(report)
     return report
@@ -136,6 +144,16 @@ def _load_item(
         report.left_out.note_event(event.data)
     report.left_out += item.left_out
     return found
+
+
+def _index(store: EventStore, conversation_id: UUID) -> None:
+    """Index a long conversation; one that cannot be indexed now is left to readers and workers."""
+    try:
+        if store.get(conversation_id).version > INDEXED_FROM:
+            bring_up(store, conversation_id)
+    except Exception as error:
+        # The events are recorded, and the next conversation waits.
+        _log.warning("not indexed", conversation_id=str(conversation_id), why=str(error))
 
 
 def _load(store: EventStore, transcript: Transcript) -> tuple[UUID, int]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 from sqlalchemy import inspect
 
+from agent_eventstore.transcripts import load, loader, read_transcripts
 from eventstore import EventStore
 from projections import Views, context_reading
 from projections.context import CONTEXT, ContextSettings, search_tables
@@ -215,3 +218,37 @@ def test_the_worker_indexes_long_conversations(
     run(store, once=True)
     monkeypatch.setattr(context_reading, "bring_up", lambda *_: pytest.fail("built in a request"))
     assert "RECALLED" in str(views.context(cid, max_tokens=600).messages)
+
+
+def test_an_import_indexes_long_conversations(
+    store: EventStore, views: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request of an imported history finds its index, with no worker in between."""
+    said = ("Hello", "Hello", FACT, "Noted.", *small_talk(1_000), QUESTION)
+    roles = ("user", "assistant")
+    messages = [{"role": roles[at % 2], "content": text} for at, text in enumerate(said)]
+    file = tmp_path / "long.json"
+    file.write_text(json.dumps(messages), "utf-8")
+    (cid,) = load(store, read_transcripts(file)).ids
+    monkeypatch.setattr(context_reading, "bring_up", lambda *_: pytest.fail("built in a request"))
+    assert "RECALLED" in str(views.context(cid, max_tokens=600).messages)
+
+
+def test_an_import_goes_on_past_what_cannot_be_indexed(
+    store: EventStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The events are stored, and so is the next conversation."""
+
+    def broken(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(loader, "bring_up", broken)
+    long, short = ([{"role": "user", "content": str(n)}] * n for n in (1_000, 1))
+    file = tmp_path / "two.jsonl"
+    file.write_text("".join(json.dumps(each) + "\n" for each in (long, short)), "utf-8")
+    report = load(store, read_transcripts(file))
+    assert (2, 0) == (report.conversations, report.failed)
+    assert 1 == caplog.text.count("not indexed")
