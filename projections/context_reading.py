@@ -60,6 +60,7 @@ from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, in_pieces
 from projections.engine.generations import Generation, find_live, gone
 from projections.engine.heads import FoldHead
 from projections.engine.projection import Projection
+from projections.engine.setup import install_all
 from projections.errors import EmbeddingFailed, GenerationGone
 from projections.models.runs import RUNS
 from projections.reading import read_current, read_on_driver
@@ -93,6 +94,7 @@ def bring_up(store: EventStore, conversation_id: UUID, embedding: Embedding | No
     Uses its own transactions, none of which is open while texts are embedded. If interrupted, the
     next call resumes where this one stopped.
     """
+    install_all(store, (CONTEXT,))
     with store.reading() as connection:
         made = search_tables.are_there(connection)
         generation = find_live(connection, CONTEXT)
