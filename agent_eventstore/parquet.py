@@ -26,10 +26,10 @@ from sqlalchemy import func, select
 
 from agent_eventstore.documents import json_bytes
 from agent_eventstore.errors import ParquetRefused
-from eventstore import EventStore, RecordedEvent
+from eventstore import ArchivedConversation, EventStore, RecordedEvent
 from eventstore.database import escape, metadata_for, store_id_of
 from eventstore.erasure.bill import is_unreadable
-from eventstore.errors import ErrorType, EventStoreError, Traceback
+from eventstore.errors import ConversationArchived, ErrorType, EventStoreError, Traceback
 from eventstore.events import Erasure
 from eventstore.events.codec import encode
 from projections import PROJECTIONS, ProjectionSet, ReadTable, Views
@@ -187,6 +187,7 @@ class _Copy:
             "replaced": [],
             "stale": [],
             "purges": 0,
+            "archived": [],
         }
         if self._state_file.exists():
             found = json.loads(self._state_file.read_text("utf-8"))
@@ -231,8 +232,16 @@ class _Copy:
                 self._save()
 
     def remove_erased(self, report: ParquetReport) -> None:
-        """Write files anew whose content was erased or purged."""
+        """Write files anew whose content was erased or purged; what was only archived stays.
+
+        Of a conversation that has been restored, newer files have all events.
+        """
         stale, purged, count = {*self._state["stale"]}, set[str](), self._state["purges"]
+        now = {str(each.conversation_id): each for each in self._archived()}
+        before = {*self._state["archived"]}
+        stale.update(before - now.keys())
+        # What was erased of them since the last export, nothing here says any more.
+        stale.update(each for each in now.keys() - before if now[each].erasure_count)
         with self._store.reading() as connection:
             purges = metadata_for(connection.dialect.name).tables["purges"].c
             if (
@@ -240,14 +249,20 @@ class _Copy:
             ) != count:
                 ids = connection.execute(select(purges.conversation_id)).scalars()
                 purged = {str(each) for each in ids}
-        if affected := pa.array(sorted(stale | purged), pa.string()):
+        if affected := pa.array(sorted(stale | (purged - now.keys())), pa.string()):
             for name in [*self._state["files"]]:
                 ids = pq.read_table(self._path(name), columns=["conversation_id"])
                 if pc.any(pc.is_in(ids["conversation_id"], affected)).as_py():
                     self._rewrite(name, affected, report)
                     report.rewritten += 1
-        self._state.update(stale=[], purges=total)
+        self._state.update(stale=[], purges=total, archived=sorted(now))
         self._save()
+
+    def _archived(self) -> Iterator[ArchivedConversation]:
+        after: UUID | None = None
+        while page := self._store.archived(after=after, limit=_PAGE):
+            yield from page
+            after = page[-1].conversation_id
 
     def _rewrite(self, name: str, affected: pa.Array, report: ParquetReport) -> None:
         with (
@@ -270,20 +285,22 @@ class _Copy:
 
     def _as_now(self, rows: pa.Table, report: ParquetReport) -> Iterator[tuple[Any, ...]]:
         """Yield what the store has of these rows, without what can never be read again."""
-        wanted: dict[str, dict[int, str]] = {}
-        for row in rows.select(["conversation_id", "version", "event_id"]).to_pylist():
-            wanted.setdefault(row["conversation_id"], {})[row["version"]] = row["event_id"]
-        for conversation_id, ids in wanted.items():
-            for version, event_id in ids.items():
+        wanted: dict[str, dict[int, int]] = {}
+        for row in rows.select(["conversation_id", "version", "position"]).to_pylist():
+            wanted.setdefault(row["conversation_id"], {})[row["version"]] = row["position"]
+        for conversation_id, positions in wanted.items():
+            for version, position in positions.items():
                 # One by one: an event that cannot be read would take its neighbours with it.
                 try:
                     found = [*self._store.read(UUID(conversation_id), after=version - 1, limit=1)]
+                except ConversationArchived:
+                    break  # It was erased before that: when it is restored, it comes again.
                 except EventStoreError as error:
                     if not is_unreadable(error):
                         raise
                     report.passed += 1
                     continue
-                yield from (_event_row(each) for each in found if str(each.event_id) == event_id)
+                yield from (_event_row(each) for each in found if each.position == position)
 
     def write_conversations(self, report: ParquetReport) -> None:
         """Replace the copy of the list of conversations, with their owners and keys."""

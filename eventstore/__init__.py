@@ -17,6 +17,7 @@ from eventstore.lazy import exports
 if TYPE_CHECKING:
     from eventstore import errors, events
     from eventstore.aio import AsyncEventStore
+    from eventstore.archive import ArchivedConversation, ArchiveReport
     from eventstore.erasure.erase import ErasureReceipt
     from eventstore.erasure.purge import PurgeReceipt
     from eventstore.events import Meta, NewEvent, RecordedEvent
@@ -36,6 +37,8 @@ __all__ = [
     "NO_STREAM",
     "Anchor",
     "Appended",
+    "ArchiveReport",
+    "ArchivedConversation",
     "AsyncEventStore",
     "Checkpoint",
     "DirectoryKeys",
@@ -65,6 +68,8 @@ __getattr__ = exports(
         "ANY": "eventstore.sql.append_requests",
         "Anchor": "eventstore.sql.append_requests",
         "Appended": "eventstore.sql.append_requests",
+        "ArchiveReport": "eventstore.archive",
+        "ArchivedConversation": "eventstore.archive",
         "AsyncEventStore": "eventstore.aio",
         "Checkpoint": "eventstore.security.checkpoints",
         "DirectoryKeys": "eventstore.security.key_directory",

@@ -406,6 +406,10 @@ class AsyncEventStore:
     erase_user = _awaited(EventStore.erase_user)
     purge = _awaited(EventStore.purge)
     vacuum = _awaited(EventStore.vacuum)
+    archive = _awaited(EventStore.archive)
+    archived = _awaited(EventStore.archived)
+    restore = _awaited(EventStore.restore)
+    verify_archive = _awaited(EventStore.verify_archive)
 
     async def close(self) -> None:
         """Wait for running calls to finish, then close every connection.

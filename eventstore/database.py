@@ -71,6 +71,7 @@ from eventstore.sql.schema import VIEWS, Xid8, metadata_for
 
 # Rows of conversations.
 from eventstore.sql.streams import (
+    absent,
     claim,
     count_events,
     descendants,
@@ -132,6 +133,7 @@ __all__ = [
     "Watch",
     "WholeStreams",
     "Xid8",
+    "absent",
     "all_json_in",
     "backend_named",
     "backend_of",

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from eventstore.events.records import NewEvent
 
 __all__ = [
+    "ArchiveFailed",
     "BlobDamaged",
     "BlobNotFound",
     "CannotConnect",
     "CheckpointRefused",
+    "ConversationArchived",
     "ConversationDamaged",
     "ConversationExists",
     "ConversationForked",
@@ -429,6 +431,31 @@ class ConversationNotFound(EventStoreError, LookupError):
         self.key: str | None = getattr(conversation_id, "key", None)
         named = conversation_id if self.key is None else f"with the key {self.key!r}"
         super().__init__(f"conversation {named} does not exist")
+
+
+class ConversationArchived(EventStoreError):
+    """The conversation is in the archive: `EventStore.restore` brings it back."""
+
+    def __init__(self, conversation_id: UUID) -> None:
+        self.conversation_id = conversation_id
+        super().__init__(
+            f"conversation {conversation_id} is in the archive: bring it back with "
+            f"`eventstore archive restore {conversation_id}`"
+        )
+
+
+class ArchiveFailed(EventStoreError):
+    """A file of the archive cannot be written, read or deleted, or is not as it was written.
+
+    Attributes:
+        url: The file, or the place for all files.
+        is_file: Whether this is about one file, and others may be fine.
+    """
+
+    def __init__(self, url: str, reason: str, *, is_file: bool = False) -> None:
+        self.url = url
+        self.is_file = is_file
+        super().__init__(f"{url}: {reason}")
 
 
 class BlobNotFound(EventStoreError, LookupError):

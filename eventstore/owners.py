@@ -19,7 +19,7 @@ from eventstore.errors import InvalidEvent, OwnerMismatch
 from eventstore.ids import keyed_id, to_owner, uuid_in
 from eventstore.sql.append_requests import check_owner
 from eventstore.sql.schema import metadata_for
-from eventstore.sql.streams import owner_of
+from eventstore.sql.streams import archived_owner, owner_of
 from eventstore.sql.transactions import Transactions
 
 __all__ = ["ANY_OWNER", "Owned", "Owner", "Owners", "named"]
@@ -163,7 +163,7 @@ class Owners:
         stream, key = named(conversation, requested.tenant_id)
         if requested.asks:
             with self.transactions._driver_transaction() as connection:
-                found = owner_of(connection, stream)
+                found = owner_of(connection, stream) or archived_owner(connection, stream)
             if found is not None and not requested.owns(*found):
                 raise OwnerMismatch(stream)
         return stream, key

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib import import_module
 from logging import INFO
@@ -24,13 +24,16 @@ from uuid import UUID
 
 from sqlalchemy import URL, Connection, Engine, select
 
+from eventstore import archive as archives
 from eventstore import blobs
 from eventstore.arguments import at_most, require_known, require_several
 from eventstore.erasure.bill import is_unreadable
 from eventstore.erasure.erase import Erasing, ErasureReceipt, erase_in, tables_with_content
 from eventstore.erasure.purge import PurgeReceipt, Purging, delete_erased, purge_in, state_root
 from eventstore.errors import (
+    ArchiveFailed,
     BlobNotFound,
+    ConversationArchived,
     ConversationNotFound,
     ErrorType,
     EventStoreError,
@@ -334,6 +337,7 @@ class EventStore(Transactions):
                 calls that name a conversation.
 
         Raises:
+            ConversationArchived: It is in the archive.
             OwnerMismatch: It belongs to another tenant or user.
             ValueError: The limit is negative, as in all calls that take one.
         """
@@ -345,6 +349,8 @@ class EventStore(Transactions):
                 page = read_rows(
                     connection, stream, after=after, before=upper, backward=backward, limit=size
                 )
+                if not page and streams.archived_owner(connection, stream) is not None:
+                    raise ConversationArchived(stream)
             yield from decoded(self._at_hand.backend, page, stream)
             if len(page) < size:
                 return
@@ -440,6 +446,8 @@ class EventStore(Transactions):
                 for holder, _ in lineage(connection, stream):
                     with suppress(BlobNotFound):
                         return blobs.read_blob(connection, holder, digest)
+                if streams.archived_owner(connection, stream) is not None:
+                    raise ConversationArchived(stream) from None
                 raise
 
     @property
@@ -867,7 +875,11 @@ class EventStore(Transactions):
     ) -> ErasureReceipt:
         """Erase, and clean up after the commit."""
         with operation("eventstore", "erase", level=INFO, conversation_id=stream) as erased:
-            receipt = erase_in(self, stream, erasing, then)
+            try:
+                receipt = erase_in(self, stream, erasing, then)
+            except ConversationArchived:
+                archives.restore(self, stream)
+                receipt = erase_in(self, stream, erasing, then)
             erased.note(version=receipt.version, events=len(receipt.versions))
             failed = self._leave_nothing((stream,), state_directory, vacuum)
             receipt = replace(receipt, log_emptied=not self._log_to_empty)
@@ -929,9 +941,10 @@ class EventStore(Transactions):
         erasing = Erasing(reason, self.clock(), None, requested_by, True, keep_usage)
         erasing.check()
         with operation("eventstore", "erase_user", level=INFO) as erased:
+            archived = archives.restore_all(self, owner)
             done, streams, failed = erase_all(self, owner, erasing)
             erased.note(conversations=len(done.conversations), events=done.event_count)
-            failed += self._leave_nothing(streams, state_directory, vacuum)
+            failed += archived + self._leave_nothing(streams, state_directory, vacuum)
             done = replace(done, log_emptied=not self._log_to_empty)
             _raise_any(failed, done)
         return done
@@ -984,12 +997,111 @@ class EventStore(Transactions):
         resolved_owner = self.resolve_owner(owner.get("tenant_id"), owner.get("user_id"))
         purging = Purging(reason, self.clock(), requested_by, forks, resolved_owner)
         with operation("eventstore", "purge", level=INFO, conversation_id=stream) as purged:
-            receipt = purge_in(self, stream, purging)
+            try:
+                receipt = purge_in(self, stream, purging)
+            except ConversationArchived:
+                archives.restore(self, stream, resolved_owner)
+                receipt = purge_in(self, stream, purging)
             purged.note(events=receipt.event_count)
             failed = self._leave_nothing((stream, *receipt.forks), state_directory, vacuum)
             receipt = replace(receipt, log_emptied=not self._log_to_empty)
             _raise_any(failed, receipt)
         return receipt
+
+    def archive(
+        self,
+        url: str | Path,
+        *,
+        resting: timedelta,
+        limit: int | None = None,
+        on_progress: Callable[[archives.ArchiveReport], None] = lambda _: None,
+    ) -> archives.ArchiveReport:
+        """Move the conversations that rest into compressed files outside of the database.
+
+        Each is verified, written to a file, read back, and only then deleted, in a transaction that
+        finds it unchanged. Until it is restored, its id and key stay taken, everything that names
+        it raises `ConversationArchived`, and lists, searches and totals lack it. Erasing or purging
+        it restores it first. A process that dies leaves it in the database or in the archive, never
+        in neither; the next run deletes the file of one that is in both.
+
+        Conversations stay that a session has open or that share events with a fork. Needs the extra
+        ``archive``.
+
+        Args:
+            url: A directory, or a URL that fsspec understands, such as ``s3://bucket/path``.
+            resting: How long they must not have gained events.
+            limit: The most conversations to move.
+            on_progress: Called after each conversation with the report so far.
+
+        Raises:
+            ArchiveFailed: Files cannot be written there. Those that are complete count.
+            OwnerMismatch: The store is bound to one owner.
+        """
+        self._owners.everything("archive")
+        if resting <= timedelta(0):
+            raise ValueError("resting must be a positive timedelta")
+        with operation("eventstore", "archive", level=INFO) as moved:
+            before = self.clock() - resting
+            try:
+                report = archives.archive_resting(
+                    self, str(url), before, self.clock, limit=limit, on_progress=on_progress
+                )
+            finally:
+                if self._standby is not None:
+                    self._standby.wrote_elsewhere()
+            moved.note(conversations=report.conversations, events=report.events)
+        return report
+
+    def archived(
+        self,
+        *,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        after: UUID | None = None,
+        limit: int = 100,
+    ) -> builtins.list[archives.ArchivedConversation]:
+        """Return the conversations in the archive, in order of id; the arguments are `list`'s."""
+        owner = self.resolve_owner(tenant_id, user_id)
+        return archives.archived(self, owner, after=after, limit=at_most(limit))
+
+    def restore(
+        self, conversation_id: StreamId, **owner: Unpack[Owned]
+    ) -> archives.ArchivedConversation:
+        """Bring a conversation back from the archive, and delete its file.
+
+        One transaction inserts and verifies what it had, under the same ids and versions. The feed
+        returns its events again, as the newest ones.
+
+        Raises:
+            ConversationNotFound: The archive does not have it.
+            OwnerMismatch: It belongs to another tenant or user.
+            ArchiveFailed: The file cannot be read, or is not as it was written.
+            NotWritable: Row-level security limits this login.
+        """
+        stream = self.stream(conversation_id, **owner)
+        resolved_owner = self.resolve_owner(owner.get("tenant_id"), owner.get("user_id"))
+        with operation("eventstore", "restore", level=INFO, conversation_id=stream) as restored:
+            found = archives.restore(self, stream, resolved_owner)
+            restored.note(events=found.event_count)
+            if self._standby is not None:
+                self._standby.wrote_elsewhere()
+        return found
+
+    def verify_archive(
+        self, *, progress: Callable[[int], None] = lambda _: None
+    ) -> builtins.list[ArchiveFailed]:
+        """Read every file of the archive, and return what is wrong with any of them.
+
+        A file whose bytes are those that were written holds a conversation that verified.
+
+        Args:
+            progress: Called after each file with the number of files so far.
+
+        Raises:
+            OwnerMismatch: The store is bound to one owner.
+        """
+        self._owners.everything("verify_archive")
+        return archives.verify_archive(self, progress=progress)
 
     def vacuum(self) -> None:
         """Rewrite all tables that hold content, and their indexes, without the erased data.
@@ -1022,7 +1134,7 @@ class EventStore(Transactions):
         steps: list[Callable[[], None]] = []
         if self.keys is not None:
             steps += [partial(destroy_retired, self, self.keys, stream) for stream in streams]
-        steps.append(self._empty_log)
+        steps += [self._empty_log, partial(archives.discard_left, self, streams)]
         for directory in sorted(self.state_directories.union(directories)):
             steps += [
                 partial(delete_erased, self, self.read, stream, directory) for stream in streams

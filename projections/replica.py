@@ -19,8 +19,7 @@ from sqlalchemy import Connection, create_engine, select
 from sqlalchemy.pool import StaticPool
 
 from eventstore import EventStore
-from eventstore.database import AnyConnection, get_stream, metadata_for
-from eventstore.errors import ConversationNotFound
+from eventstore.database import AnyConnection, absent, get_stream, metadata_for
 from eventstore.standby import StandbyBehind
 from eventstore.telemetry.log import get_logger
 from projections.engine import heads, tables
@@ -192,7 +191,7 @@ def statuses_of(
     """
     found = heads.statuses(connection, projections, conversation_id)
     if found is None:
-        raise ConversationNotFound(conversation_id)
+        raise absent(connection, conversation_id)
     return found
 
 

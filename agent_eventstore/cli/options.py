@@ -19,11 +19,12 @@ from pydantic import HttpUrl, TypeAdapter, ValidationError
 from agent_eventstore.cli.program import Failed
 from agent_eventstore.cli.target import Target, configure
 from eventstore import EventStore
-from eventstore.errors import InvalidEvent
+from eventstore.errors import ConversationArchived, InvalidEvent
 from eventstore.ids import uuid_in
 from projections.tokens.text import require_tokenizer
 
 __all__ = [
+    "Days",
     "InputFile",
     "Moment",
     "Number",
@@ -34,6 +35,7 @@ __all__ = [
     "Versions",
     "common",
     "conversation_argument",
+    "find_archived",
     "find_conversation",
     "json_option",
     "limit_option",
@@ -83,14 +85,22 @@ class Versions(click.ParamType):  # type: ignore[type-arg] # click 8.1 takes no 
 class Seconds(click.FloatRange):
     """A finite time in seconds."""
 
+    unit = "seconds"
+
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return the time."""
         seconds = float(super().convert(value, param, ctx))
         if not math.isfinite(seconds):
-            self.fail(f"{value!r} is not a time in seconds", param, ctx)
+            self.fail(f"{value!r} is not a time in {self.unit}", param, ctx)
         return seconds
+
+
+class Days(Seconds):
+    """A finite time in days."""
+
+    unit = "days"
 
 
 class TokenizerName(click.ParamType):  # type: ignore[type-arg] # click 8.1 takes no argument
@@ -247,7 +257,33 @@ def find_conversation(store: EventStore, named: str) -> UUID:
     page = store.list(after=after, limit=_AMBIGUOUS + 1)
     found = [info.conversation_id for info in page if info.conversation_id.hex.startswith(digits)]
     if not found:
+        if archived := _archived_like(store, digits):
+            raise ConversationArchived(_only(named, archived))
         raise Failed(f"there is no conversation {named}: `eventstore list` shows the existing ones")
+    return _only(named, found)
+
+
+def find_archived(store: EventStore, named: str) -> UUID:
+    """Return the conversation in the archive with this id, key, or start of an id.
+
+    Raises:
+        Failed: There is no such conversation, or several ids start like this.
+    """
+    try:
+        find_conversation(store, named)
+    except ConversationArchived as error:
+        return error.conversation_id
+    raise Failed(f"{named} is not in the archive: `eventstore archive list` shows what is")
+
+
+def _archived_like(store: EventStore, digits: str) -> list[UUID]:
+    first = int(digits.ljust(_HEX_DIGITS, "0"), 16)
+    after = UUID(int=first - 1) if first else None
+    page = store.archived(after=after, limit=_AMBIGUOUS + 1)
+    return [each.conversation_id for each in page if each.conversation_id.hex.startswith(digits)]
+
+
+def _only(named: str, found: list[UUID]) -> UUID:
     if len(found) > 1:
         candidates = ", ".join(map(str, found[:_AMBIGUOUS]))
         more = ", ..." if len(found) > _AMBIGUOUS else ""

@@ -39,6 +39,11 @@ COMMANDS = (
     ("doctor", "db.doctor", "Check a database, and suggest remedies."),
     ("erase", "erasing.erase", "Erase a conversation's content permanently."),
     ("purge", "erasing.purge", "Delete a conversation with its events permanently."),
+    (
+        "archive",
+        "archive_commands.archive",
+        "Move conversations that rest out of the database, and back.",
+    ),
     ("keys", "db.keys", "Manage the keys of sealed conversations."),
     ("projections", "projections.projections", "Inspect, rebuild and follow the read models."),
     ("demo", "demo.demo", "Run a scripted conversation and show it."),

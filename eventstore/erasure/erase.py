@@ -32,7 +32,6 @@ from eventstore.blobs import stub_of
 from eventstore.erasure.bill import bills, nameless, readable, usage_events
 from eventstore.erasure.plan import copies_of, group_by_kind, quotations_of, ranges
 from eventstore.errors import (
-    ConversationNotFound,
     DeletionIncomplete,
     EventDamaged,
     EventsShared,
@@ -56,7 +55,7 @@ from eventstore.sql.migrate import schema_stays
 from eventstore.sql.residues import clear_statistics
 from eventstore.sql.row_security import is_limited, require_forks_visible
 from eventstore.sql.schema import derived_tables, metadata_for
-from eventstore.sql.streams import descendants, forget, fork_point, pages
+from eventstore.sql.streams import absent, descendants, forget, fork_point, pages
 from eventstore.sql.transactions import Transactions
 from eventstore.sql.types import Id
 
@@ -559,7 +558,7 @@ def _planned(connection: Connection, conversation_id: UUID, erasing: Erasing) ->
     query = select(streams.c.version, streams.c.key_id)
     row = connection.execute(query.where(streams.c.conversation_id == conversation_id)).first()
     if row is None:
-        raise ConversationNotFound(conversation_id)
+        raise absent(connection, conversation_id)
     require_forks_visible(connection, conversation_id)
     _require_erasable(connection, conversation_id, erasing, int(row.version), row.key_id)
     own = _surveyed(connection, conversation_id, erasing)
@@ -748,7 +747,7 @@ def lock_stream(connection: Connection, conversation_id: UUID) -> tuple[int, str
         .with_for_update()
     ).first()
     if locked is None:
-        raise ConversationNotFound(conversation_id)
+        raise absent(connection, conversation_id)
     require_forks_visible(connection, conversation_id)
     return int(locked.version), locked.key_id
 

@@ -53,6 +53,7 @@ __all__ = [
     "PurgeReceipt",
     "Purging",
     "delete_erased",
+    "delete_rows",
     "purge",
     "purge_in",
     "state_root",
@@ -60,10 +61,11 @@ __all__ = [
 ]
 
 
-PERMANENT_TABLES = frozenset({"purges", "retired_keys"})
+PERMANENT_TABLES = frozenset({"archives", "purges", "retired_keys"})
 
 
-"""What stays of a conversation: the receipt, and the key's id until the key is destroyed."""
+"""What stays of a conversation: the receipt, and the key's id and the place of a file in the
+archive until these are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +266,7 @@ def _delete_all(
     for stream, key_id in keyed.items():
         retire(connection, stream, key_id, purging.now)
     erase_projected(connection, metadata_for(connection.dialect.name).tables, streams)
-    receipts = [_delete(connection, each, purging) for each in streams]
+    receipts = [delete_rows(connection, each, purging) for each in streams]
     clear_statistics(connection, tables_with_content(connection))
     return receipts
 
@@ -281,7 +283,8 @@ def _lock(connection: Connection, conversation_id: UUID, owner: Owner) -> dict[U
     return {conversation_id: key_id}
 
 
-def _delete(connection: Connection, conversation_id: UUID, purging: Purging) -> PurgeReceipt:
+def delete_rows(connection: Connection, conversation_id: UUID, purging: Purging) -> PurgeReceipt:
+    """Delete a conversation's rows except projected ones, and return the receipt, which stays."""
     tables = metadata_for(connection.dialect.name).tables
     events, blobs = tables["events"].c, tables["blobs"].c
     event_count, first, last = connection.execute(

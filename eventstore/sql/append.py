@@ -17,6 +17,7 @@ from uuid import UUID
 from eventstore.blobs import store_blob
 from eventstore.errors import (
     CannotConnect,
+    ConversationArchived,
     ConversationDamaged,
     DatabaseBusy,
     EventIdConflict,
@@ -77,7 +78,9 @@ _CREATE = Statement(
 _LEFT = Statement(
     """
     SELECT EXISTS (SELECT 1 FROM events WHERE conversation_id = :conversation_id)
-        OR EXISTS (SELECT 1 FROM blobs WHERE conversation_id = :conversation_id)
+        OR EXISTS (SELECT 1 FROM blobs WHERE conversation_id = :conversation_id),
+        EXISTS (SELECT 1 FROM archives
+            WHERE conversation_id = :conversation_id AND state = 'archived')
     """
 )
 
@@ -107,6 +110,7 @@ def append(
         WriterFenced: A newer writer has opened the stream.
         EventIdConflict: The stream already holds some event ids, elsewhere or only in part.
         OwnerMismatch: The stream or its parent belongs to another tenant or user.
+        ConversationArchived: The stream is in the archive.
         ConversationDamaged: The stream's row is missing, or holds values that no append has
             written.
         InvalidEvent: The id of a new stream is reserved for keys.
@@ -219,11 +223,15 @@ def refuse_left(connection: AnyConnection, conversation_id: UUID) -> None:
     """Refuse a row that was just created for an id under which events are stored.
 
     Raises:
+        ConversationArchived: The conversation is in the archive; the new row is deleted again.
         ConversationDamaged: Events have this id; the new row is deleted again.
     """
-    if _LEFT.rows(connection, conversation_id=conversation_id)[0][0]:
+    [(is_left, is_archived)] = _LEFT.rows(connection, conversation_id=conversation_id)
+    if is_left or is_archived:
         backend = backend_of(connection)
         run_each(connection, _DISCARD.on(backend), [{"conversation_id": str(conversation_id)}])
+        if is_archived:
+            raise ConversationArchived(conversation_id)
         raise ConversationDamaged(
             conversation_id, "is missing, but events have its id: eventstore doctor names them"
         )

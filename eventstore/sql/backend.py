@@ -103,6 +103,7 @@ class FeedOrder:
     Attributes:
         prefix: The prefix of a cursor.
         place: The columns of an event's place, which are the parameters of these queries.
+        new_place: The SQL of those that an INSERT has to name.
         page: Events from a place on, with their place.
         end: The last place that is safe to pass, and the chain there.
         behind: Conversations after a place, with place, chain, and whether it is safe to pass.
@@ -116,6 +117,7 @@ class FeedOrder:
 
     prefix: str
     place: tuple[str, ...]
+    new_place: Mapping[str, str]
     page: str
     end: str
     behind: str

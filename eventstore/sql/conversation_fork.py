@@ -11,13 +11,13 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from eventstore.errors import ConversationNotFound, ForkRefused, OwnerMismatch, WrongExpectedVersion
+from eventstore.errors import ForkRefused, OwnerMismatch, WrongExpectedVersion
 from eventstore.security.hash_chain import chain_start, fork_start
 from eventstore.sql.append import append, refuse_left
 from eventstore.sql.append_requests import Append, Appended
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, run_each, text_in, text_out
 from eventstore.sql.read import chain_at
-from eventstore.sql.streams import MOST_ANCESTORS, ancestors
+from eventstore.sql.streams import MOST_ANCESTORS, absent, ancestors
 
 __all__ = ["ForkOrigin", "fork", "locate"]
 
@@ -80,7 +80,7 @@ def locate(
     for stream in (*(each.conversation_id for each in reversed(line)), source):
         rows = _SHARE.rows(connection, source=stream)
     if not rows:
-        raise ConversationNotFound(source)
+        raise absent(connection, source)
     [(last, *texts)] = rows
     actual, owners = int(last), (text_out(texts[0]), text_out(texts[1]))
     for requested, owner in zip((tenant_id, user_id), owners, strict=True):

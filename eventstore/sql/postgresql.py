@@ -297,6 +297,9 @@ _UP, _DOWN = (f"epoch {order}, events.tx_id {order}, position {order}" for order
 _FEED = FeedOrder(
     prefix="p2",
     place=("epoch", "tx_id", "position"),
+    new_place=MappingProxyType(
+        {"epoch": "(SELECT max(epoch) FROM store_epochs)", "tx_id": "pg_current_xact_id()"}
+    ),
     page=_sql(
         f"SELECT {EVENT_COLUMNS}, epoch, tx_id::text, position FROM events "  # noqa: S608 - constants
         f"WHERE {_PLACE} >= {_CURSOR} AND {_SAFE} ORDER BY {_UP} LIMIT :page_size"

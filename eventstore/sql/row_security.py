@@ -195,6 +195,9 @@ def _secure(connection: Connection, names: Iterable[str]) -> None:
             continue
         if name == "conversations":
             rule = f"USING ({_OWN}) WITH CHECK ({_OWN})"
+        elif name == "archives":
+            # Only the tables' owner may say where a file is: whoever restores reads and deletes it.
+            rule = f"FOR SELECT USING (({_OWN}) OR {_OF_OWN.format(table=own)})"
         elif owned:
             theirs = _OF_OWN.format(table=own)
             # A key is destroyed after its conversation was purged.

@@ -116,6 +116,22 @@ def metadata_for(dialect: str) -> MetaData:
         PrimaryKeyConstraint("conversation_id", "key_id"),
     )
     Table(
+        "archives",
+        metadata,
+        Column("conversation_id", Id, nullable=False),
+        Column("state", Text, nullable=False),
+        Column("url", Text, nullable=False),
+        Column("digest", Text, nullable=False),
+        Column("size_bytes", BigInteger, nullable=False),
+        Column("event_count", BigInteger, nullable=False),
+        Column("erasure_count", BigInteger, nullable=False),
+        Column("tenant_id", SafeText),
+        Column("user_id", SafeText),
+        Column("last_active_at", Timestamp, nullable=False),
+        Column("archived_at", Timestamp, nullable=False),
+        PrimaryKeyConstraint("conversation_id"),
+    )
+    Table(
         "import_sources",
         metadata,
         Column("conversation_id", Id, nullable=False),

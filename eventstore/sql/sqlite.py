@@ -85,6 +85,7 @@ _MATCHING = """
 _FEED = FeedOrder(
     prefix="s2",
     place=("position",),
+    new_place=MappingProxyType({}),
     page=_sql(f"SELECT {EVENT_COLUMNS}, position FROM events WHERE position >= :position ")  # noqa: S608 - constants
     + "ORDER BY position LIMIT :page_size",
     end="SELECT position, chain FROM events ORDER BY position DESC LIMIT 1",

@@ -28,17 +28,20 @@ from sqlalchemy import (
     select,
 )
 
-from eventstore.errors import ConversationDamaged, ConversationNotFound
+from eventstore.errors import ConversationArchived, ConversationDamaged, ConversationNotFound
 from eventstore.security.hash_chain import Problem
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, text_out
 from eventstore.sql.schema import metadata_for
 
 __all__ = [
+    "ARCHIVED",
     "MOST_ANCESTORS",
     "Mark",
     "Shared",
     "StreamInfo",
+    "absent",
     "ancestors",
+    "archived_owner",
     "claim",
     "count_events",
     "descendants",
@@ -84,6 +87,18 @@ _OWNER = Statement(
 )
 
 
+ARCHIVED = "archived"
+"""The state of a conversation in the archive, whose rows are in its file alone."""
+
+
+_ARCHIVED = Statement(
+    """
+    SELECT tenant_id, user_id FROM archives
+    WHERE conversation_id = :conversation_id AND state = 'archived'
+    """
+)
+
+
 _RAISE = Statement(
     """
     UPDATE conversations
@@ -121,6 +136,24 @@ class StreamInfo:
     """The product's own key for the conversation."""
 
 
+def absent(
+    connection: AnyConnection, conversation_id: UUID
+) -> ConversationArchived | ConversationNotFound:
+    """Return the error that says where a conversation without a row is: archived, or nowhere."""
+    if archived_owner(connection, conversation_id) is None:
+        return ConversationNotFound(conversation_id)
+    return ConversationArchived(conversation_id)
+
+
+def archived_owner(
+    connection: AnyConnection, conversation_id: UUID
+) -> tuple[str | None, str | None] | None:
+    """Return tenant and user of a conversation in the archive; None if it is not there."""
+    for tenant_id, user_id in _ARCHIVED.rows(connection, conversation_id=conversation_id):
+        return text_out(tenant_id), text_out(user_id)
+    return None
+
+
 def get_stream(connection: Connection, conversation_id: UUID) -> StreamInfo:
     """Return one conversation.
 
@@ -134,7 +167,7 @@ def get_stream(connection: Connection, conversation_id: UUID) -> StreamInfo:
     except _UNREADABLE as error:
         raise ConversationDamaged(conversation_id) from error
     if not rows:
-        raise ConversationNotFound(conversation_id)
+        raise absent(connection, conversation_id)
     return rows[0]
 
 
@@ -224,7 +257,7 @@ def raise_writer_epoch(connection: AnyConnection, conversation_id: UUID) -> int:
     chance = {"one": 1 << _RANDOM_BITS, "chance": randbits(_RANDOM_BITS)}
     found = _RAISE.rows(connection, conversation_id=conversation_id, **chance)
     if not found:
-        raise ConversationNotFound(conversation_id)
+        raise absent(connection, conversation_id)
     return int(found[0][0])
 
 

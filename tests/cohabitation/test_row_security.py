@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import psycopg
@@ -19,7 +21,13 @@ from agent_eventstore import (
     Views,
     worker,
 )
-from eventstore.errors import ConversationNotFound, EventStoreError, OwnerMismatch
+from eventstore.errors import (
+    ConversationArchived,
+    ConversationNotFound,
+    EventStoreError,
+    NotWritable,
+    OwnerMismatch,
+)
 from eventstore.events import UserMessage
 from projections.upkeep import compare, rebuild
 from tests.cli.program import run
@@ -264,3 +272,27 @@ def test_what_an_owner_may_do_is_done_to_their_own_alone(url: str) -> None:
         ada.erase(of_ada, reason="asked")
         assert "apple" not in [item.text for item in Views(ada).timeline(fork.id)]
         assert ada.verify(of_ada).ok
+
+
+def test_the_archive(url: str, postgres_url: str, tmp_path: Path) -> None:
+    """An owner's login sees its own files, and neither moves, restores nor begins anything."""
+    resting = timedelta(microseconds=1)
+    with EventStore.open(url, migrate=False) as store, EventStore.open(postgres_url) as whole:
+        ada, bob = store.for_owner(user_id="ada"), store.for_owner(user_id="bob")
+        of_ada = talk(ada, "apple")
+        talk(bob, "berry")
+        with pytest.raises(OwnerMismatch):
+            store.archive(tmp_path, resting=resting)
+        assert 2 == whole.archive(tmp_path, resting=resting).conversations
+        assert [of_ada] == [each.conversation_id for each in ada.archived()]
+        assert [] == store.archived()
+        with pytest.raises(ConversationArchived):
+            ada.append(of_ada, [UserMessage.text("again")])
+        with pytest.raises(ConversationArchived):
+            Views(ada).timeline(of_ada)
+        for call in (ada.restore, lambda cid: ada.erase(cid, reason="asked for")):
+            with pytest.raises(NotWritable, match="its owner may"):
+                call(of_ada)
+        whole.restore(of_ada)
+        assert ["apple", "apple!"] * 2 == seen(ada, "apple")
+        assert 1 == len([*tmp_path.iterdir()])

@@ -8,6 +8,7 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -42,6 +43,11 @@ class World:
     user: str = field(default_factory=lambda: f"the doomed {new_id()}")
     new: list[NewEvent] = field(default_factory=list)
     digest: str = ""
+
+    @property
+    def archive(self) -> Path:
+        """The directory of the archive."""
+        return self.checkpoint.with_name("archive")
 
     @property
     def database(self) -> str:
@@ -84,6 +90,18 @@ def _append_group(world: World) -> None:
             raise outcome
 
 
+def _archive(world: World) -> None:
+    report = world.store.archive(world.archive, resting=timedelta(microseconds=1), limit=1)
+    for _, reason in report.failures:
+        raise EventStoreError(reason)
+
+
+def _restore(world: World) -> None:
+    _archive(world)
+    for each in world.store.archived():
+        world.store.restore(each.conversation_id)
+
+
 def _ask(begin: Callable[[], Any]) -> None:
     with begin() as connection:
         cursor(connection).execute("SELECT 1").fetchone()
@@ -94,6 +112,8 @@ BORROWING = {"from_engine"}
 CALLS: dict[str, Callable[[World], object]] = {
     "append": lambda world: world.store.append(world.cid, world.new),
     "_append_group": _append_group,
+    "archive": _archive,
+    "archived": lambda world: world.store.archived(),
     "blob": lambda world: world.store.blob(world.cid, world.digest),
     "checkpoint": lambda world: world.store.checkpoint(io.BytesIO()),
     "close": lambda world: world.own.close(),
@@ -116,8 +136,10 @@ CALLS: dict[str, Callable[[World], object]] = {
     "stream": lambda world: world.own.stream(world.cid),
     "transaction": _append_within,
     "unwritten": lambda world: world.store.unwritten(world.cid),
+    "restore": _restore,
     "vacuum": lambda world: world.store.vacuum(),
     "verify": lambda world: world.store.verify(world.cid),
+    "verify_archive": lambda world: world.store.verify_archive(),
     "verify_against": lambda world: world.store.verify_against(
         world.checkpoint, conversation_id=world.cid
     ),

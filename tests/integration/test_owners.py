@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from io import BytesIO
 from typing import Any
 from uuid import UUID
@@ -33,6 +34,7 @@ UNGUARDED = {
 }
 """What is no matter of owners, and why."""
 ARGUMENTS: dict[str, Callable[[UUID], dict[str, Any]]] = {
+    "archive": lambda cid: {"url": "/nowhere", "resting": timedelta(days=1)},
     "append": lambda cid: {"events": UserMessage.text("x")},
     "blob": lambda cid: {"digest": "0" * 64},
     "calibration": lambda cid: {"model": "gpt-4o"},

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +186,32 @@ class TestAgain:
         _export(store, copied_to)
         store.purge("ben's", reason="asked for")
         store.append("ben's", say("reborn"))
+        _export(store, copied_to)
+        _same(store, copied_to)
+
+    def test_archived(self, store: EventStore, copied_to: Path, tmp_path: Path) -> None:
+        """What is archived stays in the copy, what was erased before does not; no event twice."""
+
+        def owners() -> list[str]:
+            found = Counter(row["conversation_id"] for row in _read(copied_to, "events"))
+            return sorted(f"{ids[each]} {count}" for each, count in found.items())
+
+        ids = {str(each.conversation_id): str(each.user_id) for each in store.list()}
+        _export(store, copied_to)
+        assert ["anna 2", "ben 2", "cleo 2"] == owners()
+        store.erase("ben's", reason="asked for")
+        store.archive(tmp_path / "archive", resting=timedelta(microseconds=1))
+        for _ in range(2):
+            _export(store, copied_to)
+            assert ["anna 2", "cleo 2"] == owners()
+        for each in store.archived():
+            store.restore(each.conversation_id)
+        for _ in range(2):
+            _export(store, copied_to)
+            _same(store, copied_to)
+        store.archive(tmp_path / "archive", resting=timedelta(microseconds=1))
+        for each in store.archived():
+            store.restore(each.conversation_id)
         _export(store, copied_to)
         _same(store, copied_to)
 

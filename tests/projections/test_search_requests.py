@@ -221,7 +221,7 @@ def test_the_worker_indexes_long_conversations(
 
 
 def test_an_import_indexes_long_conversations(
-    alone: EventStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: EventStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first request of an imported history finds its index, with no worker in between."""
     said = ("Hello", "Hello", FACT, "Noted.", *small_talk(1_000), QUESTION)
@@ -229,9 +229,9 @@ def test_an_import_indexes_long_conversations(
     messages = [{"role": roles[at % 2], "content": text} for at, text in enumerate(said)]
     file = tmp_path / "long.json"
     file.write_text(json.dumps(messages), "utf-8")
-    (cid,) = load(alone, read_transcripts(file)).ids
+    (cid,) = load(store, read_transcripts(file)).ids
     monkeypatch.setattr(context_reading, "bring_up", lambda *_: pytest.fail("built in a request"))
-    assert "RECALLED" in str(Views(alone).context(cid, max_tokens=600).messages)
+    assert "RECALLED" in str(Views(store).context(cid, max_tokens=600).messages)
 
 
 def test_an_import_goes_on_past_what_cannot_be_indexed(
