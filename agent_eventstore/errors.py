@@ -18,6 +18,8 @@
     │   └── RedactionFailed       the redactor raised, so the event cannot be stored safely
     ├── InvalidCursor             a feed cursor from another log            (also ValueError)
     ├── ConversationNotFound      (also LookupError)
+    ├── ConversationArchived      the conversation is in the archive, not in the database
+    ├── ArchiveFailed             a file of the archive cannot be used, or was altered
     ├── BlobNotFound              (also LookupError)
     ├── BlobDamaged               a blob's bytes cannot be unpacked, or are not the stored ones
     ├── KeyUnavailable            a key cannot be used, created or destroyed

@@ -6,9 +6,9 @@ then are the rows deleted, as a purge deletes them. Projected rows go too; a res
 is folded again. Its title is in the file alone.
 
 A row of ``archives`` says where the file is, and is written before it: whatever is killed, no file
-is unknown to the database. Its states are ``writing``, ``archived`` and ``restored`` (the rows are
-back, and the file is to be deleted). Files are read and written by fsspec, which needs the extra
-``archive``; it takes credentials from where each object store keeps them.
+is unknown to the database. Its states are ``writing``, ``archived`` and ``left`` (the conversation
+is in the database, and the file is to be deleted). Files are read and written by fsspec, which
+needs the extra ``archive``; it takes credentials from where each object store keeps them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _FORMAT = 1
 _FILE = re.compile(r"[0-9a-f-]{36}\.[0-9a-f-]{36}\.jsonl\.gz")
 _PAGE = 500
 _PIECE = 1 << 20  # bytes
-_WRITING, _RESTORED = "writing", "restored"
+_WRITING, _LEFT = "writing", "left"
 _ABANDONED = timedelta(hours=1)  # after which a file that was begun has no writer
 _MOST_FAILURES = 1_000
 TABLES_IN_FILE = (
@@ -225,7 +225,7 @@ def restore(
                 rows.c.state == ARCHIVED,
                 rows.c.url == found.url,
             )
-            .values(state=_RESTORED)
+            .values(state=_LEFT)
         ).rowcount
         if done != 1:
             url = masked(connection.engine.url)
@@ -268,7 +268,7 @@ def discard_left(store: Transactions, conversations: Sequence[UUID] | None = Non
     """
     with store.reading() as connection:
         rows = _archives(connection).c
-        query = select(rows.conversation_id, rows.url).where(rows.state == _RESTORED)
+        query = select(rows.conversation_id, rows.url).where(rows.state == _LEFT)
         if conversations is not None:
             query = query.where(rows.conversation_id.in_(conversations))
         left = connection.execute(query).all()
@@ -406,15 +406,18 @@ def _archive(
                 raise _Stays("changed meanwhile")
             _delete(connection, found)
     except BaseException:
+        # If it is not known whether the last transaction was committed, the row says so. What
+        # cannot be deleted now is left to the next run.
         with suppress(EventStoreError):
-            _delete_file(url)
-            _forget(store, conversation_id, url)
+            with store.writing() as connection:
+                _give_up(connection, conversation_id, url)
+            discard_left(store, [conversation_id])
         raise
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _Rested:
     """What must not change between a conversation's file and its deletion."""
 
     version: int
@@ -425,7 +428,7 @@ class _State:
     last_active_at: datetime
 
 
-def _state_of(connection: Connection, conversation_id: UUID, before: datetime) -> _State:
+def _state_of(connection: Connection, conversation_id: UUID, before: datetime) -> _Rested:
     streams = metadata_for(connection.dialect.name).tables["conversations"].c
     query = select(
         streams.version,
@@ -449,7 +452,7 @@ def _state_of(connection: Connection, conversation_id: UUID, before: datetime) -
         raise _Stays("open in a session")
     rows = metadata_for(connection.dialect.name).tables["erasures"].c
     erasures = select(func.count()).where(rows.conversation_id == conversation_id)
-    return _State(
+    return _Rested(
         int(version),
         bytes(chain),
         int(epoch),
@@ -464,32 +467,47 @@ def _reserve(store: Transactions, conversation_id: UUID, url: str, at: datetime)
 
     Raises:
         _Stays: Another process is writing the conversation's file.
+        ArchiveFailed: What was left cannot be deleted.
     """
-    with store.writing() as connection:
-        rows = _archives(connection)
-        erasure_lock(connection, conversation_id, exclusive=True)
-        query = select(rows.c.state, rows.c.url, rows.c.archived_at)
-        left = connection.execute(query.where(rows.c.conversation_id == conversation_id)).first()
-        if left is not None and left.state == _WRITING and at - left.archived_at < _ABANDONED:
-            raise _Stays("being archived by another process")
-        if left is not None and left.state == ARCHIVED:
-            raise _Stays("archived meanwhile")
-        if left is not None:
-            _delete_file(left.url)
-            connection.execute(delete(rows).where(rows.c.conversation_id == conversation_id))
-        connection.execute(
-            insert(rows).values(
-                conversation_id=conversation_id,
-                state=_WRITING,
-                url=url,
-                digest="",
-                size_bytes=0,
-                event_count=0,
-                erasure_count=0,
-                last_active_at=at,
-                archived_at=at,
-            )
-        )
+    while True:
+        with store.writing() as connection:
+            rows = _archives(connection)
+            erasure_lock(connection, conversation_id, exclusive=True)
+            query = select(rows.c.state, rows.c.archived_at)
+            left = connection.execute(
+                query.where(rows.c.conversation_id == conversation_id)
+            ).first()
+            if left is None:
+                connection.execute(
+                    insert(rows).values(
+                        conversation_id=conversation_id,
+                        state=_WRITING,
+                        url=url,
+                        digest="",
+                        size_bytes=0,
+                        event_count=0,
+                        erasure_count=0,
+                        last_active_at=at,
+                        archived_at=at,
+                    )
+                )
+                return
+            if left.state == ARCHIVED:
+                raise _Stays("archived meanwhile")
+            if left.state == _WRITING and at - left.archived_at < _ABANDONED:
+                raise _Stays("being archived by another process")
+            # From here on, its writer cannot complete it, should it still be alive.
+            _give_up(connection, conversation_id)
+        discard_left(store, [conversation_id])
+
+
+def _give_up(connection: Connection, conversation_id: UUID, url: str | None = None) -> None:
+    """Have an unfinished file deleted; one that counts by now stays."""
+    rows = _archives(connection)
+    chosen = [rows.c.conversation_id == conversation_id, rows.c.state == _WRITING]
+    if url is not None:
+        chosen.append(rows.c.url == url)
+    connection.execute(update(rows).where(*chosen).values(state=_LEFT))
 
 
 def _delete(connection: Connection, found: ArchivedConversation) -> None:
@@ -500,7 +518,7 @@ def _delete(connection: Connection, found: ArchivedConversation) -> None:
     rows = _archives(connection)
     done = connection.execute(
         update(rows)
-        .where(rows.c.conversation_id == stream, rows.c.url == found.url)
+        .where(rows.c.conversation_id == stream, rows.c.url == found.url, rows.c.state == _WRITING)
         .values(
             state=ARCHIVED,
             digest=found.digest,
@@ -524,7 +542,7 @@ def _forget(store: Transactions, conversation_id: UUID, url: str) -> None:
             delete(rows).where(
                 rows.c.conversation_id == conversation_id,
                 rows.c.url == url,
-                rows.c.state != ARCHIVED,
+                rows.c.state == _LEFT,
             )
         )
 

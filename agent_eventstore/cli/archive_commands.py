@@ -67,9 +67,9 @@ def archive() -> None:
 @json_option
 @common
 def move(target: Target, place: str, days: float, limit: int | None, as_json: bool) -> None:
-    """Move conversations that rest to PLACE, a directory or a URL such as s3://bucket/path.
+    """Move conversations that rest to PLACE.
 
-    Each is verified, written, read back, and only then deleted here. Conversations that a session
+    PLACE is a directory, or a URL such as s3://bucket/path. Each is verified, written, read back, and only then deleted here. Conversations that a session
     has open or that share events with a fork stay. A command that was killed is run again.
     """
     with target.open_to_write() as store, progress_bar("archive") as meter:
@@ -109,7 +109,10 @@ def _tell(report: ArchiveReport, place: str) -> None:
 def list_archived(
     target: Target, tenant_id: str | None, user_id: str | None, limit: int, as_json: bool
 ) -> None:
-    """List the conversations in the archive, in order of id; --json says where each file is."""
+    """List the conversations in the archive.
+
+    They are in order of id; --json says where each file is.
+    """
     with target.open() as store:
         found = store.archived(tenant_id=tenant_id, user_id=user_id, limit=limit + 1)
     if as_json:
@@ -140,7 +143,9 @@ def list_archived(
 @json_option
 @common
 def restore(target: Target, conversation: str, as_json: bool) -> None:
-    """Bring a conversation back into the database, and delete its file.
+    """Bring a conversation back from the archive.
+
+    Its file is deleted.
 
     CID is its id, the start of it, or the product's key (with a tenant: TENANT/KEY).
     """
@@ -157,7 +162,7 @@ def restore(target: Target, conversation: str, as_json: bool) -> None:
 @json_option
 @common
 def verify(target: Target, as_json: bool) -> None:
-    """Read every file of the archive, and compare it with what was written."""
+    """Compare every file with what was written."""
     seen = 0
 
     def progress(done: int) -> None:

@@ -64,8 +64,14 @@ class World:
 
     def renew(self) -> None:
         """Make new what a call uses up."""
+        self.bring_back()
         self.new = [NewEvent(each, new_id()) for each in say("a", "b")]
         self.own.append(self.doomed, say("to be erased"), user_id=self.user)
+
+    def bring_back(self) -> None:
+        """Empty the archive, whose directory is the test's own."""
+        for each in self.own.archived():
+            self.own.restore(each.conversation_id)
 
     def require_once(self) -> None:
         """Raise if what was appended and repeated is not there once, and whole."""
@@ -189,12 +195,16 @@ async def _collected(found: Any) -> list[Any]:
 
 
 @pytest.fixture
-def world(module_store: EventStore, faults: Faults, module_url: str, tmp_path: Path) -> World:
+def world(
+    module_store: EventStore, faults: Faults, module_url: str, tmp_path: Path
+) -> Iterator[World]:
     """Give a store and a conversation of this test's own."""
     world = World(module_store, module_store, faults, module_url, tmp_path / "checkpoint")
     disconnect(module_store)  # as the test before may have left it closed
     world.begin()
-    return world
+    yield world
+    disconnect(module_store)
+    world.bring_back()
 
 
 def test_no_method_is_forgotten() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -19,8 +20,13 @@ from tests.failures.injected import ERRORS, Faults
 from tests.projections.support import turn
 
 STATUSES = (0, 1, 2)
+ARCHIVED = new_id()  # before the other, so that it is archived first
 CID = new_id()
 COMMANDS: dict[str, tuple[str, ...]] = {
+    "archive list": (),
+    "archive restore": ("{archived}",),
+    "archive run": ("{directory}/archive", "--days", "36000"),
+    "archive verify": (),
     "checkpoint": ("--out", "{directory}/checkpoint"),
     "context": ("{cid}",),
     "db current": (),
@@ -67,9 +73,17 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def archive(store: EventStore, directory: Path) -> None:
+    """Have the first conversation be in the archive."""
+    if ARCHIVED not in {each.conversation_id for each in store.archived()}:
+        store.archive(directory / "archive", resting=timedelta(microseconds=1), limit=1)
+
+
 @pytest.fixture(scope="module")
-def told(module_store: EventStore) -> EventStore:
-    """Give a store with a conversation that commands can be asked about."""
+def told(module_store: EventStore, directory: Path) -> EventStore:
+    """Give a store with a conversation that commands can be asked about, and an archived one."""
+    module_store.append(ARCHIVED, [e.ConversationStart(mode="chat")])
+    archive(module_store, directory)
     module_store.append(CID, [e.ConversationStart(mode="chat"), *turn(1, "begun")])
     Views(module_store).timeline(CID)
     return module_store
@@ -91,17 +105,22 @@ def test_of_commands(
 
     def command() -> tuple[int, str]:
         (directory / "checkpoint").unlink(missing_ok=True)
-        given = [word.format(cid=cid, directory=directory) for word in COMMANDS[name]]
+        given = [
+            word.format(cid=cid, archived=ARCHIVED, directory=directory) for word in COMMANDS[name]
+        ]
         done = run(*name.split(), *given, url=module_url)
         return done.status, done.err
 
+    archive(told, directory)
     with faults.armed(None):
         assert 2 != command()[0]
+    archive(told, directory)
     steps, kinds = faults.count, ERRORS[told.engine.dialect.name]
     begin = sorted(COMMANDS).index(name) * few
     for number in range(few):
         fault, at = kinds[(begin + number) % len(kinds)], 1 + number * (steps - 1) // (few - 1)
         told.append(cid, [e.UserMessage.text("new")])
+        archive(told, directory)
         with faults.armed(fault, at):
             status, said = command()
         lines = [line for line in said.splitlines() if line.startswith("eventstore: ")]
