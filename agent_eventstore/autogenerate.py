@@ -32,6 +32,7 @@ ischema_names.setdefault("vector", NullType)
 _OWN = {VERSION_TABLE, *SHARED_TABLES}
 _LOG = {**metadata_for("postgresql").tables, **metadata_for("sqlite").tables}
 _GENERATION = re.compile(r".+_g\d+")
+_PARTITION = re.compile(r"_p\d{4}$")
 _INDEXES = (
     re.compile(r".+_g\d+_beside(_[a-z]+)?"),
     re.compile(r"search_(terms|postings)(_[a-z]+)?"),
@@ -56,7 +57,7 @@ def include_object(
 
 def _is_log(table: Table) -> bool:
     """Whether a table is one of the log's, and not just one of the same name in another schema."""
-    declared = _LOG.get(table.name)
+    declared = _LOG.get(_PARTITION.sub("", table.name))
     return declared is not None and {*table.columns.keys()} >= {*declared.columns.keys()}
 
 

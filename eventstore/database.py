@@ -48,6 +48,7 @@ from eventstore.sql.migrate import (
     require_free,
     schema_lock,
 )
+from eventstore.sql.partitions import MOST_PARTITIONS, partition
 from eventstore.sql.pools import may_fork
 
 # Rows of events.
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "END",
+    "MOST_PARTITIONS",
     "REVISIONS",
     "SPECIAL",
     "STREAM_COLUMNS",
@@ -172,6 +174,7 @@ __all__ = [
     "metadata_for",
     "open_engine",
     "owner_of",
+    "partition",
     "raw_of",
     "read_page",
     "read_texts",

@@ -69,8 +69,9 @@ def archive() -> None:
 def move(target: Target, place: str, days: float, limit: int | None, as_json: bool) -> None:
     """Move conversations that rest to PLACE.
 
-    PLACE is a directory, or a URL such as s3://bucket/path. Each is verified, written, read back, and only then deleted here. Conversations that a session
-    has open or that share events with a fork stay. A command that was killed is run again.
+    PLACE is a directory, or a URL such as s3://bucket/path. Each conversation is verified, written,
+    read back, and only then deleted here. Those that a session has open or that share events with a
+    fork stay. A command that was killed is run again.
     """
     with target.open_to_write() as store, progress_bar("archive") as meter:
         report = _needing_fsspec(

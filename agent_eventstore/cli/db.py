@@ -31,10 +31,12 @@ from agent_eventstore.cli.target import Target
 from eventstore import EventStore
 from eventstore.checks import Check, event_log, run
 from eventstore.database import (
+    MOST_PARTITIONS,
     REVISIONS,
     current_revision,
     grant,
     open_engine,
+    partition,
     relations,
     schema_lock,
     secure,
@@ -109,6 +111,29 @@ def unsecure_rows(target: Target) -> None:
     with target.open_to_write() as store, schema_lock(store.engine) as connection:
         unsecure(connection, [name for names in relations(connection) for name in names])
     say(f"{store.url} shows every login all rows")
+
+
+@db.command("partition")
+@click.option(
+    "--partitions",
+    "count",
+    type=Number(min=0, max=MOST_PARTITIONS),
+    default=16,
+    show_default=True,
+    help="How many for each table; 0 makes the tables whole again.",
+)
+@common
+def divide(target: Target, count: int) -> None:
+    """Divide large tables into partitions, by conversation.
+
+    For stores with many millions of events on one PostgreSQL server, 17 or later: each conversation
+    is in one partition of the events and one of the blobs. All rows are copied, which needs as much
+    space again, and the store cannot be used meanwhile. Only the tables' owner can do this.
+    """
+    with target.open_to_write() as store, schema_lock(store.engine, patience_ms=0) as connection:
+        partition(connection, count)
+    done = plural(count, "partition") if count else "no partitions"
+    say(f"the large tables of {store.url} have {done}")
 
 
 @db.command("current")

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from sqlalchemy import Connection, text
 
 from eventstore.checks import Check, Checker, Status, name_of
-from eventstore.sql.migrate import ENCODINGS
+from eventstore.sql.migrate import ENCODINGS, revision_script
 from eventstore.sql.rights import relations
 from eventstore.sql.row_security import is_complete, is_secured, unsecured
 from eventstore.store import EventStore
 
-__all__ = ["CHECKS", "COLUMNS", "TRIGGERS", "wrong_triggers"]
+__all__ = ["CHECKS", "COLUMNS", "wrong_triggers"]
 
 COLUMNS = text(
     "SELECT table_name, column_name FROM information_schema.columns "
     "WHERE table_schema = current_schema()"
 )
 """The columns of every table; SQLAlchemy's reflection does not know ``xid8``."""
-TRIGGERS = "POSTGRESQL_TRIGGERS"
-"""The migration's constant for its triggers; the function that they call comes first."""
 _FOUND_TRIGGERS = text(
     """
     SELECT tgname, prosrc, pg_get_triggerdef(pg_trigger.oid), tgenabled
     FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
     WHERE tgrelid IN (to_regclass('events'), to_regclass('purges')) AND NOT tgisinternal
+    """
+)
+_LACKING_IN_PARTITIONS = text(
+    """
+    SELECT DISTINCT part.inhrelid::regclass::text, whole.tgname
+    FROM pg_inherits AS part JOIN pg_trigger AS whole ON whole.tgrelid = part.inhparent
+    WHERE part.inhparent = to_regclass('events') AND NOT whole.tgisinternal
+        AND NOT EXISTS (SELECT FROM pg_trigger AS own WHERE own.tgrelid = part.inhrelid
+            AND own.tgname = whole.tgname AND own.tgfoid = whole.tgfoid
+            AND own.tgtype = whole.tgtype AND own.tgenabled = 'A')
     """
 )
 
@@ -56,8 +63,12 @@ _EPOCH = text(
 )
 _SIZES = text(
     """
-    SELECT relname, pg_table_size(oid), pg_indexes_size(oid) FROM pg_class
-    WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace ORDER BY relname
+    SELECT whole.relname, CAST(sum(pg_table_size(part.oid)) AS bigint),
+        CAST(sum(pg_indexes_size(part.oid)) AS bigint)
+    FROM pg_class AS part
+    JOIN pg_class AS whole ON whole.oid = coalesce(pg_partition_root(part.oid), part.oid)
+    WHERE part.relkind = 'r' AND part.relnamespace = current_schema()::regnamespace
+    GROUP BY whole.relname ORDER BY whole.relname
     """
 )
 _CONCERNED = text("SELECT row_security_active('conversations')")
@@ -65,16 +76,18 @@ _STORE_CONNECTIONS = 10  # at most, of a store opened with the defaults
 _WRAPAROUND = 1_000_000_000
 
 
-def wrong_triggers(connection: Connection, declared: Sequence[str]) -> set[str]:
-    """Return the names of triggers that are missing, differ from the declaration or do not fire."""
-    function, *triggers = declared
+def wrong_triggers(connection: Connection) -> set[str]:
+    """Return the names of triggers that are missing, differ from the migrations' or do not fire."""
+    function = revision_script("0005")["POSTGRESQL_FUNCTION"]
+    _, *triggers = revision_script("0001")["POSTGRESQL_TRIGGERS"]
     right = set()
     for name, source, definition, enabled in connection.execute(_FOUND_TRIGGERS):
         expected = next((each for each in triggers if name_of(each) == name), "")
         same = _words(expected) == _words(definition) and source == function.split("$$")[1]
         if same and enabled == "A":
             right.add(name)
-    return {name_of(each) for each in triggers} - right
+    lacking = {f"{name} of {part}" for part, name in connection.execute(_LACKING_IN_PARTITIONS)}
+    return {name_of(each) for each in triggers} - right | lacking
 
 
 def _words(statement: str) -> list[str]:

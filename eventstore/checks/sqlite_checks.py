@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,16 @@ from sqlalchemy.exc import DatabaseError
 
 from eventstore.checks import Check, Checker, name_of
 from eventstore.sql.engines import IMMUTABLE
+from eventstore.sql.migrate import revision_script
 from eventstore.store import EventStore
 
-__all__ = ["CHECKS", "COLUMNS", "TRIGGERS", "wrong_triggers"]
+__all__ = ["CHECKS", "COLUMNS", "wrong_triggers"]
 
 COLUMNS = text(
     "SELECT owner.name, part.name FROM sqlite_master AS owner "
     "JOIN pragma_table_info(owner.name) AS part WHERE owner.type = 'table'"
 )
 """The columns of every table."""
-TRIGGERS = "SQLITE_TRIGGERS"
-"""The migration's constant for its triggers."""
-
 _LARGE_LOG_BYTES = 256 * 2**20
 _MANY_FREE_BYTES = 64 * 2**20
 SOUND = (3, 51, 3)
@@ -31,8 +28,9 @@ _MENDED = ((3, 44, 6), (3, 50, 7))
 """Older release lines with the fix, each from this release on."""
 
 
-def wrong_triggers(connection: Connection, declared: Sequence[str]) -> set[str]:
-    """Return the names of triggers that are missing or differ from the declaration."""
+def wrong_triggers(connection: Connection) -> set[str]:
+    """Return the names of triggers that are missing or differ from the migration's."""
+    declared = revision_script("0001")["SQLITE_TRIGGERS"]
     query = text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
     found = {name: _one_line(sql) for name, sql in connection.execute(query)}
     return {name_of(each) for each in declared if found.get(name_of(each)) != _one_line(each)}

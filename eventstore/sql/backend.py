@@ -142,6 +142,8 @@ class Backend(ABC):
     """Whether it can limit a login to one owner's rows: see `eventstore.sql.row_security`."""
     has_standbys: bool
     """Whether a server can stream to standbys."""
+    has_partitions: bool
+    """Whether tables can be divided: see `eventstore.sql.partitions`."""
     for_update: str
     """The clause that locks the rows of a query."""
     json_object: str

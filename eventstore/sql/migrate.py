@@ -41,7 +41,7 @@ __all__ = [
     "upgrade",
 ]
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """The revisions of this code, oldest first; with them, opening need not load Alembic."""
 
 VERSION_TABLE = "eventstore_version"

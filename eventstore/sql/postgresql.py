@@ -351,6 +351,7 @@ class _Postgresql(Backend):
     locks_all = False
     secures_rows = True
     has_standbys = True
+    has_partitions = True
     for_update = "FOR UPDATE"
     json_object = "json_build_object"
     snapshot = MappingProxyType({"isolation_level": "REPEATABLE READ"})

@@ -29,10 +29,13 @@ _CLEARS = 18  # the first PostgreSQL release that can delete the statistics of a
 _COLUMNS = """
     FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
     JOIN pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE c.oid = ANY(SELECT to_regclass(quote_ident(name)) FROM unnest((:tables)::text[]) AS name)
+    LEFT JOIN pg_inherits AS part ON part.inhrelid = c.oid
+    JOIN pg_class AS whole ON whole.oid = coalesce(part.inhparent, c.oid)
+    WHERE whole.oid = ANY(
+        SELECT to_regclass(quote_ident(name)) FROM unnest((:tables)::text[]) AS name)
     AND a.attnum > 0 AND NOT a.attisdropped
     AND format_type(a.atttypid, NULL) IN ('text', 'json', 'jsonb', 'bytea', 'tsvector', 'vector')
-    AND (c.relname, a.attname) NOT IN (('events', 'type'), ('projection_heads', 'projection'))
+    AND (whole.relname, a.attname) NOT IN (('events', 'type'), ('projection_heads', 'projection'))
     """
 _COLLECTED = text(
     f"SELECT c.relname, a.attname {_COLUMNS} AND a.attstattarget IS DISTINCT FROM 0"  # noqa: S608

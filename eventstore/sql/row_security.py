@@ -57,7 +57,7 @@ _TABLES = text(
     SELECT relname, relkind::text, relrowsecurity, (
         SELECT bool_or(attname = 'conversation_id') FROM pg_attribute WHERE attrelid = pg_class.oid
     ) FROM pg_class
-    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'v')
+    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v')
         AND relname = ANY(:names)
     """
 )
@@ -184,7 +184,7 @@ def unsecure(connection: Connection, names: Iterable[str]) -> None:
 def unsecured(connection: Connection, names: Iterable[str]) -> list[str]:
     """Return those of these tables that hold conversations' rows but lack row-level security."""
     rows = connection.execute(_TABLES, {"names": [*names]})
-    return sorted(name for name, kind, on, owned in rows if kind == "r" and owned and not on)
+    return sorted(name for name, kind, on, owned in rows if kind in "rp" and owned and not on)
 
 
 def _secure(connection: Connection, names: Iterable[str]) -> None:

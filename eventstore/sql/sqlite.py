@@ -106,6 +106,7 @@ class _Sqlite(Backend):
     locks_all = True
     secures_rows = False
     has_standbys = False
+    has_partitions = False
     for_update = ""
     json_object = "json_object"
     snapshot = MappingProxyType(dict[str, str]())

@@ -66,5 +66,5 @@ def insert_0001(connection: Connection) -> None:
     )
 
 
-INSERT = {"0001": insert_0001, "0002": insert_0001, "0003": insert_0001, "0004": insert_0001}
+INSERT = dict.fromkeys(("0001", "0002", "0003", "0004", "0005"), insert_0001)
 """From the revision to what inserts its rows."""
