@@ -34,7 +34,7 @@ SERVE_DATA ?= $(wildcard ../shared/data/tau-bench/*.json*)
 SERVE_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-browser test-exhaustive screenshots fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream test-spark check-release lint format bench bench-quick bench-context bench-scale peers torture clean
+.PHONY: help demo serve test test-browser test-exhaustive test-partitioned screenshots fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream test-spark check-release lint format bench bench-quick bench-context bench-scale peers torture clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +120,10 @@ screenshots: $(BROWSER) ## Take the pictures of the viewer's pages again: docs/i
 test-exhaustive: $(READY) ## Run what `make test` leaves out: full sweeps, all examples of properties
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal \
 	  -m "exhaustive or hypothesis" $(PYTEST_ARGS)
+
+test-partitioned: $(READY) ## Run the contract suite on PostgreSQL with tables that are divided
+	EVENTSTORE_TEST_PARTITIONS=3 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal \
+	  tests/contract -k postgres $(PYTEST_ARGS)
 
 test-spark: $(SPARK)/.ready ## Ask Spark, which needs Java, and DuckDB the queries of docs/analysis.md, and compare
 	@$(SPARK)/bin/python -m tests.docs.on_spark

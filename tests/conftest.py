@@ -29,6 +29,7 @@ from tests.compiled import share_compiled_statements
 from tests.connected import close_left, share_connections
 from tests.exhaustive import mark_exhaustive
 from tests.fork_servers import start_by
+from tests.partitioned import upgrade
 from tests.postgres import (
     OTHERWISE,
     URL_VARIABLE,
@@ -160,7 +161,7 @@ def upgraded_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def upgraded_database(postgres_server_url: str) -> Iterator[str]:
     """Name of a PostgreSQL database with the schema and nothing in it, to be copied."""
     with fresh_database(postgres_server_url) as url:
-        EventStore.open(url).close()
+        upgrade(url)
         yield str(make_url(url).database)
 
 

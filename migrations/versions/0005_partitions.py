@@ -45,7 +45,8 @@ BEGIN
             END IF;
         END IF;
     END IF;
-    RAISE EXCEPTION '% are immutable: % refused', TG_TABLE_NAME, TG_OP
+    RAISE EXCEPTION '% are immutable: % refused',
+        CASE TG_TABLE_NAME WHEN 'purges' THEN 'purges' ELSE 'events' END, TG_OP
         USING ERRCODE = 'integrity_constraint_violation';
 END
 $$

@@ -22,6 +22,7 @@ from eventstore import DirectoryKeys, EventStore, new_id
 from tests.conftest import Beginning
 from tests.contract.facade import Access, opened
 from tests.contract.plain import PlainClient
+from tests.partitioned import upgrade
 from tests.postgres import fresh_database
 
 _KEYS = ("test_append.py", "test_keys.py", "test_large_payloads.py", "test_read.py")
@@ -39,6 +40,7 @@ def shared_sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 def shared_postgres_url(postgres_server_url: str) -> Iterator[str]:
     """URL of the PostgreSQL database that the contract suite shares."""
     with fresh_database(postgres_server_url) as url:
+        upgrade(url)
         yield url
 
 
@@ -66,6 +68,7 @@ def shared_sealed_postgres_url(postgres_server_url: str) -> Iterator[str]:
                 "CREATE TABLE events (id BIGINT); CREATE TABLE conversations (id BIGINT)"
             )
         own = make_url(url).update_query_dict({"schema": "the store's"})
+        upgrade(own.render_as_string(hide_password=False))
         yield own.render_as_string(hide_password=False)
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
 from sqlalchemy import create_engine, text
 
+from agent_eventstore import Conversation
 from agent_eventstore.autogenerate import include_object
 from eventstore import EventStore, new_id
 from eventstore.events import ToolResult
@@ -135,6 +139,76 @@ def test_a_conversation_is_in_one_partition(url: str) -> None:
                 word for (line,) in plan for word in line.split() if word.startswith(f"{table}_p")
             }
             assert 1 == len(named)
+
+
+OPERATIONS: dict[str, Callable[[EventStore, UUID], object]] = {
+    "append": lambda store, cid: store.append(cid, say("next")),
+    "append some": lambda store, cid: [store.append(cid, say("x", "y")) for _ in range(8)],
+    "read": lambda store, cid: [[*store.read(cid)] for _ in range(8)],
+    "blob": lambda store, cid: store.blob(cid, sha256(LARGE.encode()).hexdigest()),
+    "timeline": lambda store, cid: Views(store).timeline(cid),
+    "context": lambda store, cid: Views(store).context(cid, max_tokens=4_000),
+    "verify": lambda store, cid: store.verify(cid),
+    "open and record": lambda store, cid: record(store, cid),
+    "erase": lambda store, cid: store.erase(cid, versions=[2], reason="asked for"),
+    "purge": lambda store, cid: store.purge(cid, reason="asked for"),
+}
+
+
+def record(store: EventStore, cid: UUID) -> None:
+    """Go through a turn with a request and a tool call."""
+    with Conversation.open(store, cid) as conversation, conversation.turn("hello") as turn:
+        with turn.llm_call(turn.context(), model="m") as call:
+            call.text("yes")
+
+
+def scans(client: PlainClient) -> dict[str, int]:
+    """Return how often each partition was scanned or written to, once everybody has hung up."""
+    while client.execute(
+        "SELECT FROM pg_stat_activity WHERE datname = current_database() "
+        "AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    ):
+        time.sleep(0.01)
+    return dict(
+        client.execute(
+            "SELECT relname, seq_scan + coalesce(idx_scan, 0) + n_tup_ins "
+            "FROM pg_stat_user_tables WHERE relname ~ '^(events|blobs)_p'"
+        )
+    )
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_touches_one_partition(url: str, name: str) -> None:
+    """Of the events and of the blobs: the server's own count of scans says so."""
+    for table, touched in touched_by(url, OPERATIONS[name]).items():
+        assert len(touched) <= 1, (table, touched)
+
+
+def test_the_feed_touches_all(url: str) -> None:
+    """What concerns all conversations reads every partition, and the count of scans sees it."""
+    assert 4 == len(touched_by(url, lambda store, _: store.read_all())["events"])
+
+
+def touched_by(url: str, operation: Callable[[EventStore, UUID], object]) -> dict[str, set[str]]:
+    """Return the partitions of each table that an operation on ada's conversation touches."""
+    with PlainClient(url) as client:
+        client.execute("SET stats_fetch_consistency = none")
+        [(cid,)] = client.execute("SELECT conversation_id FROM conversations WHERE user_id = 'ada'")
+        with EventStore.open(url):
+            pass
+        before = scans(client)
+        with EventStore.open(url) as store:
+            operation(store, cid)
+        until = time.monotonic() + 10
+        while scans(client) == before and time.monotonic() < until:
+            time.sleep(0.1)  # until the server has counted
+        time.sleep(0.1)
+        after = scans(client)
+    assert before != after
+    return {
+        table: {part for part in after if part.startswith(table) and after[part] > before[part]}
+        for table in ("events", "blobs")
+    }
 
 
 @pytest.mark.parametrize(
