@@ -34,7 +34,7 @@ SERVE_DATA ?= $(wildcard ../shared/data/tau-bench/*.json*)
 SERVE_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-browser test-exhaustive test-partitioned screenshots fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream test-spark check-release lint format bench bench-quick bench-context bench-scale peers torture clean
+.PHONY: help demo serve test test-browser test-exhaustive test-partitioned screenshots fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream test-spark check-release lint format bench bench-quick bench-context bench-scale bench-large peers torture clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -193,6 +193,9 @@ bench-context: $(BENCH) ## Compare what contexts keep with other approaches, on 
 
 bench-scale: $(READY) ## Measure several workers, a pooler and a standby on PostgreSQL
 	@$(BIN)/python -m benchmarks --only scale $(BENCH_ARGS)
+
+bench-large: $(READY) ## Measure stores of BENCH_EVENTS events (100000,1000000), whole and in partitions, on PostgreSQL
+	@$(BIN)/python -m benchmarks --only large $(BENCH_ARGS)
 
 torture: $(READY) ## Kill writers and cut connections of TORTURE_URL, and count what was lost
 	@$(BIN)/eventstore --db $(TORTURE_URL) db upgrade

@@ -24,6 +24,7 @@ from benchmarks.group import concurrent_appends
 from benchmarks.growth import appends_by_size
 from benchmarks.imports import imports
 from benchmarks.langgraph_threads import langgraph_threads
+from benchmarks.large import costs_by_size
 from benchmarks.machine import machine
 from benchmarks.neighbours import locked_neighbours
 from benchmarks.openai_sessions import openai_sessions
@@ -67,6 +68,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "storage": stored_sizes,
     "worker": worker_latency_and_load,
     "scale": beyond_one_process,
+    "large": costs_by_size,
     "recording": recordings,
     "neighbours": locked_neighbours,
     "replay": run_state_replay,
@@ -78,6 +80,9 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "google-adk": google_adk_sessions,
     "pydantic-ai": pydantic_ai_histories,
 }
+_SEPARATE = {"large"}
+"""What takes an hour and tens of gigabytes, and is run when it is named."""
+
 _RESULTS = Path(__file__).with_name("results.md")
 
 
@@ -106,7 +111,7 @@ def main() -> int:
     with Bench(scale) as bench:
         return run(
             bench,
-            options.only or list(BENCHMARKS),
+            options.only or [each for each in BENCHMARKS if each not in _SEPARATE],
             command=_command(options),
             output=options.output or (_RESULTS if whole else None),
         )

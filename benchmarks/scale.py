@@ -24,7 +24,7 @@ from tests.docs.audit_store import TRANSCRIPTS
 from tests.pgbouncer import HAS_PGBOUNCER, PgBouncer
 from tests.postgres import PostgresServer, place_of_many_files
 
-__all__ = ["beyond_one_process"]
+__all__ = ["beyond_one_process", "fill"]
 
 _WORKERS = (1, 2, 4)
 _EVENTS_OF_ONE = 26
@@ -43,7 +43,7 @@ def _backlogs(bench: Bench) -> Iterator[Work]:
     with bench.fresh(POSTGRESQL) as url:
         with EventStore.open(url) as store:
             Views(store)
-            total = _fill(store, count)
+            total = fill(store, count)
         times, folded = [], []
         for workers in _WORKERS:
             _forget(url)
@@ -60,7 +60,8 @@ def _backlogs(bench: Bench) -> Iterator[Work]:
     yield work(f"Conversations folded of that backlog, {POSTGRESQL}", folded, {})
 
 
-def _fill(store: EventStore, count: int) -> int:
+def fill(store: EventStore, count: int) -> int:
+    """Append real transcripts as so many conversations; return the number of events."""
     found = [each for each in read_transcripts(TRANSCRIPTS) if isinstance(each, Transcript)]
     total = 0
     for number in range(count):
