@@ -1,4 +1,4 @@
-"""Beyond one process and one server: workers that share a backlog, a pooler, a standby."""
+"""Beyond one process and one server: workers that share, a pooler, partitions, a standby."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from benchmarks.floors import conninfo
 from benchmarks.measure import Amount, Figure, in_turns
 from benchmarks.results import Work, work
 from eventstore import EventStore, events, new_id
+from eventstore.database import partition, schema_lock
 from projections import Views
 from tests.docs.audit_store import TRANSCRIPTS
 from tests.pgbouncer import HAS_PGBOUNCER, PgBouncer
@@ -96,8 +97,18 @@ def _caught_up(url: str, workers: int) -> tuple[float, int]:
     return took_s, sum(int(words[2].replace(",", "")) for words in said)
 
 
+def _divided(server: PostgresServer) -> EventStore:
+    """Return a store of its own on the server, with partitions."""
+    server.execute("CREATE DATABASE divided")
+    store = EventStore.open(server.url("divided"))
+    Views(store).conversations()
+    with schema_lock(store.engine) as connection:
+        partition(connection, 16)
+    return store
+
+
 def _ways(bench: Bench) -> Iterator[Work]:
-    """Compare the direct way with a pooler and with a standby that answers reads."""
+    """Compare the direct way with a pooler, with partitions, and with a standby for reads."""
     with ExitStack() as stack:
         primary = stack.enter_context(PostgresServer(directory=place_of_many_files()))
         with EventStore.open(primary.url()) as store:
@@ -109,14 +120,16 @@ def _ways(bench: Bench) -> Iterator[Work]:
         if HAS_PGBOUNCER:
             pooler = stack.enter_context(PgBouncer(primary.url(), pool_size=5))
             stores["through PgBouncer"] = EventStore.open(pooler.url(primary.url()))
+        stores["in 16 partitions"] = _divided(primary)
         stores["with read_url"] = EventStore.open(primary.url(), read_url=standby.url())
         for store in stores.values():
             stack.enter_context(store)
         cid = new_id()
         said = [events.UserMessage.text("hello")] * 50
-        stores["direct"].append(cid, said)
         views = {name: Views(store) for name, store in stores.items()}
-        views["direct"].conversations()
+        for name in ("direct", "in 16 partitions"):
+            stores[name].append(cid, said)
+            views[name].conversations()
         primary.wait_for_standby(60)
         own = {name: new_id() for name in stores}
         works: dict[str, dict[str, Callable[[], object]]] = {

@@ -70,7 +70,7 @@ __all__ = [
     "TABLES_IN_FILE",
     "ArchiveReport",
     "ArchivedConversation",
-    "archive_resting",
+    "archive_inactive",
     "archived",
     "discard_left",
     "restore",
@@ -132,7 +132,7 @@ class ArchivedConversation:
 
 @dataclass(slots=True)
 class ArchiveReport:
-    """What `archive_resting` has done so far.
+    """What `archive_inactive` has done so far.
 
     Attributes:
         conversations: How many conversations are in the archive now that were not before.
@@ -151,7 +151,7 @@ class ArchiveReport:
     failures: list[tuple[UUID, str]] = field(default_factory=list)
 
 
-def archive_resting(
+def archive_inactive(
     store: Transactions,
     url: str,
     before: datetime,
@@ -163,7 +163,7 @@ def archive_resting(
     """Archive the conversations without an event since a time; see `EventStore.archive`."""
     report = ArchiveReport()
     directory = _Directory(url)
-    for conversation_id in _resting(store, before):
+    for conversation_id in _inactive(store, before):
         if limit is not None and report.conversations >= limit:
             break
         try:
@@ -351,7 +351,7 @@ def _chosen(connection: Connection) -> Any:
     return select(*(columns[name] for name in names))
 
 
-def _resting(store: Transactions, before: datetime) -> Iterator[UUID]:
+def _inactive(store: Transactions, before: datetime) -> Iterator[UUID]:
     after: UUID | None = None
     while True:
         with store.reading() as connection:

@@ -1012,7 +1012,7 @@ class EventStore(Transactions):
         self,
         url: str | Path,
         *,
-        resting: timedelta,
+        inactive_for: timedelta,
         limit: int | None = None,
         on_progress: Callable[[archives.ArchiveReport], None] = lambda _: None,
     ) -> archives.ArchiveReport:
@@ -1029,7 +1029,7 @@ class EventStore(Transactions):
 
         Args:
             url: A directory, or a URL that fsspec understands, such as ``s3://bucket/path``.
-            resting: How long they must not have gained events.
+            inactive_for: How long they must not have gained events.
             limit: The most conversations to move.
             on_progress: Called after each conversation with the report so far.
 
@@ -1038,12 +1038,12 @@ class EventStore(Transactions):
             OwnerMismatch: The store is bound to one owner.
         """
         self._owners.everything("archive")
-        if resting <= timedelta(0):
-            raise ValueError("resting must be a positive timedelta")
+        if inactive_for <= timedelta(0):
+            raise ValueError("inactive_for must be a positive timedelta")
         with operation("eventstore", "archive", level=INFO) as moved:
-            before = self.clock() - resting
+            before = self.clock() - inactive_for
             try:
-                report = archives.archive_resting(
+                report = archives.archive_inactive(
                     self, str(url), before, self.clock, limit=limit, on_progress=on_progress
                 )
             finally:

@@ -77,7 +77,7 @@ def move(target: Target, place: str, days: float, limit: int | None, as_json: bo
         report = _needing_fsspec(
             lambda: store.archive(
                 place,
-                resting=timedelta(days=days),
+                inactive_for=timedelta(days=days),
                 limit=limit,
                 on_progress=lambda so_far: meter.update(so_far.conversations, 0, so_far.events),
             )

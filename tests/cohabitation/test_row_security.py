@@ -276,14 +276,14 @@ def test_what_an_owner_may_do_is_done_to_their_own_alone(url: str) -> None:
 
 def test_the_archive(url: str, postgres_url: str, tmp_path: Path) -> None:
     """An owner's login sees its own files, and neither moves, restores nor begins anything."""
-    resting = timedelta(microseconds=1)
+    moment = timedelta(microseconds=1)
     with EventStore.open(url, migrate=False) as store, EventStore.open(postgres_url) as whole:
         ada, bob = store.for_owner(user_id="ada"), store.for_owner(user_id="bob")
         of_ada = talk(ada, "apple")
         talk(bob, "berry")
         with pytest.raises(OwnerMismatch):
-            store.archive(tmp_path, resting=resting)
-        assert 2 == whole.archive(tmp_path, resting=resting).conversations
+            store.archive(tmp_path, inactive_for=moment)
+        assert 2 == whole.archive(tmp_path, inactive_for=moment).conversations
         assert [of_ada] == [each.conversation_id for each in ada.archived()]
         assert [] == store.archived()
         with pytest.raises(ConversationArchived):

@@ -6,22 +6,27 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
+import fsspec
 import pytest
 
 from eventstore import ArchiveReport, DirectoryKeys, EventStore, RecordedEvent, archive, new_id
 from eventstore.erasure.purge import PERMANENT_TABLES
 from eventstore.errors import (
     ArchiveFailed,
+    CannotConnect,
     ConversationArchived,
     ConversationNotFound,
     OwnerMismatch,
 )
 from eventstore.events import ToolResult
 from eventstore.sql.schema import metadata_for
+from eventstore.sql.transactions import Transactions
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient
 from tests.contract.test_purging import MARKER, rows_of
@@ -69,10 +74,10 @@ def test_it_leaves_the_database_and_comes_back(
     other = new_id()
     fresh.append(other, say("stays"), user_id="bob")
     info = fresh.get(cid)
-    report = fresh.archive(place, resting=timedelta(days=1))
+    report = fresh.archive(place, inactive_for=timedelta(days=1))
     assert (0, []) == (report.conversations, files_in(place))
 
-    report = fresh.archive(place, resting=NOW, limit=1)
+    report = fresh.archive(place, inactive_for=NOW, limit=1)
 
     [found] = fresh.archived()
     assert (1, len(before), found.size_bytes) == (
@@ -109,7 +114,7 @@ def test_everything_that_names_it_says_where_it_is(
     """Nothing takes it for a conversation that does not exist, or begins it again."""
     fill(fresh, cid)
     keyed = fresh.append("our-key", say("hello"), tenant_id="acme").conversation_id
-    assert 2 == fresh.archive(place, resting=NOW).conversations
+    assert 2 == fresh.archive(place, inactive_for=NOW).conversations
     calls: dict[str, Callable[[], object]] = {
         "get": lambda: fresh.get(cid),
         "find": lambda: fresh.find(key="our-key", tenant_id="acme"),
@@ -131,7 +136,7 @@ def test_everything_that_names_it_says_where_it_is(
         fresh.restore(cid, user_id="bob")
     assert [] == fresh.for_owner(tenant_id="acme", user_id="bob").archived()
     with pytest.raises(OwnerMismatch):
-        fresh.for_owner(tenant_id="acme").archive(place, resting=NOW)
+        fresh.for_owner(tenant_id="acme").archive(place, inactive_for=NOW)
     with pytest.raises(ConversationNotFound):
         fresh.restore(new_id())
 
@@ -142,7 +147,7 @@ def test_what_is_erased_is_in_no_file(
 ) -> None:
     """An erasure reaches the archive, whoever made it, and needs nothing but the database."""
     before = fill(fresh, cid)
-    fresh.archive(place, resting=NOW)
+    fresh.archive(place, inactive_for=NOW)
 
     if how == "erase":
         assert 4 <= len(fresh.erase(cid, reason="asked for").versions) + 1
@@ -157,7 +162,7 @@ def test_what_is_erased_is_in_no_file(
     assert MARKER.encode() not in plain.dump()
     assert fresh.verify().ok
     if how != "purge":  # What is left can be archived, and holds nothing of it.
-        fresh.archive(place, resting=NOW)
+        fresh.archive(place, inactive_for=NOW)
         [file] = place.iterdir()
         assert MARKER.encode() not in gzip.decompress(file.read_bytes())
 
@@ -168,7 +173,7 @@ def test_a_file_that_was_altered_is_refused(
     """A byte, the whole file, another conversation's file: the archive keeps saying what it had."""
     before, other = fill(fresh, cid), new_id()
     fresh.append(other, say("other"))
-    fresh.archive(place, resting=NOW)
+    fresh.archive(place, inactive_for=NOW)
     file, another = (next(place.glob(f"{each}.*")) for each in (cid, other))
     whole = file.read_bytes()
     rows = gzip.decompress(whole).replace(b'"version": 3', b'"version": 9')
@@ -195,12 +200,12 @@ def test_some_stay(fresh: EventStore, cid: UUID, place: Path) -> None:
     """Those that share events with a fork, and those that are damaged, each with the reason."""
     fresh.append(cid, say("shared"))
     fresh.fork(cid)
-    report = fresh.archive(place, resting=NOW)
+    report = fresh.archive(place, inactive_for=NOW)
     assert ({"shares events with a fork": 2}, 0) == (report.left, report.conversations)
     assert [] == files_in(place) + fresh.archived()
     for wrong in (timedelta(0), timedelta(days=-1)):
         with pytest.raises(ValueError, match="positive"):
-            fresh.archive(place, resting=wrong)
+            fresh.archive(place, inactive_for=wrong)
 
 
 def test_a_place_that_cannot_be_used_changes_nothing(
@@ -211,7 +216,7 @@ def test_a_place_that_cannot_be_used_changes_nothing(
     (place / "file").write_text("", "utf-8")
     for wrong in (str(place / "file"), "nothing://bucket/x"):
         with pytest.raises(ArchiveFailed, match=r"file|nothing"):
-            fresh.archive(wrong, resting=NOW)
+            fresh.archive(wrong, inactive_for=NOW)
     assert "archives" not in rows_of(plain, cid)
     assert same(before) == same([*fresh.read(cid)])
 
@@ -231,7 +236,7 @@ def test_whatever_is_killed_nothing_is_lost(
     """Each step dies before or after it, and the next process completes the work."""
     before = fill(fresh, cid)
     for when in ("before", "after"):
-        for call in (lambda: fresh.archive(place, resting=NOW), lambda: fresh.restore(cid)):
+        for call in (lambda: fresh.archive(place, inactive_for=NOW), lambda: fresh.restore(cid)):
             real = getattr(archive, step)
 
             def dies(*arguments: object, real=real, when=when) -> object:  # type: ignore[no-untyped-def]
@@ -250,7 +255,7 @@ def test_whatever_is_killed_nothing_is_lost(
                     pass
             # One hour later: the writer of an unfinished file counts as dead.
             monkeypatch.setattr(archive, "_ABANDONED", timedelta(0))
-            fresh.archive(place, resting=NOW)
+            fresh.archive(place, inactive_for=NOW)
             assert 1 == len(files_in(place))
             fresh.restore(cid)
             assert [] == files_in(place)
@@ -265,6 +270,56 @@ def second(database_url: str, fresh: EventStore) -> Iterator[EventStore]:
         yield store
 
 
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_commit_of_unknown_outcome_keeps_what_counts(
+    is_committed: bool,
+    fresh: EventStore,
+    cid: UUID,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The connection is lost in the commit that deletes the rows: the file stays if they went."""
+    before = fill(fresh, cid)
+    real_writing, real_delete, deleting = Transactions.writing, archive._delete, list[bool]()
+
+    def delete(*arguments: Any) -> None:
+        real_delete(*arguments)
+        deleting.append(True)
+
+    @contextmanager
+    def writing(self: Transactions, **options: Any) -> Iterator[Any]:
+        with real_writing(self, **options) as connection:
+            yield connection
+            if deleting and not is_committed:
+                deleting.clear()
+                raise CannotConnect("the url", "lost")
+        if deleting:
+            deleting.clear()
+            raise CannotConnect("the url", "lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(archive, "_delete", delete)
+        patched.setattr(Transactions, "writing", writing)
+        with pytest.raises(CannotConnect):
+            fresh.archive(place, inactive_for=NOW)
+    assert is_committed == bool(files_in(place)) == bool(fresh.archived())
+    if is_committed:
+        fresh.restore(cid)
+    assert same(before) == same([*fresh.read(cid)])
+
+
+def test_an_object_store(fresh: EventStore, cid: UUID) -> None:
+    """Whatever fsspec knows by its URL; here one in memory."""
+    before, bucket = fill(fresh, cid), f"memory://bucket-{cid}/conversations"
+    fresh.archive(bucket, inactive_for=NOW)
+    [found] = fresh.archived()
+    assert str(cid) in found.url.split("conversations")[0]
+    assert [] == fresh.verify_archive()
+    fresh.restore(cid)
+    assert same(before) == same([*fresh.read(cid)])
+    assert [] == fsspec.filesystem("memory").find(f"/bucket-{cid}")
+
+
 def test_a_second_run_leaves_what_the_first_is_writing(
     fresh: EventStore, second: EventStore, cid: UUID, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,11 +329,11 @@ def test_a_second_run_leaves_what_the_first_is_writing(
 
     def write(*arguments: object) -> object:
         if not others:
-            others.append(second.archive(place, resting=NOW))
+            others.append(second.archive(place, inactive_for=NOW))
         return real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(archive, "_write", write)
-    assert 1 == fresh.archive(place, resting=NOW).conversations
+    assert 1 == fresh.archive(place, inactive_for=NOW).conversations
     assert {"being archived by another process": 1} == others[0].left
 
 
@@ -294,7 +349,7 @@ def test_a_conversation_that_gains_events_meanwhile_stays(
         return real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(archive, "_fetched", fetched)
-    report = fresh.archive(place, resting=NOW)
+    report = fresh.archive(place, inactive_for=NOW)
     assert ({"changed meanwhile": 1}, 0) == (report.left, report.conversations)
     assert [] == files_in(place) + fresh.archived()
     assert len(before) + 1 == len([*fresh.read(cid)])
@@ -304,7 +359,7 @@ def test_the_feed_goes_on(fresh: EventStore, cid: UUID, place: Path) -> None:
     """A cursor at an archived event misses nothing; what is restored comes again, as the newest."""
     before = fill(fresh, cid)
     cursor = fresh.read_all().cursor
-    fresh.archive(place, resting=NOW)
+    fresh.archive(place, inactive_for=NOW)
     other = new_id()
     fresh.append(other, say("next"))
     page = fresh.read_all(after=cursor)
@@ -317,7 +372,7 @@ def test_the_feed_goes_on(fresh: EventStore, cid: UUID, place: Path) -> None:
 def test_a_file_can_be_read_by_anybody(fresh: EventStore, cid: UUID, place: Path) -> None:
     """A line of JSON for each row, compressed, with the digest that the database has."""
     before = fill(fresh, cid)
-    fresh.archive(place, resting=NOW)
+    fresh.archive(place, inactive_for=NOW)
     [file] = place.iterdir()
     head, *rows = map(json.loads, gzip.decompress(file.read_bytes()).splitlines())
     assert {"format": 1, "conversation_id": str(cid)} == head
@@ -342,13 +397,13 @@ def test_a_sealed_conversation_stays_sealed(
     keys = DirectoryKeys(tmp_path / "keys", wrapping=bytes(range(32)))
     with EventStore.open(database_url, keys=keys) as store:
         before = fill(store, cid)
-        store.archive(place, resting=NOW)
+        store.archive(place, inactive_for=NOW)
         [file] = place.iterdir()
         content = file.read_bytes()
         assert MARKER.encode() not in gzip.decompress(content)
         assert [] == store.verify_archive()
         store.restore(cid)
         assert same(before) == same([*store.read(cid)])
-        store.archive(place, resting=NOW)
+        store.archive(place, inactive_for=NOW)
         store.purge(cid, reason="asked for")
         assert [] == [*(tmp_path / "keys").rglob(f"{cid}.key"), *place.iterdir()]

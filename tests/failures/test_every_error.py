@@ -97,7 +97,7 @@ def _append_group(world: World) -> None:
 
 
 def _archive(world: World) -> None:
-    report = world.store.archive(world.archive, resting=timedelta(microseconds=1), limit=1)
+    report = world.store.archive(world.archive, inactive_for=timedelta(microseconds=1), limit=1)
     for _, reason in report.failures:
         raise EventStoreError(reason)
 

@@ -49,9 +49,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "usage": (),
     "verify": (),
 }
-ELSEWHERE = {"chat", "db grant", "db secure", "db unsecure", "demo", "keys rewrap", "serve"}
-"""These have no database, or one of their own; rights are PostgreSQL's alone (`test_rights`); a
-chat is recorded as any conversation (`test_chat`)."""
+ELSEWHERE = {
+    *("chat", "db grant", "db partition", "db secure", "db unsecure"),
+    *("demo", "keys rewrap", "serve"),
+}
+"""These have no database, or one of their own; rights and partitions are PostgreSQL's alone
+(`test_rights`, `test_partitions`); a chat is recorded as any conversation (`test_chat`)."""
 
 
 def leaves(group: click.Group, *path: str) -> Iterator[str]:
@@ -76,7 +79,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def archive(store: EventStore, directory: Path) -> None:
     """Have the first conversation be in the archive."""
     if ARCHIVED not in {each.conversation_id for each in store.archived()}:
-        store.archive(directory / "archive", resting=timedelta(microseconds=1), limit=1)
+        store.archive(directory / "archive", inactive_for=timedelta(microseconds=1), limit=1)
 
 
 @pytest.fixture(scope="module")

@@ -115,7 +115,7 @@ def test_a_store_works(url: str, tmp_path: Path) -> None:
         store.erase(cid, versions=[2], reason="asked for", vacuum=True)
         assert [True] == [each.erased for each in store.read(cid, after=1, limit=1)]
         store.purge("bob's", reason="asked for")
-        store.archive(tmp_path, resting=timedelta(microseconds=1))
+        store.archive(tmp_path, inactive_for=timedelta(microseconds=1))
         assert 1 == len(store.archived())
         store.restore(store.archived()[0].conversation_id)
         assert store.verify().ok

@@ -34,7 +34,7 @@ UNGUARDED = {
 }
 """What is no matter of owners, and why."""
 ARGUMENTS: dict[str, Callable[[UUID], dict[str, Any]]] = {
-    "archive": lambda cid: {"url": "/nowhere", "resting": timedelta(days=1)},
+    "archive": lambda cid: {"url": "/nowhere", "inactive_for": timedelta(days=1)},
     "append": lambda cid: {"events": UserMessage.text("x")},
     "blob": lambda cid: {"digest": "0" * 64},
     "calibration": lambda cid: {"model": "gpt-4o"},

@@ -200,7 +200,7 @@ class TestAgain:
         _export(store, copied_to)
         assert ["anna 2", "ben 2", "cleo 2"] == owners()
         store.erase("ben's", reason="asked for")
-        store.archive(tmp_path / "archive", resting=timedelta(microseconds=1))
+        store.archive(tmp_path / "archive", inactive_for=timedelta(microseconds=1))
         for _ in range(2):
             _export(store, copied_to)
             assert ["anna 2", "cleo 2"] == owners()
@@ -209,7 +209,7 @@ class TestAgain:
         for _ in range(2):
             _export(store, copied_to)
             _same(store, copied_to)
-        store.archive(tmp_path / "archive", resting=timedelta(microseconds=1))
+        store.archive(tmp_path / "archive", inactive_for=timedelta(microseconds=1))
         for each in store.archived():
             store.restore(each.conversation_id)
         _export(store, copied_to)
