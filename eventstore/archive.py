@@ -26,12 +26,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import groupby
-from types import ModuleType
 from typing import IO, Any
 from uuid import UUID
 
 from sqlalchemy import (
     Column,
+    ColumnElement,
     Connection,
     LargeBinary,
     Table,
@@ -73,6 +73,7 @@ __all__ = [
     "archive_inactive",
     "archived",
     "discard_left",
+    "leave_no_file",
     "restore",
     "restore_all",
     "verify_archive",
@@ -163,6 +164,7 @@ def archive_inactive(
     """Archive the conversations without an event since a time; see `EventStore.archive`."""
     report = ArchiveReport()
     directory = _Directory(url)
+    _tidy(store, now())
     for conversation_id in _inactive(store, before):
         if limit is not None and report.conversations >= limit:
             break
@@ -218,22 +220,16 @@ def restore(
     with _fetched(found) as file, store.writing() as connection:
         erasure_lock(connection, conversation_id, exclusive=True)
         rows = _archives(connection)
-        done = connection.execute(
-            update(rows)
-            .where(
-                rows.c.conversation_id == conversation_id,
-                rows.c.state == ARCHIVED,
-                rows.c.url == found.url,
-            )
-            .values(state=_LEFT)
-        ).rowcount
-        if done != 1:
-            url = masked(connection.engine.url)
-            raise NotWritable(
-                url,
-                f"{conversation_id} was restored or moved by another process meanwhile, or the "
-                "login may not change the archive's table: its owner may",
-            )
+        own = (
+            rows.c.conversation_id == conversation_id,
+            rows.c.state == ARCHIVED,
+            rows.c.url == found.url,
+        )
+        if connection.execute(update(rows).where(*own).values(state=_LEFT)).rowcount != 1:
+            if connection.execute(select(rows.c.url).where(*own)).first() is None:
+                return found  # Another process has restored it meanwhile.
+            reason = "row-level security keeps this login from restoring: the tables' owner may"
+            raise NotWritable(masked(connection.engine.url), reason)
         _insert(connection, found, file)
         _, problems = verify_stream(connection, conversation_id, Counter())
         if problems:
@@ -277,6 +273,22 @@ def discard_left(store: Transactions, conversations: Sequence[UUID] | None = Non
         _forget(store, conversation_id, url)
 
 
+def leave_no_file(store: Transactions, conversations: Sequence[UUID]) -> None:
+    """Delete all files of conversations that were erased, unfinished ones too.
+
+    Raises:
+        ArchiveFailed: See `discard_left`.
+    """
+    with store.reading() as connection:
+        rows = _archives(connection).c
+        query = select(rows.url).where(rows.conversation_id.in_(conversations))
+        if connection.execute(query.limit(1)).first() is None:
+            return
+    with store.writing() as connection:
+        _give_up(connection, _archives(connection).c.conversation_id.in_(conversations))
+    discard_left(store, conversations)
+
+
 def verify_archive(
     store: Transactions, *, progress: Callable[[int], None] = lambda _: None
 ) -> list[ArchiveFailed]:
@@ -318,18 +330,12 @@ class _Directory:
         return str(self.system.unstrip_protocol(f"{self.path.rstrip('/')}/{name}"))
 
 
-def _fsspec() -> ModuleType:
+def _opened(url: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError as error:
-        raise ImportError(
-            "the archive needs the extra: pip install 'agent-eventstore[archive]'"
-        ) from error
-    return fsspec  # type: ignore[no-any-return]
-
-
-def _opened(url: str) -> tuple[Any, str]:
-    fsspec = _fsspec()
+        reason = "the archive needs the extra: pip install 'agent-eventstore[archive]'"
+        raise ArchiveFailed(url, reason) from error
     try:
         system, path = fsspec.core.url_to_fs(url)
     except Exception as error:
@@ -406,12 +412,8 @@ def _archive(
                 raise _Stays("changed meanwhile")
             _delete(connection, found)
     except BaseException:
-        # If it is not known whether the last transaction was committed, the row says so. What
-        # cannot be deleted now is left to the next run.
-        with suppress(EventStoreError):
-            with store.writing() as connection:
-                _give_up(connection, conversation_id, url)
-            discard_left(store, [conversation_id])
+        with suppress(EventStoreError):  # What cannot be deleted now is left to the next run.
+            _abandon(store, conversation_id, url)
         raise
     return found
 
@@ -496,18 +498,40 @@ def _reserve(store: Transactions, conversation_id: UUID, url: str, at: datetime)
                 raise _Stays("archived meanwhile")
             if left.state == _WRITING and at - left.archived_at < _ABANDONED:
                 raise _Stays("being archived by another process")
-            # From here on, its writer cannot complete it, should it still be alive.
-            _give_up(connection, conversation_id)
+            _give_up(connection, rows.c.conversation_id == conversation_id)
         discard_left(store, [conversation_id])
 
 
-def _give_up(connection: Connection, conversation_id: UUID, url: str | None = None) -> None:
-    """Have an unfinished file deleted; one that counts by now stays."""
+def _give_up(connection: Connection, *chosen: ColumnElement[bool]) -> None:
+    """Have unfinished files deleted: from here on, no writer can complete them."""
     rows = _archives(connection)
-    chosen = [rows.c.conversation_id == conversation_id, rows.c.state == _WRITING]
-    if url is not None:
-        chosen.append(rows.c.url == url)
-    connection.execute(update(rows).where(*chosen).values(state=_LEFT))
+    connection.execute(update(rows).where(rows.c.state == _WRITING, *chosen).values(state=_LEFT))
+
+
+def _abandon(store: Transactions, conversation_id: UUID, url: str) -> None:
+    """Delete a file that does not count.
+
+    It does if the last transaction was committed, although the connection was lost: the row says.
+    """
+    with store.writing() as connection:
+        rows = _archives(connection)
+        _give_up(connection, rows.c.url == url)
+        counts = select(rows.c.url).where(rows.c.url == url, rows.c.state == ARCHIVED)
+        if connection.execute(counts).first() is not None:
+            return
+    # Also if an erasure has deleted it, and its row, while it was being written.
+    _delete_file(url)
+    _forget(store, conversation_id, url)
+
+
+def _tidy(store: Transactions, at: datetime) -> None:
+    """Delete what runs left that died, of any conversation."""
+    with store.writing() as connection:
+        _give_up(connection, _archives(connection).c.archived_at < at - _ABANDONED)
+    try:
+        discard_left(store)
+    except ArchiveFailed as error:
+        _log.warning("not deleted", url=error.url, why=str(error))
 
 
 def _delete(connection: Connection, found: ArchivedConversation) -> None:

@@ -1134,7 +1134,7 @@ class EventStore(Transactions):
         steps: list[Callable[[], None]] = []
         if self.keys is not None:
             steps += [partial(destroy_retired, self, self.keys, stream) for stream in streams]
-        steps += [self._empty_log, partial(archives.discard_left, self, streams)]
+        steps += [self._empty_log, partial(archives.leave_no_file, self, streams)]
         for directory in sorted(self.state_directories.union(directories)):
             steps += [
                 partial(delete_erased, self, self.read, stream, directory) for stream in streams

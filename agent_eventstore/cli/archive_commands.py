@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
-from typing import TypeVar
 
 import click
 
@@ -33,15 +31,13 @@ from agent_eventstore.cli.options import (
     json_option,
     limit_option,
 )
-from agent_eventstore.cli.program import Failed, found_something
+from agent_eventstore.cli.program import found_something
 from agent_eventstore.cli.target import Target
 from eventstore import ArchiveReport
 
 __all__ = ["archive"]
 
 _LONGEST_DAYS = 36_500
-
-T = TypeVar("T")
 
 
 @click.group()
@@ -74,13 +70,11 @@ def move(target: Target, place: str, days: float, limit: int | None, as_json: bo
     fork stay. A command that was killed is run again.
     """
     with target.open_to_write() as store, progress_bar("archive") as meter:
-        report = _needing_fsspec(
-            lambda: store.archive(
-                place,
-                inactive_for=timedelta(days=days),
-                limit=limit,
-                on_progress=lambda so_far: meter.update(so_far.conversations, 0, so_far.events),
-            )
+        report = store.archive(
+            place,
+            inactive_for=timedelta(days=days),
+            limit=limit,
+            on_progress=lambda so_far: meter.update(so_far.conversations, 0, so_far.events),
         )
     if as_json:
         print_document(report)
@@ -152,7 +146,7 @@ def restore(target: Target, conversation: str, as_json: bool) -> None:
     """
     with target.open_to_write() as store:
         stream = find_archived(store, conversation)
-        found = _needing_fsspec(lambda: store.restore(stream))
+        found = store.restore(stream)
     if as_json:
         print_document(found)
         return
@@ -171,7 +165,7 @@ def verify(target: Target, as_json: bool) -> None:
         seen = done
 
     with target.open() as store:
-        problems = _needing_fsspec(lambda: store.verify_archive(progress=progress))
+        problems = store.verify_archive(progress=progress)
     if as_json:
         print_document(
             {
@@ -185,10 +179,3 @@ def verify(target: Target, as_json: bool) -> None:
         say(f"{plural(seen, 'file')} read, {plural(len(problems), 'problem')}")
     if problems:
         found_something()
-
-
-def _needing_fsspec(work: Callable[[], T]) -> T:
-    try:
-        return work()
-    except ImportError as error:
-        raise Failed(str(error)) from error

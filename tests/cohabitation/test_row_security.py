@@ -291,7 +291,7 @@ def test_the_archive(url: str, postgres_url: str, tmp_path: Path) -> None:
         with pytest.raises(ConversationArchived):
             Views(ada).timeline(of_ada)
         for call in (ada.restore, lambda cid: ada.erase(cid, reason="asked for")):
-            with pytest.raises(NotWritable, match="its owner may"):
+            with pytest.raises(NotWritable, match="the tables' owner may"):
                 call(of_ada)
         whole.restore(of_ada)
         assert ["apple", "apple!"] * 2 == seen(ada, "apple")

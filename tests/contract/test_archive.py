@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -246,9 +247,7 @@ def test_whatever_is_killed_nothing_is_lost(
 
             with monkeypatch.context() as patched:
                 patched.setattr(archive, step, dies)
-                patched.setattr(archive, "_forget", lambda *_: None)
-                if step != "_delete_file":
-                    patched.setattr(archive, "_delete_file", lambda *_: None)
+                patched.setattr(archive, "_abandon", lambda *_: None)
                 try:
                     call()
                 except (Killed, ConversationNotFound):
@@ -305,6 +304,36 @@ def test_a_commit_of_unknown_outcome_keeps_what_counts(
     assert is_committed == bool(files_in(place)) == bool(fresh.archived())
     if is_committed:
         fresh.restore(cid)
+    assert same(before) == same([*fresh.read(cid)])
+
+
+def test_an_erasure_reaches_a_file_that_was_never_completed(
+    fresh: EventStore, cid: UUID, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process died while it wrote it, and the conversation is in the database."""
+    fill(fresh, cid)
+
+    def dies(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(archive, "_fetched", dies)
+        patched.setattr(archive, "_abandon", lambda *_: None)
+        with pytest.raises(Killed):
+            fresh.archive(place, inactive_for=NOW)
+    assert 1 == len(files_in(place))
+    fresh.erase(cid, reason="asked for")
+    assert [] == files_in(place)
+
+
+def test_without_the_extra(
+    fresh: EventStore, cid: UUID, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names what to install, and nothing is changed."""
+    before = fill(fresh, cid)
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(ArchiveFailed, match=r"agent-eventstore\[archive\]"):
+        fresh.archive(place, inactive_for=NOW)
     assert same(before) == same([*fresh.read(cid)])
 
 
