@@ -84,6 +84,8 @@ _log = get_logger("eventstore")
 _FORMAT = 1
 _FILE = re.compile(r"[0-9a-f-]{36}\.[0-9a-f-]{36}\.jsonl\.gz")
 _PAGE = 500
+_PAGES = {"events": ("version", _PAGE), "blobs": ("digest", 1)}
+"""The tables that are read in pages: by which column, and how many rows at a time."""
 _PIECE = 1 << 20  # bytes
 _WRITING, _LEFT = "writing", "left"
 _ABANDONED = timedelta(hours=1)  # after which a file that was begun has no writer
@@ -644,17 +646,17 @@ def _rows(
     connection: Connection, table: Table, columns: Sequence[Column[Any]], conversation_id: UUID
 ) -> Iterator[Any]:
     """Yield a conversation's rows of a table; events and blobs a few at a time."""
-    order = [*table.primary_key.columns]
-    if table.name == "events":
-        order = [table.c.version]
-    query = select(*columns).where(table.c.conversation_id == conversation_id).order_by(*order)
-    if table.name != "events":
-        yield from connection.execution_options(yield_per=1).execute(query)
+    query = select(*columns).where(table.c.conversation_id == conversation_id)
+    if table.name not in _PAGES:
+        yield from connection.execute(query.order_by(*table.primary_key.columns)).all()
         return
-    after = 0
-    while page := connection.execute(query.where(table.c.version > after).limit(_PAGE)).all():
+    key, size = _PAGES[table.name]
+    query = query.order_by(table.c[key]).limit(size)
+    page = connection.execute(query).all()
+    while page:
         yield from page
-        after = page[-1].version
+        following = query.where(table.c[key] > getattr(page[-1], key))
+        page = connection.execute(following).all()
 
 
 def _out(value: Any) -> Any:

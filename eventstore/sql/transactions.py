@@ -194,8 +194,11 @@ def empty_log(transactions: Transactions) -> bool:
         return True
     # SQLAlchemy's connections begin a transaction; one set to begin none loses its place in the
     # pool if an error occurs while it is returned.
-    with translated(transactions.url), closing(transactions.engine.raw_connection()) as pooled:
-        run = pooled.cursor()
+    with (
+        translated(transactions.url),
+        closing(transactions.engine.raw_connection()) as pooled,
+        closing(pooled.cursor()) as run,  # An open one would keep VACUUM from working.
+    ):
         pooled.info["timeout"] = None  # The next transaction sets its own.
         run.execute(f"PRAGMA busy_timeout={min(_PATIENCE_MS, pooled.info['busy_timeout_ms'])}")
         return not run.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
