@@ -301,11 +301,7 @@ def verify_archive(
         for each in page:
             after = each.conversation_id
             try:
-                with _fetched(each) as file:
-                    found = sum(name == "events" for name, _ in _documents(each, file))
-                if found != each.event_count:
-                    reason = f"it has {found} events, not {each.event_count}"
-                    raise ArchiveFailed(each.url, reason, is_file=True)
+                _read_back(each)
             except ArchiveFailed as error:
                 problems.append(error)
             count += 1
@@ -403,11 +399,7 @@ def _archive(
             state.last_active_at,
             now(),
         )
-        with _fetched(found) as file:
-            # As it would be restored: what the rows are is proven by digest, that they can be read
-            # back by reading them.
-            if sum(name == "events" for name, _ in _documents(found, file)) != count:
-                raise ArchiveFailed(url, "it was not read back as it was written", is_file=True)
+        _read_back(found)
         with store.writing() as connection:
             lock_stream(connection, conversation_id)
             if _state_of(connection, conversation_id, before) != state:
@@ -710,6 +702,19 @@ def _fetched(found: ArchivedConversation) -> IO[bytes]:
         copy.close()
         raise
     return copy
+
+
+def _read_back(found: ArchivedConversation) -> None:
+    """Read a file as a restore would; its digest proves what the rows are.
+
+    Raises:
+        ArchiveFailed: It cannot be read, or is not the file that was written.
+    """
+    with _fetched(found) as file:
+        count = sum(name == "events" for name, _ in _documents(found, file))
+    if count != found.event_count:
+        reason = f"it has {count} events, not {found.event_count}"
+        raise ArchiveFailed(found.url, reason, is_file=True)
 
 
 def _documents(

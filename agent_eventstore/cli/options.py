@@ -6,7 +6,7 @@ The argument types reject values that would cause an error of Python or a driver
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from pydantic import HttpUrl, TypeAdapter, ValidationError
 
 from agent_eventstore.cli.program import Failed
 from agent_eventstore.cli.target import Target, configure
-from eventstore import EventStore
+from eventstore import ArchivedConversation, EventStore, StreamInfo
 from eventstore.errors import ConversationArchived, InvalidEvent
 from eventstore.ids import uuid_in
 from projections.tokens.text import require_tokenizer
@@ -254,10 +254,10 @@ def find_conversation(store: EventStore, named: str) -> UUID:
         )
     first = int(digits.ljust(_HEX_DIGITS, "0"), 16)
     after = UUID(int=first - 1) if first else None
-    page = store.list(after=after, limit=_AMBIGUOUS + 1)
-    found = [info.conversation_id for info in page if info.conversation_id.hex.startswith(digits)]
+    found = _starting(digits, store.list(after=after, limit=_AMBIGUOUS + 1))
     if not found:
-        if archived := _archived_like(store, digits):
+        page = store.archived(after=after, limit=_AMBIGUOUS + 1)
+        if archived := _starting(digits, page):
             raise ConversationArchived(_only(named, archived))
         raise Failed(f"there is no conversation {named}: `eventstore list` shows the existing ones")
     return _only(named, found)
@@ -276,10 +276,9 @@ def find_archived(store: EventStore, named: str) -> UUID:
     raise Failed(f"{named} is not in the archive: `eventstore archive list` shows what is")
 
 
-def _archived_like(store: EventStore, digits: str) -> list[UUID]:
-    first = int(digits.ljust(_HEX_DIGITS, "0"), 16)
-    after = UUID(int=first - 1) if first else None
-    page = store.archived(after=after, limit=_AMBIGUOUS + 1)
+def _starting(
+    digits: str, page: Sequence[StreamInfo] | Sequence[ArchivedConversation]
+) -> list[UUID]:
     return [each.conversation_id for each in page if each.conversation_id.hex.startswith(digits)]
 
 
