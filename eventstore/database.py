@@ -36,6 +36,7 @@ from eventstore.sql.backend import (
     text_out,
 )
 from eventstore.sql.connection_cache import TURN_S
+from eventstore.sql.distribute import DEFAULT_SHARDS, MOST_SHARDS, distribute
 from eventstore.sql.driver_errors import is_away, lacks_connection, translated
 from eventstore.sql.engines import open_engine
 from eventstore.sql.feed import delayed_events
@@ -111,8 +112,10 @@ if TYPE_CHECKING:
     from eventstore.store import EventStore
 
 __all__ = [
+    "DEFAULT_SHARDS",
     "END",
     "MOST_PARTITIONS",
+    "MOST_SHARDS",
     "REVISIONS",
     "SPECIAL",
     "STREAM_COLUMNS",
@@ -150,6 +153,7 @@ __all__ = [
     "decode_rows",
     "delayed_events",
     "descendants",
+    "distribute",
     "driver_transaction",
     "erase_for",
     "escape",
@@ -237,7 +241,7 @@ def run_query(
         ValueError: The SQLite database is in memory.
         Exception: The driver's error: the statement is not a query, or took longer.
     """
-    backend = backend_named(store.engine.dialect.name)
+    backend = backend_of(store.engine)
     return backend.query(store.engine, statement, limit=limit, timeout_s=timeout_s)
 
 

@@ -77,6 +77,7 @@ from eventstore.sql.append_requests import (
 )
 from eventstore.sql.borrowed import borrow
 from eventstore.sql.conversation_fork import fork, locate
+from eventstore.sql.distribute import require_distributed
 from eventstore.sql.driver_errors import translated
 from eventstore.sql.engines import Synchronous, open_engine
 from eventstore.sql.read import END, VERSION, decoded, read_page, read_rows
@@ -255,6 +256,9 @@ class StoreOptions(TypedDict, total=False):
         worker: Keep the tables of the views current in a thread of this process until the store is
             closed: true, or the `ProjectionSet` that includes your own projections. A forked child
             that uses the store gets its own thread. See `projections.worker`.
+        distributed: Spread a new store over the servers of distributed PostgreSQL (Citus): the URL
+            is its coordinator's. Later it is distributed whatever this says. See
+            ``docs/scale.md``.
     """
 
     schema: str | None
@@ -270,6 +274,7 @@ class StoreOptions(TypedDict, total=False):
     memory_bytes: int
     on_unwritten: OnUnwritten | None
     worker: bool | Sequence[Any]
+    distributed: bool
 
 
 class EventStore(Transactions):
@@ -1291,6 +1296,7 @@ class EventStore(Transactions):
         migrate: bool = True,
         read_only: bool = False,
         worker: bool | Sequence[Any] = False,
+        distributed: bool = False,
         **options: Any,
     ) -> Self:
         if synchronous not in get_args(Synchronous):
@@ -1310,6 +1316,8 @@ class EventStore(Transactions):
         try:
             store = cls(engine, read_only=read_only, **options)
             store._prepare_schema(migrate and not read_only)
+            if distributed:
+                require_distributed(engine)
             if worker:  # The read side is above this package, so it is found by name.
                 own = () if worker is True else (worker,)
                 store._worker = import_module("projections.worker").WorkerThread(store, *own)

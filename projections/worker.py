@@ -21,7 +21,7 @@ from tenacity import (
 )
 
 from eventstore import EventStore
-from eventstore.database import Watch, backend_named
+from eventstore.database import Watch, backend_of
 from eventstore.errors import CannotConnect, DatabaseBusy, KeyUnavailable
 from eventstore.processes import in_child
 from eventstore.telemetry.gauges import observing
@@ -209,7 +209,7 @@ class _Rounds:
         self._idle_steps = 0
         self._on_round = on_round
         self._stop = stop
-        self._yields = backend_named(store.engine.dialect.name).locks_all and not in_haste
+        self._yields = backend_of(store.engine).locks_all and not in_haste
         self._due_at = 0.0
         self._retried, self._retry_at = False, 0.0
         self.took_s = 0.0

@@ -27,6 +27,7 @@ from eventstore import EventStore
 from projections import Views
 from tests.compiled import share_compiled_statements
 from tests.connected import close_left, share_connections
+from tests.distributed import CITUS, CitusDatabase, citus_databases
 from tests.exhaustive import mark_exhaustive
 from tests.fork_servers import start_by
 from tests.partitioned import upgrade
@@ -212,13 +213,24 @@ def fork_server(programs: Programs) -> None:
     start_by(programs)
 
 
+@pytest.fixture(scope="session")
+def spread_databases() -> Iterator[Callable[[bool], CitusDatabase]]:
+    """Give databases on the distributed PostgreSQL that the environment names."""
+    assert CITUS is not None
+    with citus_databases(CITUS) as find:
+        yield find
+
+
 @pytest.fixture
-def postgres_url(
-    postgres_server_url: str, beginning: Beginning, request: pytest.FixtureRequest
-) -> Iterator[str]:
+def postgres_url(beginning: Beginning, request: pytest.FixtureRequest) -> Iterator[str]:
     """URL of a PostgreSQL database with what every test begins with, that belongs to this test."""
+    if CITUS is not None:
+        spread = request.getfixturevalue("spread_databases")(beginning == "installed")
+        yield spread.url()
+        spread.reset()
+        return
     if beginning == "nothing":
-        with fresh_database(postgres_server_url) as url:
+        with fresh_database(request.getfixturevalue("postgres_server_url")) as url:
             yield url
         return
     database = request.getfixturevalue("reusable_databases")(beginning)

@@ -25,7 +25,7 @@ from uuid import UUID
 from eventstore import EventStore, new_id
 from eventstore.events import AssistantMessage, LlmError, TurnEnd, UserMessage
 from eventstore.leases import leases_of
-from eventstore.sql.backend import backend_named
+from eventstore.sql.backend import backend_of
 from projections import Views
 from torture.checking import Findings, Report
 from torture.plan import TENANT
@@ -242,7 +242,7 @@ def _database(
     store: EventStore, directory: Path
 ) -> Iterator[tuple[str, Callable[[random.Random], None]]]:
     """Yield a database's URL, and what makes it unreachable for a moment."""
-    if not backend_named(store.engine.dialect.name).locks_all:
+    if not backend_of(store.engine).locks_all:
         with PostgresServer() as server:
 
             def restart(chance: random.Random) -> None:

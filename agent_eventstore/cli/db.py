@@ -31,9 +31,12 @@ from agent_eventstore.cli.target import Target
 from eventstore import EventStore
 from eventstore.checks import Check, event_log, run
 from eventstore.database import (
+    DEFAULT_SHARDS,
     MOST_PARTITIONS,
+    MOST_SHARDS,
     REVISIONS,
     current_revision,
+    distribute,
     grant,
     open_engine,
     partition,
@@ -134,6 +137,28 @@ def divide(target: Target, count: int) -> None:
         partition(connection, count)
     done = plural(count, "partition") if count else "no partitions"
     say(f"the large tables of {store.url} have {done}")
+
+
+@db.command("distribute")
+@click.option(
+    "--shards",
+    type=Number(min=1, max=MOST_SHARDS),
+    default=DEFAULT_SHARDS,
+    show_default=True,
+    help="Into how many shards each table is divided.",
+)
+@common
+def spread(target: Target, shards: int) -> None:
+    """Spread the store over the servers of Citus.
+
+    For stores that one PostgreSQL server cannot hold: each conversation is on one of the servers.
+    Run it through the coordinator, once the extension citus is created and its nodes are added.
+    All rows are copied, and the store cannot be used meanwhile; restart the product's processes
+    afterwards. Only the tables' owner can do this.
+    """
+    with target.open_to_write() as store:
+        distribute(store.engine, shards)
+    say(f"the tables of {store.url} are spread over its servers in {plural(shards, 'shard')}")
 
 
 @db.command("current")

@@ -14,6 +14,7 @@ from eventstore.erasure.purge import PERMANENT_TABLES
 from eventstore.errors import ConversationNotFound
 from eventstore.events.own import ENTRY_POINTS
 from eventstore.security.hash_chain import Verification
+from eventstore.sql.backend import backend_of
 from eventstore.sql.feed import delayed_events
 from eventstore.sql.migrate import REVISIONS, current_revision
 from eventstore.sql.schema import derived_tables, metadata_for
@@ -28,7 +29,8 @@ _OWN = {"sqlite": sqlite_checks, "postgresql": postgresql_checks}
 def of_database(store: EventStore) -> tuple[tuple[str, Checker], ...]:
     """Return the checks specific to the store's database."""
     own: tuple[tuple[str, Checker], ...] = _OWN[store.engine.dialect.name].CHECKS
-    return own
+    on_nodes = postgresql_checks.ON_NODES if backend_of(store.engine).is_distributed else ()
+    return own + on_nodes
 
 
 def schema(store: EventStore) -> Check:

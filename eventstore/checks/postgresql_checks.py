@@ -7,12 +7,14 @@ import re
 from sqlalchemy import Connection, text
 
 from eventstore.checks import Check, Checker, Status, name_of
+from eventstore.sql.backend import backend_of
+from eventstore.sql.distribute import REFUSE_CHANGE
 from eventstore.sql.migrate import ENCODINGS, revision_script
 from eventstore.sql.rights import relations
 from eventstore.sql.row_security import is_complete, is_secured, unsecured
 from eventstore.store import EventStore
 
-__all__ = ["CHECKS", "COLUMNS", "wrong_triggers"]
+__all__ = ["CHECKS", "COLUMNS", "ON_NODES", "wrong_triggers"]
 
 COLUMNS = text(
     "SELECT table_name, column_name FROM information_schema.columns "
@@ -34,6 +36,25 @@ _LACKING_IN_PARTITIONS = text(
         AND NOT EXISTS (SELECT FROM pg_trigger AS own WHERE own.tgrelid = part.inhrelid
             AND own.tgname = whole.tgname AND own.tgfoid = whole.tgfoid
             AND own.tgtype = whole.tgtype AND own.tgenabled = 'A')
+    """
+)
+
+# The two triggers of rows; those of statements are the whole table's alone.
+_LACKING_IN_SHARDS = text(
+    """
+    SELECT shardid::text FROM run_command_on_shards('events', $$
+        SELECT count(*) FROM pg_trigger WHERE tgrelid = '%s'::regclass AND (
+            tgname LIKE 'events_refuse_change%%' AND tgenabled = 'A'
+            OR tgname LIKE 'events_place%%' AND tgenabled = 'O') $$)
+    WHERE NOT success OR result <> '2'
+    """
+)
+_NODES = text(
+    """
+    SELECT nodename || ':' || nodeport, success, result
+    FROM run_command_on_all_nodes($$SELECT string_agg(name, ', ' ORDER BY name) FROM pg_settings
+        WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'$$)
+    JOIN pg_dist_node USING (nodeid)
     """
 )
 
@@ -71,6 +92,14 @@ _SIZES = text(
     GROUP BY whole.relname ORDER BY whole.relname
     """
 )
+_SIZES_ON_NODES = text(
+    """
+    SELECT relname, citus_table_size(logicalrelid),
+        citus_total_relation_size(logicalrelid) - citus_table_size(logicalrelid)
+    FROM pg_dist_partition JOIN pg_class ON pg_class.oid = logicalrelid
+    WHERE relnamespace = current_schema()::regnamespace ORDER BY relname
+    """
+)
 _CONCERNED = text("SELECT row_security_active('conversations')")
 _STORE_CONNECTIONS = 10  # at most, of a store opened with the defaults
 _WRAPAROUND = 1_000_000_000
@@ -78,7 +107,8 @@ _WRAPAROUND = 1_000_000_000
 
 def wrong_triggers(connection: Connection) -> set[str]:
     """Return the names of triggers that are missing, differ from the migrations' or do not fire."""
-    function = revision_script("0005")["POSTGRESQL_FUNCTION"]
+    is_distributed = backend_of(connection).is_distributed
+    function = REFUSE_CHANGE if is_distributed else revision_script("0005")["POSTGRESQL_FUNCTION"]
     _, *triggers = revision_script("0001")["POSTGRESQL_TRIGGERS"]
     right = set()
     for name, source, definition, enabled in connection.execute(_FOUND_TRIGGERS):
@@ -86,6 +116,9 @@ def wrong_triggers(connection: Connection) -> set[str]:
         same = _words(expected) == _words(definition) and source == function.split("$$")[1]
         if same and enabled == "A":
             right.add(name)
+    if is_distributed:
+        lacking = {f"those of {node}" for (node,) in connection.execute(_LACKING_IN_SHARDS)}
+        return {name_of(each) for each in triggers} - right | lacking
     lacking = {f"{name} of {part}" for part, name in connection.execute(_LACKING_IN_PARTITIONS)}
     return {name_of(each) for each in triggers} - right | lacking
 
@@ -112,6 +145,18 @@ def server(store: EventStore) -> Check:
         finding = "autovacuum is off: tables bloat and query plans degrade"
         return Check("server", "warning", finding, "turn it on, or run VACUUM ANALYZE daily", found)
     return Check("server", "ok", f"version {found['server_version']}, commits durable", "", found)
+
+
+def nodes(store: EventStore) -> Check:
+    """Whether every server of a distributed store answers and commits durably."""
+    with store.reading() as connection:
+        found = connection.execute(_NODES).all()
+    wrong = [f"{name}: {off} off" for name, success, off in found if success and off]
+    silent = [f"{name} does not answer" for name, success, _ in found if not success]
+    if wrong or silent:
+        advice = "events on them cannot be reached or may be lost: see docs/scale.md"
+        return Check("nodes", "problem", "; ".join(silent + wrong), advice)
+    return Check("nodes", "ok", f"{len(found)} servers answer, commits durable")
 
 
 def connections(store: EventStore) -> Check:
@@ -156,9 +201,12 @@ def epoch(store: EventStore) -> Check:
 def size(store: EventStore) -> Check:
     """How large the database and its tables are."""
     with store.reading() as connection:
-        rows = connection.execute(_SIZES).all()
+        is_distributed = backend_of(connection).is_distributed
+        rows = connection.execute(_SIZES_ON_NODES if is_distributed else _SIZES).all()
         total = connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one()
     by_table = {name: {"table_bytes": own, "index_bytes": index} for name, own, index in rows}
+    if is_distributed:
+        total = sum(sum(sizes.values()) for sizes in by_table.values())
     largest = sorted(by_table.items(), key=lambda pair: -sum(pair[1].values()))[:3]
     parts = [f"{name} {sum(sizes.values()) / 2**20:.1f} MB" for name, sizes in largest]
     finding = f"{total / 2**20:.1f} MB; largest: {', '.join(parts)}"
@@ -198,3 +246,5 @@ CHECKS: tuple[tuple[str, Checker], ...] = (
     ("size", size),
     ("row security", row_security),
 )
+ON_NODES: tuple[tuple[str, Checker], ...] = (("nodes", nodes),)
+"""The checks of a distributed store, besides the others."""

@@ -709,7 +709,9 @@ def _lock_forks(
     streams = metadata_for(connection.dialect.name).tables["conversations"]
     limited = bool(forks) and is_limited(connection)
     schema_stays(connection)
-    for some in pages(sorted(forks)):
+    # A query that locks rows names one conversation where each may be on another server.
+    size = {"size": 1} if backend_of(connection).is_distributed else {}
+    for some in pages(sorted(forks), **size):
         erasure_lock(connection, *some, exclusive=True)
         query = (
             select(streams.c.conversation_id, streams.c.version, streams.c.key_id)

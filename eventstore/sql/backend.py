@@ -25,6 +25,7 @@ from eventstore.sql.types import escape, unescape
 
 __all__ = [
     "BACKENDS",
+    "CHOSEN",
     "EVENT_COLUMNS",
     "READABLE_TIME",
     "STREAM_COLUMNS",
@@ -35,6 +36,7 @@ __all__ = [
     "Columns",
     "DriverConnection",
     "FeedOrder",
+    "Nodes",
     "Pooled",
     "Rows",
     "Statement",
@@ -80,7 +82,6 @@ class TransactionOptions(TypedDict, total=False):
 class Pooled(Protocol):
     """A store's connections as transactions use them, see `connection_cache.ConnectionCache`."""
 
-    backend: Backend
     keys: Keyring | None
     turn: Any
     """Held by the thread that writes to SQLite."""
@@ -88,6 +89,14 @@ class Pooled(Protocol):
     """``inside`` holds this thread's open SQLite transactions."""
     speaks_for: bytes | None
     """The first statement of each PostgreSQL transaction: it names the owner whose rows it sees."""
+
+    @property
+    def backend(self) -> Backend:
+        """The backend of its connections."""
+
+    @property
+    def patience_ms(self) -> int:
+        """How long its connections wait for a lock; 0 means no limit."""
 
     def take(self) -> Any:
         """Return a pooled connection."""
@@ -129,6 +138,25 @@ class FeedOrder:
     follows: str
 
 
+class Nodes(Protocol):
+    """The servers that a store is spread over."""
+
+    def members(self) -> Any:
+        """Return a value that changes whenever a server is added or removed."""
+
+    def borders(self) -> Sequence[tuple[int, int] | None]:
+        """Ask every server for its epoch and the first transaction that may not have ended.
+
+        None stands for a server that did not answer.
+        """
+
+    def select(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        """Return the rows of a query over all servers, each in a snapshot taken now.
+
+        Those of several servers come in any order, and a limit may apply to each.
+        """
+
+
 class Backend(ABC):
     """A database and its driver: how values are bound, and the SQL specific to it."""
 
@@ -142,6 +170,8 @@ class Backend(ABC):
     """Whether it can limit a login to one owner's rows: see `eventstore.sql.row_security`."""
     has_standbys: bool
     """Whether a server can stream to standbys."""
+    is_distributed: bool = False
+    """Whether rows are spread over servers: see `eventstore.sql.distributed`."""
     has_partitions: bool
     """Whether tables can be divided: see `eventstore.sql.partitions`."""
     for_update: str
@@ -158,8 +188,8 @@ class Backend(ABC):
     """Statements that update the planner's statistics of a bulk-loaded table."""
     encoding: str
     """The query for the database's text encoding."""
-    lock_schema: str
-    """The statement that locks the schema exclusively until the transaction ends, or empty."""
+    lock_schema: Sequence[str]
+    """The statements that lock the schema exclusively until the transaction ends."""
     keep_schema: str
     """The statement that locks the schema in shared mode until the transaction ends, or empty."""
     drop_beside: str
@@ -199,8 +229,11 @@ class Backend(ABC):
         """Return a context manager for a connection in a transaction, committed at its end."""
 
     @abstractmethod
-    def settings(self, *, durable: bool, patience_ms: int | None) -> str:
-        """Return the first statement of SQLAlchemy's transactions, or an empty text."""
+    def settings(self, *, durable: bool, patience_ms: int | None, usual_ms: int) -> Sequence[str]:
+        """Return the first statements of SQLAlchemy's writing transactions.
+
+        ``usual_ms`` is how long connections wait for a lock without ``patience_ms``.
+        """
 
     @abstractmethod
     def now(self, connection: AnyConnection) -> datetime:
@@ -225,6 +258,10 @@ class Backend(ABC):
         unless ``wait`` is false; of several steps, those with locked streams are skipped, so that
         the others do not wait.
         """
+
+    def nodes(self, connection: AnyConnection) -> Nodes | None:
+        """Return the servers that a distributed store is spread over; None for any other."""
+        return None
 
     @abstractmethod
     def is_locked(self, cur: Any, conversation_id: UUID) -> bool:
@@ -288,14 +325,14 @@ READABLE_TIME = """CASE
     WHEN recorded_at >= '0001-01-01' AND recorded_at < '10000-01-01' THEN recorded_at END"""
 """An event's time on PostgreSQL; NULL if Python has no such time, since its driver would refuse the
 whole page and not name the event. SQLite's times are texts, so there it is the column itself."""
-_ERASED = """EXISTS (SELECT 1 FROM erased_versions {}) AND EXISTS (
-        SELECT 1 FROM erased_versions WHERE erased_versions.conversation_id = events.conversation_id
+_ERASED = """EXISTS (
+        SELECT 1 FROM erased_versions WHERE erased_versions.conversation_id = {}
         AND events.version BETWEEN first_version AND last_version)"""
-# The first test is evaluated once a statement: without erasures, events cost nothing more.
 
 
-def _payload(where: str) -> str:
-    return f"CASE WHEN salt IS NULL OR ({_ERASED.format(where)}) THEN NULL ELSE data::text END"
+def _payload(stream: str, first: str = "") -> str:
+    erased = f"{first}{_ERASED.format(stream)}"
+    return f"CASE WHEN salt IS NULL OR ({erased}) THEN NULL ELSE data::text END"
 
 
 def _columns(payload: str) -> str:
@@ -303,13 +340,20 @@ def _columns(payload: str) -> str:
     {READABLE_TIME} AS recorded_at, {payload} AS data, meta::text, data_digest, chain"""
 
 
-STREAM_PAYLOAD = _payload("WHERE conversation_id = :conversation_id")
+# The first test is evaluated once a statement: without erasures, events cost nothing more.
+STREAM_PAYLOAD = _payload(
+    ":conversation_id",
+    "EXISTS (SELECT 1 FROM erased_versions WHERE conversation_id = :conversation_id) AND ",
+)
 """A payload in a query for the events of ``:conversation_id`` alone: NULL once it is erased, also
 if someone has put another in its place."""
 STREAM_COLUMNS = _columns(STREAM_PAYLOAD)
 """`EVENT_COLUMNS` in a query for the events of ``:conversation_id`` alone."""
-EVENT_COLUMNS = _columns(_payload(""))
+EVENT_COLUMNS = _columns(_payload("events.conversation_id"))
 """The columns of an event row, in the order in which `eventstore.sql.read` decodes them."""
+
+CHOSEN = "eventstore_backend"
+"""The attribute of an engine's dialect with its backend, if that is not the one of its name."""
 
 BACKENDS: dict[str, Backend] = {}
 """Backends by SQLAlchemy's name; `eventstore.sql.engines` registers all of them."""
@@ -320,11 +364,16 @@ def backend_named(name: str) -> Backend:
     return BACKENDS[name]
 
 
-def backend_of(connection: AnyConnection) -> Backend:
-    """Return the backend of a connection."""
+def backend_of(connection: AnyConnection | Engine) -> Backend:
+    """Return the backend of a connection or an engine.
+
+    An engine that has connected to a distributed store has the backend for that.
+    """
     if isinstance(connection, DriverConnection):
         return connection.backend
-    return BACKENDS[connection.dialect.name]
+    dialect = connection.dialect
+    found: Backend | None = getattr(dialect, CHOSEN, None)
+    return BACKENDS[dialect.name] if found is None else found
 
 
 class Statement:

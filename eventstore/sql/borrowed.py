@@ -17,6 +17,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.pool import NullPool, PoolProxiedConnection, SingletonThreadPool, StaticPool
 
 from eventstore.errors import InvalidUrl
+from eventstore.sql.distributed import find_backend
 from eventstore.sql.driver_errors import translated
 from eventstore.sql.engines import (
     BUSY_TIMEOUT_MS,
@@ -103,6 +104,7 @@ def borrow(
         info = loan.info(connection)
         if info.get(_LOOKED) != str(url):
             connection.execute(first)
+            find_backend(connection, dialect, masked(url))
             renew_epoch(connection)
             info[_LOOKED] = str(url)
 

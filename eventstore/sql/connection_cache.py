@@ -19,10 +19,10 @@ from sqlalchemy.pool import QueuePool
 
 from eventstore.processes import at_fork
 from eventstore.security.sealing import OPTION, Keyring
-from eventstore.sql.backend import DriverConnection, TransactionOptions, backend_named
+from eventstore.sql.backend import Backend, DriverConnection, TransactionOptions, backend_of
 from eventstore.sql.pools import is_closed
 from eventstore.sql.row_security import OWNER
-from eventstore.sql.sessions import USER, Opened
+from eventstore.sql.sessions import USER, ConnectionSettings, Opened
 
 __all__ = ["TURN_S", "ConnectionCache"]
 
@@ -41,10 +41,10 @@ class ConnectionCache:
 
     def __init__(self, engine: Engine, keep: int) -> None:
         self.engine = engine
-        self.backend = backend_named(engine.dialect.name)
         self.keys: Keyring | None = engine.get_execution_options().get(OPTION)
         self.speaks_for: bytes | None = engine.get_execution_options().get(OWNER)
         """The first statement of each transaction: it names the owner whose rows it may see."""
+        self.patience_ms = ConnectionSettings.of(engine.url).patience_ms
         self._keep = keep
         self._idle: deque[tuple[Any, float]] = deque()
         self._opened = Opened(engine)
@@ -52,6 +52,11 @@ class ConnectionCache:
         # One of the engine's connections was found broken, so let the pool test all of them.
         event.listen(engine, "invalidate", lambda *_: self.close())
         at_fork(self._before_fork, self._after_fork, self._in_child)
+
+    @property
+    def backend(self) -> Backend:
+        """The engine's backend, which its first connection may have changed."""
+        return backend_of(self.engine)
 
     def _renew(self) -> None:
         self.turn = threading.RLock()

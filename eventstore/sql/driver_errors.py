@@ -10,6 +10,7 @@ database works, and would refuse the same statement again.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from typing import Self
 
@@ -118,6 +119,10 @@ _CLOSED = "Cannot operate on a closed"
 _NO_TEXT = "Could not decode to UTF-8"
 _NO_SCHEMA = b"malformed database schema"
 _TOO_LARGE = "SQLite INTEGER"
+_MOVING = re.compile(
+    r"^could not find valid entry for shard|^relation \"[^\"]+_[0-9]{6,}\" does not exist"
+)
+"""What a query over all shards of a distributed store meets while their list changes."""
 _OUT_OF_RANGE = "22003"
 
 
@@ -202,6 +207,8 @@ def _of_psycopg(url: str, error: psycopg.Error) -> StoreUnavailable | StatementR
     # The driver's internal error: both the server and a pooler reported the server's end.
     kinds = psycopg.OperationalError | psycopg.InterfaceError | psycopg.InternalError
     lost = bool(code) or isinstance(error, kinds)
+    if _MOVING.search(_first_line(error)):
+        return DatabaseBusy(url, "a shard has just been moved or split: try again")
     found = (_POSTGRESQL.get(code) or _POSTGRESQL.get(code[:2])) if lost else None
     if found is None:
         return StatementRefused(url, code or type(error).__name__, _first_line(error))

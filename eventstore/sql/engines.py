@@ -27,7 +27,9 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import ArgumentError
 
 from eventstore.errors import InvalidUrl, NotWritable
-from eventstore.sql.backend import BACKENDS, backend_named
+from eventstore.sql.backend import BACKENDS, backend_of
+from eventstore.sql.citus import CITUS
+from eventstore.sql.distributed import DISTRIBUTED, find_backend
 from eventstore.sql.pools import ClosablePool
 from eventstore.sql.postgresql import EACH, POSTGRESQL
 from eventstore.sql.row_security import OWNER
@@ -76,7 +78,7 @@ _BEGIN = """
     ON CONFLICT (epoch) DO NOTHING
 """
 
-BACKENDS.update({each.name: each for each in (SQLITE, POSTGRESQL)})
+BACKENDS.update({SQLITE.name: SQLITE, POSTGRESQL.name: POSTGRESQL, DISTRIBUTED: CITUS})
 
 
 def renew_epoch(connection: psycopg.Connection[Any]) -> None:
@@ -133,7 +135,7 @@ def writer_of(engine: Engine, durable: bool, patience_ms: int | None = None) -> 
 
 def snapshot_of(engine: Engine) -> Engine:
     """Return the engine's variant whose transactions see one state of the database throughout."""
-    return engine.execution_options(**backend_named(engine.dialect.name).snapshot)
+    return engine.execution_options(**backend_of(engine).snapshot)
 
 
 @contextmanager
@@ -146,10 +148,13 @@ def begin_write(
     does not wait for the disk: a power cut may undo it, but only as a whole. ``patience_ms`` limits
     how long it waits for a lock.
     """
-    chosen = backend_named(engine.dialect.name).settings(durable=durable, patience_ms=patience_ms)
+    usual_ms = ConnectionSettings.of(engine.url).patience_ms
+    chosen = backend_of(engine).settings(
+        durable=durable, patience_ms=patience_ms, usual_ms=usual_ms
+    )
     with writer_of(engine, durable, patience_ms).begin() as connection:
-        if chosen:
-            connection.exec_driver_sql(chosen)
+        for each in chosen:
+            connection.exec_driver_sql(each)
         yield connection
 
 
@@ -179,6 +184,7 @@ def _postgresql_engine(url: URL, read_only: bool, pool_size: int) -> Engine:
         first = record.info[EACH] = session.begin(connection, read_only=read_only)
         if first is not None:
             connection.execute(first)
+        find_backend(connection, engine.dialect, masked(url))
         renew_epoch(connection)
 
     event.listen(engine, "begin", begin_with_settings)

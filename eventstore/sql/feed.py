@@ -28,16 +28,19 @@ from uuid import UUID
 
 from eventstore.errors import BlobDamaged, BlobNotFound, EventDamaged, InvalidCursor, KeyUnavailable
 from eventstore.events.records import RecordedEvent
+from eventstore.sql import vector_feed
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
     AnyConnection,
     FeedOrder,
+    Nodes,
     Statement,
     backend_of,
     fetch,
     keys_of,
 )
 from eventstore.sql.read import VERSION, decode_rows
+from eventstore.sql.vector_feed import Vector
 from eventstore.telemetry.log import get_logger
 
 __all__ = [
@@ -66,6 +69,7 @@ _NOTHING = "00" * _DIGEST_BYTES
 _PURGED = Statement(
     "SELECT 1 FROM purges WHERE :position BETWEEN first_position AND last_position LIMIT 1"
 )
+_OLDER_EPOCHS = "SELECT epoch FROM store_epochs WHERE epoch < %s"
 _NUMBER = re.compile("[0-9]{1,19}")
 _DIGEST = re.compile("[0-9a-f]{16}")
 
@@ -142,9 +146,20 @@ def read_feed(
     """
     backend = backend_of(connection)
     order, cur = backend.feed, backend.reading(connection)
+    passed: dict[UUID, PassedEvents] = {}
+    if (nodes := backend.nodes(connection)) is not None:
+        vector = _vector(nodes, after)
+        while True:
+            found = vector_feed.page(nodes, vector, limit)
+            vector = found.after
+            try:
+                events = decode_rows(cur, backend, found.rows, keys_of(connection))
+            except UNREADABLE:
+                events = _readable(connection, found.rows, skip_unreadable, passed)
+            if events or not found.rows:
+                return _page(events, str(vector), passed)
     place = _parse(order, after)
     overlap = 0 if place == _start(order) else 1
-    passed: dict[UUID, PassedEvents] = {}
     while True:
         # Read from the cursor's own event, to check that it still exists.
         rows = _rows(cur, order, {**place.parameters(order), "page_size": limit + overlap})
@@ -162,15 +177,28 @@ def read_feed(
         except UNREADABLE:
             events = _readable(connection, new, skip_unreadable, passed)
         if events or len(new) < limit or not limit:
-            for each in passed.values():
-                _log.warning(
-                    "the feed passed events that cannot be read",
-                    conversation_id=each.conversation_id,
-                    count=each.count,
-                    reason=each.reason,
-                )
-            return FeedPage(tuple(events), _render(order, place), tuple(passed.values()))
+            return _page(events, _render(order, place), passed)
         overlap = 1
+
+
+def _page(
+    events: Sequence[RecordedEvent], cursor_text: str, passed: dict[UUID, PassedEvents]
+) -> FeedPage:
+    for each in passed.values():
+        _log.warning(
+            "the feed passed events that cannot be read",
+            conversation_id=each.conversation_id,
+            count=each.count,
+            reason=each.reason,
+        )
+    return FeedPage(tuple(events), cursor_text, tuple(passed.values()))
+
+
+def _vector(nodes: Nodes, after: str | None) -> Vector:
+    def older(epoch: int) -> list[int]:
+        return [each for (each,) in nodes.select(_OLDER_EPOCHS, [epoch])]
+
+    return vector_feed.parse(after, older)
 
 
 def _rows(cur: Any, order: FeedOrder, wanted: dict[str, int]) -> list[Any]:
@@ -228,7 +256,10 @@ def _readable(
 
 def feed_end(connection: AnyConnection) -> str:
     """Return the cursor after the last event that is safe to pass now."""
-    order = backend_of(connection).feed
+    backend = backend_of(connection)
+    if (nodes := backend.nodes(connection)) is not None:
+        return str(vector_feed.end(nodes))
+    order = backend.feed
     rows = fetch(connection, order.end)
     return _render(order, _FeedPlace.of(rows[0][:-1], rows[0][-1]) if rows else _start(order))
 
@@ -255,6 +286,9 @@ def behind(connection: AnyConnection, after: str | None, limit: int) -> Behind:
     """
     backend = backend_of(connection)
     order = backend.feed
+    if (nodes := backend.nodes(connection)) is not None:
+        streams, last, passed, more = vector_feed.behind(nodes, _vector(nodes, after), limit)
+        return Behind(tuple(map(backend.to_id, streams)), str(last), str(passed), more)
     place = _parse(order, after)
     rows = fetch(connection, order.behind, {**place.parameters(order), "page_size": limit})
     seen = safe = place
@@ -277,6 +311,8 @@ def gained(connection: AnyConnection, after: str | None) -> list[UUID]:
         InvalidCursor: ``after`` did not come from a feed of this kind of database.
     """
     backend = backend_of(connection)
+    if (nodes := backend.nodes(connection)) is not None:
+        return [*map(backend.to_id, vector_feed.gained(nodes, _vector(nodes, after)))]
     place = _parse(backend.feed, after).parameters(backend.feed)
     return [backend.to_id(row[0]) for row in fetch(connection, backend.feed.gained, place)]
 
@@ -287,7 +323,10 @@ def holds(connection: AnyConnection, cursor_text: str | None) -> bool:
     Raises:
         InvalidCursor: It did not come from a feed of this kind of database.
     """
-    order = backend_of(connection).feed
+    backend = backend_of(connection)
+    if (nodes := backend.nodes(connection)) is not None:
+        return vector_feed.holds(nodes, _vector(nodes, cursor_text))
+    order = backend.feed
     place = _parse(order, cursor_text)
     if place == _start(order):
         return True
@@ -388,7 +427,12 @@ class DelayedEvents:
 
 def delayed_events(connection: AnyConnection) -> DelayedEvents:
     """Return what the feed currently holds back, in the caller's transaction."""
-    order, now = backend_of(connection).feed, datetime.now(UTC)
+    backend, now = backend_of(connection), datetime.now(UTC)
+    order = backend.feed
+    if (nodes := backend.nodes(connection)) is not None:
+        # Which session holds them back, each server knows for itself.
+        late, first = vector_feed.lag(nodes)
+        return DelayedEvents(late, _seconds(first, now), None)
     [(events, oldest)] = fetch(connection, order.lag)
     holder = None
     for pid, application, user, database, state, began, prepared in fetch(connection, order.holder):

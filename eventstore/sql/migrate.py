@@ -71,7 +71,7 @@ def schema_lock(
     transaction = begin_write(engine, durable=durable, patience_ms=patience_ms)
     try:
         with long_running(), translated(url), transaction as connection:
-            if lock := backend_of(connection).lock_schema:
+            for lock in backend_of(connection).lock_schema:
                 connection.exec_driver_sql(lock)
             yield connection
     except NotWritable as error:

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from sqlalchemy.pool import ConnectionPoolEntry, Pool, QueuePool
 from sqlalchemy.util.queue import Empty
 
-from eventstore.sql.backend import backend_named
+from eventstore.sql.backend import backend_of
 
 __all__ = ["ClosablePool", "close_pool", "is_closed", "may_fork"]
 
@@ -91,7 +91,7 @@ def may_fork(engine: Engine) -> bool:
     pool.close_idle()
     if pool.checkedout() or len(os.listdir(_THREADS)) > 1:
         return False
-    if not backend_named(engine.dialect.name).locks_all:
+    if not backend_of(engine).locks_all:
         return True
     return os.path.exists(database) and not _is_open(database)
 

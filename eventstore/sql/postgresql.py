@@ -72,7 +72,7 @@ class OnPostgresql:
         *,
         isolation: IsolationLevel | None = None,
         pipelined: bool = False,
-        settings: str = "",
+        settings: Sequence[str] = (),
         autocommit: bool = False,
     ) -> None:
         self._at_hand = at_hand
@@ -113,8 +113,8 @@ class OnPostgresql:
             self._pipeline = pipeline
         if own is not None:
             raw.execute(own)
-        if self._settings:
-            raw.execute(self._settings)
+        for each in self._settings:
+            raw.execute(each)
         if self._autocommit:
             raw.autocommit = True
         return DriverConnection(raw, self._at_hand.backend, self._at_hand.keys)
@@ -162,8 +162,10 @@ class OnPostgresql:
         pooled.close()
 
 
-def settings(*, durable: bool = True, patience_ms: int | None = None, brief: bool = False) -> str:
-    """Return the statement that applies these settings on PostgreSQL; empty if none is needed.
+def settings(
+    *, durable: bool = True, patience_ms: int | None = None, brief: bool = False
+) -> Sequence[str]:
+    """Return the statement that applies these settings on PostgreSQL; none if none is needed.
 
     A ``brief`` transaction only runs statements; the server ends it early if its process stops.
     """
@@ -172,7 +174,7 @@ def settings(*, durable: bool = True, patience_ms: int | None = None, brief: boo
         chosen.append(BRIEF)
     if patience_ms is not None:
         chosen.append(f"set_config('lock_timeout', '{patience_ms}', true)")
-    return f"SELECT {', '.join(chosen)}" if chosen else ""
+    return (f"SELECT {', '.join(chosen)}",) if chosen else ()
 
 
 def _sql(statement: str) -> str:
@@ -360,7 +362,7 @@ class _Postgresql(Backend):
     clock_s = "CAST(extract(epoch FROM clock_timestamp()) AS bigint)"
     analyse = ("SET LOCAL default_statistics_target = 10", "ANALYZE {}")
     encoding = "SHOW server_encoding"
-    lock_schema = f"SELECT pg_advisory_xact_lock({_SCHEMA})"
+    lock_schema: Sequence[str] = (f"SELECT pg_advisory_xact_lock({_SCHEMA})",)
     keep_schema = f"SELECT pg_advisory_xact_lock_shared({_SCHEMA})"
     drop_beside = "DROP FUNCTION IF EXISTS {}()"
     fresh_s = 1.0
@@ -393,20 +395,26 @@ class _Postgresql(Backend):
         return cursor(connection) if adapted else raw_of(connection).cursor(binary=True)
 
     def transaction(self, at_hand: Pooled, **options: Unpack[TransactionOptions]) -> OnPostgresql:
-        write, durable = options.get("write", False), options.get("durable", True)
-        snapshot, patience_ms = options.get("snapshot", False), options.get("patience_ms")
+        write, snapshot = options.get("write", False), options.get("snapshot", False)
         return OnPostgresql(
             at_hand,
             isolation=IsolationLevel.REPEATABLE_READ if snapshot else None,
             pipelined=options.get("pipelined", False) and PIPELINES,
-            settings=settings(
-                durable=durable or not write, patience_ms=patience_ms, brief=write and durable
-            ),
+            settings=self.first(at_hand, options),
             # Each query sees what is committed anyway: save BEGIN and COMMIT.
-            autocommit=not (write or snapshot or patience_ms),
+            autocommit=not (write or snapshot or options.get("patience_ms")),
         )
 
-    def settings(self, *, durable: bool, patience_ms: int | None) -> str:
+    def first(self, at_hand: Pooled, options: TransactionOptions) -> Sequence[str]:
+        """Return the first statements of a transaction of the driver's."""
+        write, durable = options.get("write", False), options.get("durable", True)
+        return settings(
+            durable=durable or not write,
+            patience_ms=options.get("patience_ms"),
+            brief=write and durable,
+        )
+
+    def settings(self, *, durable: bool, patience_ms: int | None, usual_ms: int) -> Sequence[str]:
         return settings(durable=durable, patience_ms=patience_ms)
 
     def now(self, connection: AnyConnection) -> datetime:

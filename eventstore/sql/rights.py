@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, inspect, text
 
 from eventstore.errors import NotWritable
+from eventstore.sql.distributed import distribute_new
 from eventstore.sql.migrate import VERSION_TABLE
 from eventstore.sql.row_security import secure_new
 from eventstore.sql.schema import VIEWS, derived_tables, metadata_for
@@ -95,6 +96,7 @@ def share_rights(connection: Connection, names: Iterable[str]) -> None:
     if connection.dialect.name == "sqlite":
         return
     names = [*names]
+    distribute_new(connection, names)
     secure_new(connection, names)
     others = connection.execute(_OTHERS).all()
     for name in names:

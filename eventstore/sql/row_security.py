@@ -146,6 +146,8 @@ def secure(connection: Connection, names: Iterable[str]) -> None:
     if not backend_of(connection).secures_rows:
         reason = "SQLite has no row-level security: anyone who can read its file can read all of it"
         raise NotWritable(url, reason)
+    if backend_of(connection).is_distributed:
+        raise NotWritable(url, "a distributed store has no row-level security")
     found = connection.execute(text("SHOW server_version_num")).scalar_one()
     if int(found) < _LEAST_VERSION:
         raise NotWritable(url, "row-level security needs PostgreSQL 15 or later, for its views")

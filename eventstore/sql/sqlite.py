@@ -114,7 +114,8 @@ class _Sqlite(Backend):
     clock_s = "unixepoch()"
     analyse = ()
     encoding = "PRAGMA encoding"
-    lock_schema = keep_schema = ""
+    lock_schema = ()
+    keep_schema = ""
     drop_beside = "DROP TABLE IF EXISTS {}"
     fresh_s = math.inf
     feed = _FEED
@@ -141,8 +142,8 @@ class _Sqlite(Backend):
         mode = "IMMEDIATE" if write else "DEFERRED"
         return _Transaction(at_hand, mode, durable, options.get("patience_ms"))
 
-    def settings(self, *, durable: bool, patience_ms: int | None) -> str:
-        return ""  # `begin` has applied them.
+    def settings(self, *, durable: bool, patience_ms: int | None, usual_ms: int) -> Sequence[str]:
+        return ()  # `begin` has applied them.
 
     def now(self, connection: AnyConnection) -> datetime:
         return utc_now()

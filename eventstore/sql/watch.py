@@ -11,7 +11,8 @@ from typing import Any, Self
 from sqlalchemy import Engine
 
 from eventstore.errors import ErrorType, Traceback
-from eventstore.sql.backend import backend_named
+from eventstore.sql import vector_feed
+from eventstore.sql.backend import DriverConnection, backend_of
 from eventstore.sql.driver_errors import translated
 from eventstore.sql.postgresql import EACH
 from eventstore.telemetry.log import masked
@@ -24,10 +25,11 @@ class Watch:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._backend = backend_named(engine.dialect.name)
+        self._backend = backend_of(engine)
         self._url = masked(engine.url)
         self._connection: Any = None
         self._seen: Any = ()
+        self._known: Any = ()
 
     def moved(self) -> bool:
         """Whether there may be events that the last check did not see; true the first time.
@@ -38,6 +40,7 @@ class Watch:
             StoreUnavailable: The database cannot be reached; the next check connects again.
         """
         before, self._seen = self._seen, ()
+        self._known = before
         self._seen = self._look()
         return bool(before != self._seen)
 
@@ -58,7 +61,11 @@ class Watch:
         connection, first = pooled.dbapi_connection, pooled.info.get(EACH)
         if first is not None:
             connection.execute(first)
-        found = connection.execute(self._backend.feed.newest).fetchone()
+        nodes = self._backend.nodes(DriverConnection(connection, self._backend))
+        if nodes is None:
+            found = connection.execute(self._backend.feed.newest).fetchone()
+        else:
+            found = vector_feed.newest(nodes, self._known)
         if first is not None:
             connection.rollback()
         return found

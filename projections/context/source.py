@@ -210,7 +210,7 @@ def _quoted(table: Table) -> str:
     storage = storage_of(table)
     if storage is None:
         return "NULL"
-    owned = f"events.conversation_id = {table.name}.conversation_id"
+    owned = "events.conversation_id = :conversation_id"
     named = f"events.version = {table.name}.{storage.event}"
     text = quoted_text(table.name)
     return f"(SELECT {text} FROM events WHERE {owned} AND {named})"  # noqa: S608 - names of columns

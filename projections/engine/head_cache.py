@@ -41,9 +41,9 @@ __all__ = ["CachedHead", "current_head", "current_head_and_events", "snapshot_la
 C = TypeVar("C", Connection, DriverConnection)
 
 _KEPT_AT = f"""
-    SELECT head.version AS saved, {ERASURES.format("= head.conversation_id")} AS erased, (
+    SELECT head.version AS saved, {ERASURES.format("= :conversation_id")} AS erased, (
         SELECT chain FROM events
-        WHERE conversation_id = head.conversation_id AND version = :version
+        WHERE conversation_id = :conversation_id AND version = :version
     ) AS mark
     FROM projection_heads AS head
     JOIN projections AS live ON live.name = head.projection

@@ -282,8 +282,9 @@ def _select(
     wanted = [part for key in by_key for part in key]
     locked = locked_at is not None
     at = [locked_at] if locked else []
-    query = _heads_query(backend, len(by_key), locked)
-    rows = fetch(connection, query, [*at, backend.from_id(conversation_id), *wanted])
+    query, owner = _heads_query(backend, len(by_key), locked), backend.from_id(conversation_id)
+    later = [owner, *at] if locked else []
+    rows = fetch(connection, query, [owner, owner, owner, *later, owner, *wanted])
     found = {}
     for name, number, version, text, chain, erasures, _ in rows:
         try:
@@ -299,8 +300,8 @@ def _select(
 @lru_cache(maxsize=64)
 def _heads_query(backend: Backend, count: int, locked: bool) -> str:
     mark, state = backend.mark, "'{}'" if locked else "state"
-    erased = ERASURES.format("= projection_heads.conversation_id")
-    chain = "SELECT chain FROM events WHERE conversation_id = projection_heads.conversation_id"
+    erased = ERASURES.format(f"= {mark}")
+    chain = f"SELECT chain FROM events WHERE conversation_id = {mark}"  # noqa: S608 - a mark
     later = f"({chain} AND version = {mark})" if locked else "NULL"
     wanted = " OR ".join([f"projection = {mark} AND generation = {mark}"] * count)
     # The same order everywhere, so that two transactions cannot deadlock.

@@ -31,7 +31,6 @@ from eventstore.database import (
     TURN_S,
     Backend,
     WholeStreams,
-    backend_named,
     backend_of,
     chains_stand,
     feed,
@@ -261,7 +260,7 @@ def in_processes(
     forked = keys is None and may_fork(store.engine)
     context = get_context("fork" if forked else "spawn")
     turn: Turn = ALONE
-    if backend_named(store.engine.dialect.name).locks_all:
+    if backend_of(store.engine).locks_all:
         turn = WriteTurn(context.Lock())
     pool = ProcessPoolExecutor(
         count - 1,
@@ -669,7 +668,7 @@ def _fold_together(
     store: EventStore, targets: Sequence[Generation], ids: Sequence[UUID], turn: Turn
 ) -> None:
     erasures, counts, folded = fold_whole(store, targets, ids)
-    together = FoldedPage.of(backend_named(store.engine.dialect.name), folded)
+    together = FoldedPage.of(backend_of(store.engine), folded)
     reached = {
         conversation_id: (folds[0].version, folds[0].chain)
         for conversation_id, folds in folded.items()

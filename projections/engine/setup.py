@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, func, insert, inspect, select
 
 from eventstore import EventStore
 from eventstore.database import (
-    backend_named,
+    backend_of,
     metadata_for,
     require_free,
     schema_lock,
@@ -65,7 +65,7 @@ def _patience_ms(store: EventStore) -> int | None:
 
     All processes of a product create its tables at once when it is started for the first time.
     """
-    waits = not backend_named(store.engine.dialect.name).locks_all
+    waits = not backend_of(store.engine).locks_all
     return _PATIENCE_MS if waits and store.session.lock_timeout_ms is None else None
 
 

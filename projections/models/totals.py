@@ -20,7 +20,7 @@ from sqlalchemy import (
     select,
 )
 
-from eventstore.database import metadata_for
+from eventstore.database import backend_of, metadata_for
 from eventstore.owners import Owner
 from projections.engine.folding import day_of
 
@@ -132,7 +132,9 @@ def usage_totals(
     if conversation_id is not None:
         query = query.where(table.c.conversation_id == conversation_id)
     else:
-        query = query.where(or_(table.c.copy_key.is_(None), ~_is_copied(table, streams)))
+        spread = backend_of(connection).is_distributed
+        copied = _is_copied(table, streams, is_distributed=spread)
+        query = query.where(or_(table.c.copy_key.is_(None), ~copied))
     if since is not None:
         # Only the day is indexed.
         query = query.where(table.c.day >= day_of(since), table.c.started_at >= since)
@@ -152,19 +154,27 @@ def _is_continued(table: Table) -> ColumnElement[bool]:
     return and_(table.c.copy_key.is_not(None), found)
 
 
-def _is_copied(table: Table, streams: Table) -> ColumnElement[bool]:
+def _is_copied(table: Table, streams: Table, *, is_distributed: bool) -> ColumnElement[bool]:
     """Whether another conversation of the same owner has the call, by which it is counted.
 
     The order depends on the rows alone, not on the order in which they were imported.
     """
-    other, owner = table.alias("other_copy"), streams.alias("other_stream")
+    own, owner = table.alias("other_copy"), streams.alias("other_stream")
+    copies = (
+        select(own.c.copy_key, own.c.day, own.c.conversation_id, owner.c.tenant_id, owner.c.user_id)
+        .join(owner, owner.c.conversation_id == own.c.conversation_id)
+        .where(own.c.copy_key.is_not(None))
+    )
+    # Conversations may be on several servers: there the copies are collected first.
+    other = (
+        copies.cte("copies").prefix_with("MATERIALIZED") if is_distributed else copies.subquery()
+    )
     return (
         exists()
         .where(
             other.c.copy_key == table.c.copy_key,
-            owner.c.conversation_id == other.c.conversation_id,
-            owner.c.tenant_id.is_not_distinct_from(streams.c.tenant_id),
-            owner.c.user_id.is_not_distinct_from(streams.c.user_id),
+            other.c.tenant_id.is_not_distinct_from(streams.c.tenant_id),
+            other.c.user_id.is_not_distinct_from(streams.c.user_id),
             or_(
                 other.c.day < table.c.day,
                 and_(

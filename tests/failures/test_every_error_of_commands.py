@@ -50,7 +50,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "verify": (),
 }
 ELSEWHERE = {
-    *("chat", "db grant", "db partition", "db secure", "db unsecure"),
+    *("chat", "db distribute", "db grant", "db partition", "db secure", "db unsecure"),
     *("demo", "keys rewrap", "serve"),
 }
 """These have no database, or one of their own; rights and partitions are PostgreSQL's alone
