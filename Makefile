@@ -127,7 +127,8 @@ test-partitioned: $(READY) ## Run the contract suite on PostgreSQL with tables t
 
 # The extension is in no package index: docs/scale.md says how its nodes are set up.
 test-citus: $(READY) ## Run the contract suite on a distributed PostgreSQL, and move its shards: make test-citus URL=...
-	EVENTSTORE_TEST_CITUS_URL=$(URL) $(BIN)/python -m pytest tests/contract -k postgres \
+	EVENTSTORE_TEST_CITUS_URL=$(URL) $(BIN)/python -m pytest \
+	  tests/contract tests/failures/test_distributed.py -k "postgres or distributed" \
 	  -m "not exhaustive" $(PYTEST_ARGS)
 	$(BIN)/python -m tests.distributed_moves $(URL) $(or $(SECONDS),60)
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 
 import psycopg
@@ -21,6 +21,7 @@ from benchmarks.results import Work, work
 from eventstore import EventStore, events, new_id
 from eventstore.database import partition, schema_lock
 from projections import Views
+from tests.distributed import CITUS, CitusDatabase
 from tests.docs.audit_store import TRANSCRIPTS
 from tests.pgbouncer import HAS_PGBOUNCER, PgBouncer
 from tests.postgres import PostgresServer, place_of_many_files
@@ -121,13 +122,18 @@ def _ways(bench: Bench) -> Iterator[Work]:
             pooler = stack.enter_context(PgBouncer(primary.url(), pool_size=5))
             stores["through PgBouncer"] = EventStore.open(pooler.url(primary.url()))
         stores["in 16 partitions"] = _divided(primary)
+        if CITUS is not None:
+            spread = stack.enter_context(closing(CitusDatabase(CITUS, installed=True)))
+            stores["on Citus"] = EventStore.open(spread.url())
         stores["with read_url"] = EventStore.open(primary.url(), read_url=standby.url())
         for store in stores.values():
             stack.enter_context(store)
         cid = new_id()
         said = [events.UserMessage.text("hello")] * 50
         views = {name: Views(store) for name, store in stores.items()}
-        for name in ("direct", "in 16 partitions"):
+        for name in ("direct", "in 16 partitions", "on Citus"):
+            if name not in stores:
+                continue
             stores[name].append(cid, said)
             views[name].conversations()
         primary.wait_for_standby(60)

@@ -59,11 +59,13 @@ class CitusDatabase:
     Args:
         url: Any database of the coordinator.
         installed: Whether it has the tables of all projections.
+        is_distributed: Whether the store is distributed from the beginning.
     """
 
-    def __init__(self, url: str, *, installed: bool) -> None:
+    def __init__(self, url: str, *, installed: bool, is_distributed: bool = True) -> None:
         self._server = make_url(url).set(drivername="postgresql")
         self._installed = installed
+        self._is_distributed = is_distributed
         self._nodes: list[URL] = []
         self._name = ""
 
@@ -126,7 +128,8 @@ class CitusDatabase:
                 run.execute("SELECT citus_add_node(%s, %s)", [node.host, node.port])
         url = self._nodes[0].set(drivername="postgresql+psycopg")
         with EventStore.open(url) as store:
-            distribute(store.engine, _SHARDS)
+            if self._is_distributed:
+                distribute(store.engine, _SHARDS)
             if self._installed:
                 Views(store)
         with _connected(self._nodes[0]) as run:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import closing, suppress
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -129,43 +130,43 @@ def _follow(
 
 def _move(url: str, until: float, errors: Counter[str]) -> tuple[int, int]:
     """Move shards between nodes all the time, and split some."""
-    choose = random.Random()  # noqa: S311 - a load
     moves = splits = 0
     address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-    with psycopg.connect(address, autocommit=True) as run:
-        while time.monotonic() < until:
-            shards = run.execute(
-                "SELECT shardid, nodename, nodeport, shardminvalue::int, shardmaxvalue::int "
-                "FROM pg_dist_shard JOIN pg_dist_placement USING (shardid) "
-                "JOIN pg_dist_node USING (groupid) "
-                "WHERE logicalrelid = 'conversations'::regclass"
-            ).fetchall()
-            nodes = run.execute(
-                "SELECT nodeid, nodename, nodeport FROM pg_dist_node "
-                "WHERE noderole = 'primary' AND shouldhaveshards"
-            ).fetchall()
-            shard, host, port, low, high = choose.choice(shards)
-            mode = choose.choice(("force_logical", "block_writes"))
-            try:
-                if splits < 3 and moves > 3 * splits:
-                    nodeids = [nodes[0][0], nodes[-1][0]]
-                    middle = str((low + high) // 2)
-                    run.execute(
-                        "SELECT citus_split_shard_by_split_points(%s, %s, %s, %s)",
-                        [shard, [middle], nodeids, "block_writes"],
-                    )
-                    splits += 1
-                    continue
-                target = choose.choice([each for each in nodes if each[1:] != (host, port)])
-                run.execute(
-                    "SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, %s)",
-                    [shard, host, port, target[1], target[2], mode],
-                )
-                moves += 1
-            except psycopg.Error as error:
-                errors[f"move: {str(error).splitlines()[0]}"] += 1
-                time.sleep(0.2)
+    while time.monotonic() < until:
+        try:
+            with psycopg.connect(address, autocommit=True) as run:
+                is_split = splits < 3 and moves > 3 * splits
+                _change(run, is_split=is_split)
+                moves, splits = moves + (not is_split), splits + is_split
+        except psycopg.Error as error:
+            errors[f"move: {str(error).splitlines()[0][:80]}"] += 1
+            time.sleep(0.2)
     return moves, splits
+
+
+def _change(run: psycopg.Connection[Any], *, is_split: bool) -> None:
+    choose = random.Random()  # noqa: S311 - a load
+    shards = run.execute(
+        "SELECT shardid, nodename, nodeport, shardminvalue::int, shardmaxvalue::int "
+        "FROM pg_dist_shard JOIN pg_dist_placement USING (shardid) "
+        "JOIN pg_dist_node USING (groupid) WHERE logicalrelid = 'conversations'::regclass"
+    ).fetchall()
+    nodes = run.execute(
+        "SELECT nodeid, nodename, nodeport FROM pg_dist_node "
+        "WHERE noderole = 'primary' AND shouldhaveshards"
+    ).fetchall()
+    shard, host, port, low, high = choose.choice(shards)
+    if is_split:
+        run.execute(
+            "SELECT citus_split_shard_by_split_points(%s, %s, %s, 'block_writes')",
+            [shard, [str((low + high) // 2)], [nodes[0][0], nodes[-1][0]]],
+        )
+        return
+    target = choose.choice([each for each in nodes if each[1:] != (host, port)])
+    run.execute(
+        "SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, %s)",
+        [shard, host, port, *target[1:], choose.choice(("force_logical", "block_writes"))],
+    )
 
 
 def _stored(url: str) -> set[tuple[UUID, int]]:

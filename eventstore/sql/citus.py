@@ -36,6 +36,7 @@ _IS_THERE = "SELECT 1 FROM conversations WHERE conversation_id = %s"
 _MOVE = """
     UPDATE conversations SET version = %s, chain = %s, last_active_at = %s
     WHERE conversation_id = %s AND version = %s AND chain = %s AND writer_epoch = %s
+    RETURNING 1
     """
 _EVENT = {
     "conversation_id": "uuid",
@@ -157,8 +158,7 @@ def _rows(cur: Any, statement: str, values: Sequence[Any]) -> list[Any]:
 def _advance(cur: Any, step: AppendStep) -> None:
     known, head = step.known, step.head
     values = [head.version, head.chain, step.now, head.stream]
-    cur.execute(_MOVE, [*values, known.version, known.chain, known.epoch])
-    if not cur.rowcount:
+    if not _rows(cur, _MOVE, [*values, known.version, known.chain, known.epoch]):
         return
     rows = [
         (

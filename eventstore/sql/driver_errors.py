@@ -123,6 +123,8 @@ _MOVING = re.compile(
     r"^could not find valid entry for shard|^relation \"[^\"]+_[0-9]{6,}\" does not exist"
 )
 """What a query over all shards of a distributed store meets while their list changes."""
+_NODE_LOST = re.compile("^could not commit transaction for shard|^failure on connection marked as")
+"""Whether it was committed is not known, as with any lost connection."""
 _OUT_OF_RANGE = "22003"
 
 
@@ -209,6 +211,8 @@ def _of_psycopg(url: str, error: psycopg.Error) -> StoreUnavailable | StatementR
     lost = bool(code) or isinstance(error, kinds)
     if _MOVING.search(_first_line(error)):
         return DatabaseBusy(url, "a shard has just been moved or split: try again")
+    if _NODE_LOST.search(_first_line(error)):
+        return CannotConnect(url, f"a server of the store went away: {_first_line(error)}")
     found = (_POSTGRESQL.get(code) or _POSTGRESQL.get(code[:2])) if lost else None
     if found is None:
         return StatementRefused(url, code or type(error).__name__, _first_line(error))

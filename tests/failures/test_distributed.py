@@ -1,0 +1,142 @@
+"""What a distributed PostgreSQL does and a single one does not; for Citus: `make test-citus`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+
+from eventstore import EventStore
+from eventstore.database import distribute, secure
+from eventstore.errors import NotWritable
+from eventstore.ids import new_id
+from projections import Views
+from tests.contract.facade import say
+from tests.distributed import CITUS, CitusDatabase
+
+pytestmark = pytest.mark.skipif(CITUS is None, reason="there is no distributed PostgreSQL")
+
+SHARD = re.compile(r"public\.([a-z_0-9]+)_([0-9]{6,})")
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[CitusDatabase]:
+    """Give a distributed database with the tables of all projections."""
+    assert CITUS is not None
+    with closing(CitusDatabase(CITUS, installed=True)) as found:
+        found.url()
+        yield found
+
+
+@pytest.fixture
+def url(database: CitusDatabase) -> Iterator[str]:
+    """URL of the database, which is empty."""
+    yield database.url()
+    database.reset()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda store, views, cid: store.append(cid, say("again")),
+        lambda store, views, cid: [*store.read(cid)],
+        lambda store, views, cid: store.get(cid),
+        lambda store, views, cid: views.timeline(cid),
+        lambda store, views, cid: views.context(cid, max_tokens=4_000),
+        lambda store, views, cid: store.verify(cid),
+    ],
+    ids=["append", "read", "get", "timeline", "context", "verify"],
+)
+def test_what_names_a_conversation_is_sent_to_one_group_of_shards(
+    url: str, act: Callable[[EventStore, Views, Any], object]
+) -> None:
+    """Citus says what it sends: of each table, one shard."""
+    sent: list[str] = []
+    with EventStore.open(url, pool_size=2) as store:
+        views, cid = Views(store), new_id()
+        store.append(cid, say("hello", "again"))
+        views.timeline(cid)
+        views.context(cid, max_tokens=4_000)
+        pool: Any = store.engine.pool
+
+        def listen(raw: psycopg.Connection[Any]) -> None:
+            raw.add_notice_handler(lambda each: sent.append(str(each.message_primary)))
+            raw.execute("SET citus.log_remote_commands = on")
+            raw.execute("SET client_min_messages = log")
+            raw.commit()
+
+        store._at_hand.close()
+        held = [store.engine.raw_connection() for _ in range(pool.size())]
+        for each in held:
+            listen(each.driver_connection)  # type: ignore[arg-type]
+            each.close()
+        act(store, views, cid)
+    shards: dict[str, set[str]] = {}
+    for table, shard in SHARD.findall("\n".join(sent)):
+        shards.setdefault(table, set()).add(shard)
+    assert "conversations" in shards or "events" in shards
+    assert {table: len(found) for table, found in shards.items()} == dict.fromkeys(shards, 1)
+
+
+def test_a_head_that_is_remembered_and_no_longer_there(url: str) -> None:
+    """The events that would follow it are not written: there would be a gap before them."""
+    with EventStore.open(url) as store, EventStore.open(url) as other:
+        cid = new_id()
+        store.append(cid, say("1", "2"))
+        other.purge(cid, reason="requested")
+        other.append(cid, say("1"))
+        assert store.append(cid, say("2")).version == 2
+        assert store.verify(cid).ok
+
+
+def test_a_worker_is_refused(url: str) -> None:
+    """Positions would jump there, and its locks would not be the coordinator's."""
+    address = make_url(url)
+    with EventStore.open(url) as store, store.reading() as connection:
+        host, port = connection.exec_driver_sql(
+            "SELECT nodename, nodeport FROM pg_dist_node WHERE groupid > 0 LIMIT 1"
+        ).one()
+    with pytest.raises(NotWritable, match="through its coordinator"):
+        EventStore.open(address.set(host=host, port=port))
+
+
+def test_it_is_distributed_once_and_has_no_row_level_security(url: str) -> None:
+    """Both are said, and nothing is changed."""
+    with EventStore.open(url, distributed=True) as store:
+        with pytest.raises(NotWritable, match="distributed already"):
+            distribute(store.engine)
+        with (
+            pytest.raises(NotWritable, match="no row-level security"),
+            store.transaction() as connection,
+        ):
+            secure(connection, ["conversations"])
+
+
+def test_a_store_with_events_is_distributed_and_nothing_is_left_behind() -> None:
+    """Its cursors stand for the same events, and the coordinator keeps none of the rows."""
+    assert CITUS is not None
+    with closing(CitusDatabase(CITUS, installed=True, is_distributed=False)) as own:
+        with EventStore.open(own.url()) as store:
+            streams = [new_id() for _ in range(5)]
+            for stream in streams:
+                store.append(stream, say("1", "2", "3"))
+            before = store.read_all(limit=4)
+            timelines = [Views(store).timeline(stream) for stream in streams]
+            with pytest.raises(NotWritable, match="has conversations"):
+                EventStore.open(own.url(), distributed=True)
+            distribute(store.engine, 4)
+        with EventStore.open(own.url()) as store:
+            store.append(streams[0], say("4"))
+            rest = store.read_all(after=before.cursor)
+            assert len(rest) == 12
+            assert not {each.event_id for each in before} & {each.event_id for each in rest}
+            assert [Views(store).timeline(stream) for stream in streams[1:]] == timelines[1:]
+            assert store.verify().ok
+            with store.reading() as connection:
+                left = "SELECT pg_relation_size('events') + pg_relation_size('conversations')"
+                assert connection.exec_driver_sql(left).scalar_one() == 0
