@@ -7,7 +7,7 @@ only as ``SET LOCAL``, one to a message.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -28,8 +28,8 @@ from eventstore.sql.steps import AppendStep
 
 __all__ = ["CITUS"]
 
-_MOST_PARAMETERS = 30_000
-"""PostgreSQL's limit is 65,535."""
+_MOST_ROWS = 500
+"""Of a statement: PostgreSQL has a limit of 65,535 parameters."""
 
 _TAKE = "SELECT 1 FROM conversations WHERE conversation_id = %s FOR UPDATE SKIP LOCKED"
 _IS_THERE = "SELECT 1 FROM conversations WHERE conversation_id = %s"
@@ -91,6 +91,17 @@ class _Nodes:
         return fetch(self._connection, statement, values)
 
 
+@dataclass(frozen=True, slots=True)
+class _Pages(Bound):
+    """Several statements in place of one."""
+
+    pages: Sequence[Bound]
+
+    def run(self, connection: AnyConnection) -> int:
+        """Run them in the caller's transaction; return how many rows they changed."""
+        return sum(each.run(connection) for each in self.pages)
+
+
 class _Citus(_Postgresql):
     is_distributed = True
     has_partitions = False
@@ -130,12 +141,14 @@ class _Citus(_Postgresql):
     def insert(
         self, table: str, columns: Columns, rows: Rows, *, otherwise: str = "DO NOTHING"
     ) -> Bound:
-        values = [
-            _hexadecimal(kind, value)
-            for row in rows
-            for kind, value in zip(columns.values(), row, strict=True)
-        ]
-        return Bound(f"{_insert(table, columns, len(rows))} ON CONFLICT {otherwise}", [values])
+        return _Pages(
+            "",
+            (),
+            [
+                _page(table, columns, rows[start : start + _MOST_ROWS], otherwise)
+                for start in range(0, len(rows), _MOST_ROWS)
+            ],
+        )
 
 
 def _waiting(patience_ms: int | None, usual_ms: int) -> Sequence[str]:
@@ -180,10 +193,9 @@ def _advance(cur: Any, step: AppendStep) -> None:
             zip(step.events, step.chains, strict=True), start=known.version + 1
         )
     ]
-    page = _MOST_PARAMETERS // len(_EVENT)
     positions: dict[int, int] = {}
-    for start in range(0, len(rows), page):
-        some = rows[start : start + page]
+    for start in range(0, len(rows), _MOST_ROWS):
+        some = rows[start : start + _MOST_ROWS]
         insert = f"{_insert('events', _EVENT, len(some))} RETURNING version, position"
         positions.update(_rows(cur, insert, [value for row in some for value in row]))
     step.positions = [positions[version] for version in sorted(positions)]
@@ -193,6 +205,15 @@ def _insert(table: str, columns: Columns, count: int) -> str:
     row = ", ".join(f"%s::{kind}" for kind in columns.values())
     values = ", ".join([f"({row})"] * count)
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {values}"  # noqa: S608 - names
+
+
+def _page(table: str, columns: Columns, rows: Rows, otherwise: str) -> Bound:
+    values = [
+        _hexadecimal(kind, value)
+        for row in rows
+        for kind, value in zip(columns.values(), row, strict=True)
+    ]
+    return Bound(f"{_insert(table, columns, len(rows))} ON CONFLICT {otherwise}", [values])
 
 
 def _hexadecimal(kind: str, value: Any) -> Any:

@@ -197,7 +197,7 @@ def _candidates(nodes: Nodes, after: Vector, size: int) -> tuple[dict[int, list[
                 if place.digest and found[0].place.digest != place.digest:
                     raise InvalidCursor(str(after))
                 del found[0]
-            elif place.digest and border > place.transaction and not _is_purged(nodes, place):
+            elif place.digest and border and not _is_purged(nodes, place):
                 raise InvalidCursor(str(after))
             lists[epoch] = found
         if nodes.members() == members:
@@ -222,9 +222,7 @@ def _epochs(nodes: Nodes) -> list[int]:
     found: list[int] = []
     while True:
         last = found[-1] if found else 0
-        rows = nodes.select(
-            "SELECT epoch FROM events WHERE epoch > %s ORDER BY epoch LIMIT 1", [last]
-        )
+        rows = nodes.select(_NEXT_EPOCH, [last])
         if not rows:
             return found
         found.append(min(row[0] for row in rows))

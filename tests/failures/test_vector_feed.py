@@ -350,6 +350,23 @@ def test_a_cursor_at_an_event_that_is_not_there_is_refused(servers: Servers) -> 
     assert read(servers, at) == [(stream, 2)]
 
 
+def test_a_server_whose_transactions_went_back_is_noticed(servers: Servers) -> None:
+    """A standby that lacked the last events: their ids are given again, to other events."""
+    stream = new_id()
+    servers.append(0, stream, 1, 2)
+    at = vector_feed.page(servers, Vector({}), 2).after
+    with servers.session(0) as session:
+        session.execute("DELETE FROM events WHERE version = 2")
+    servers.borders = lambda: [(epoch, 1) for epoch, *_ in servers_epochs(servers)]  # type: ignore[method-assign]
+    with pytest.raises(InvalidCursor):
+        vector_feed.page(servers, at, 2)
+
+
+def servers_epochs(servers: Servers) -> list[Any]:
+    """Return the epoch of each server."""
+    return servers.select("SELECT eventstore_epoch()", [])
+
+
 @pytest.mark.parametrize(
     "text",
     [
