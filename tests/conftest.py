@@ -27,7 +27,7 @@ from eventstore import EventStore
 from projections import Views
 from tests.compiled import share_compiled_statements
 from tests.connected import close_left, share_connections
-from tests.distributed import CITUS, CitusDatabase, citus_databases
+from tests.distributed import CITUS, REFUSED, CitusDatabase, citus_databases
 from tests.exhaustive import mark_exhaustive
 from tests.fork_servers import start_by
 from tests.partitioned import upgrade
@@ -99,6 +99,9 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by their parameters, before those with the marker are left out."""
     mark_exhaustive(config, items)
+    for item in items if CITUS is not None else ():
+        if item.name.startswith(REFUSED):
+            item.add_marker(pytest.mark.skip(reason="Citus has no such statement"))
 
 
 def pytest_collection_finish() -> None:

@@ -104,7 +104,8 @@ def partition(connection: Connection, count: int) -> None:
     """
     url = masked(connection.engine.url)
     if not backend_of(connection).has_partitions:
-        raise NotWritable(url, "SQLite has no partitions: use PostgreSQL")
+        reason = "SQLite has no partitions, and a distributed store has shards instead"
+        raise NotWritable(url, reason)
     version = connection.execute(text("SHOW server_version_num")).scalar_one()
     if int(version) < _LEAST_VERSION:
         raise NotWritable(url, "partitions need PostgreSQL 17 or later, for the events' positions")
