@@ -14,6 +14,7 @@ from eventstore.sql.distributed import (
     ON_COORDINATOR,
     ONE_CONNECTION,
     place,
+    run_ddl,
 )
 from eventstore.sql.migrate import VERSION_TABLE, schema_lock
 from eventstore.sql.row_security import is_secured
@@ -184,24 +185,20 @@ def _distribute(connection: Connection, shards: int) -> None:
     tables = metadata_for(connection.dialect.name).tables
     names = sorted({*tables, VERSION_TABLE, *derived_tables(connection)})
     for each in ONE_CONNECTION:
-        _run(connection, each)
+        run_ddl(connection, each)
     triggers = connection.execute(_TRIGGERS).all()
     for table, trigger, _, _ in triggers:
-        _run(connection, f"DROP TRIGGER {trigger} ON {table}")
+        run_ddl(connection, f"DROP TRIGGER {trigger} ON {table}")
     for function in _FUNCTIONS:
-        _run(connection, function)
-    _run(connection, f"SET LOCAL citus.shard_count = {int(shards)}")
+        run_ddl(connection, function)
+    run_ddl(connection, f"SET LOCAL citus.shard_count = {int(shards)}")
     for name in sorted(names, key=lambda name: name != FIRST):
         place(connection, name)
     for name in names:
         if name not in ON_COORDINATOR:
-            _run(connection, f"SELECT truncate_local_data_after_distributing_table('{name}')")
+            run_ddl(connection, f"SELECT truncate_local_data_after_distributing_table('{name}')")
     for table, trigger, definition, enabled in triggers:
-        _run(connection, definition)
+        run_ddl(connection, definition)
         if enabled == "A":
-            _run(connection, f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {trigger}")
-    _run(connection, _PLACE)
-
-
-def _run(connection: Connection, statement: str) -> None:
-    connection.exec_driver_sql(statement.replace("%", "%%"))
+            run_ddl(connection, f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {trigger}")
+    run_ddl(connection, _PLACE)

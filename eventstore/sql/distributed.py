@@ -28,8 +28,8 @@ __all__ = [
     "ON_COORDINATOR",
     "distribute_new",
     "find_backend",
-    "is_distributed",
     "place",
+    "run_ddl",
 ]
 
 FIRST = "conversations"
@@ -98,14 +98,9 @@ def find_backend(connection: psycopg.Connection[Any], dialect: Any, url: str) ->
     setattr(dialect, CHOSEN, backend_named(DISTRIBUTED) if is_spread else None)
 
 
-def is_distributed(connection: Connection) -> bool:
-    """Whether the store's tables are spread over servers."""
-    return backend_of(connection).is_distributed
-
-
 def distribute_new(connection: Connection, names: Iterable[str]) -> None:
     """Spread new tables like the store's others, in the caller's transaction."""
-    if is_distributed(connection):
+    if backend_of(connection).is_distributed:
         for name in names:
             place(connection, name)
 
@@ -118,13 +113,14 @@ def place(connection: Connection, name: str) -> None:
     if name in ON_COORDINATOR or connection.execute(_PLACED, {"t": name}).scalar_one():
         return
     if not connection.execute(_OWNED, {"t": name}).scalar_one():
-        _run(connection, f"SELECT create_reference_table('{name}')")
+        run_ddl(connection, f"SELECT create_reference_table('{name}')")
         return
     if connection.execute(_FILLED, {"t": name}).scalar_one():
-        _run(connection, _FILL.format(table=name).replace("%%", "%"))
+        run_ddl(connection, _FILL.format(table=name))
     beside = "" if name == FIRST else f", colocate_with => '{FIRST}'"
-    _run(connection, f"SELECT create_distributed_table('{name}', 'conversation_id'{beside})")
+    run_ddl(connection, f"SELECT create_distributed_table('{name}', 'conversation_id'{beside})")
 
 
-def _run(connection: Connection, statement: str) -> None:
+def run_ddl(connection: Connection, statement: str) -> None:
+    """Run a statement as it is written, in the caller's transaction."""
     connection.exec_driver_sql(statement.replace("%", "%%"))

@@ -40,7 +40,7 @@ from eventstore.sql.backend import (
     keys_of,
 )
 from eventstore.sql.read import VERSION, decode_rows
-from eventstore.sql.vector_feed import Vector
+from eventstore.sql.vector_feed import DIGEST_BYTES, Vector, digest_of
 from eventstore.telemetry.log import get_logger
 
 __all__ = [
@@ -64,8 +64,7 @@ UNREADABLE = (BlobDamaged, BlobNotFound, EventDamaged, KeyUnavailable)
 _log = get_logger("eventstore")
 _COLUMNS = len(EVENT_COLUMNS.split(","))
 _EVENT = itemgetter(slice(_COLUMNS))
-_DIGEST_BYTES = 8
-_NOTHING = "00" * _DIGEST_BYTES
+_NOTHING = "00" * DIGEST_BYTES
 _PURGED = Statement(
     "SELECT 1 FROM purges WHERE :position BETWEEN first_position AND last_position LIMIT 1"
 )
@@ -123,8 +122,7 @@ class _FeedPlace:
     @classmethod
     def of(cls, numbers: Sequence[Any], chain: Any) -> _FeedPlace:
         """Create a place from a row of the database; a damaged row's chain may be anything."""
-        digest = chain[:_DIGEST_BYTES].hex() if isinstance(chain, bytes) else ""
-        return cls(tuple(int(number) for number in numbers), digest.ljust(len(_NOTHING), "0"))
+        return cls(tuple(int(number) for number in numbers), digest_of(chain))
 
     def parameters(self, order: FeedOrder) -> dict[str, int]:
         """Return the numbers as parameters of the queries."""
@@ -152,10 +150,7 @@ def read_feed(
         while True:
             found = vector_feed.page(nodes, vector, limit)
             vector = found.after
-            try:
-                events = decode_rows(cur, backend, found.rows, keys_of(connection))
-            except UNREADABLE:
-                events = _readable(connection, found.rows, skip_unreadable, passed)
+            events = _decoded(connection, cur, found.rows, skip_unreadable, passed)
             if events or not found.rows:
                 return _page(events, str(vector), passed)
     place = _parse(order, after)
@@ -172,13 +167,24 @@ def read_feed(
         if rows:
             place = _place_of(rows[-1])
         new = rows[overlap:]
-        try:
-            events = decode_rows(cur, backend, map(_EVENT, new), keys_of(connection))
-        except UNREADABLE:
-            events = _readable(connection, new, skip_unreadable, passed)
+        events = _decoded(connection, cur, new, skip_unreadable, passed)
         if events or len(new) < limit or not limit:
             return _page(events, _render(order, place), passed)
         overlap = 1
+
+
+def _decoded(
+    connection: AnyConnection,
+    cur: Any,
+    rows: Sequence[Any],
+    skip_unreadable: bool,
+    passed: dict[UUID, PassedEvents],
+) -> Sequence[RecordedEvent]:
+    """Return the events of rows; if some cannot be read, see `_readable`."""
+    try:
+        return decode_rows(cur, backend_of(connection), map(_EVENT, rows), keys_of(connection))
+    except UNREADABLE:
+        return _readable(connection, rows, skip_unreadable, passed)
 
 
 def _page(

@@ -30,7 +30,7 @@ from eventstore.errors import InvalidCursor, StoreUnavailable
 from eventstore.sql.backend import READABLE_TIME, Nodes
 
 __all__ = ["Vector", "VectorPage", "behind", "end", "gained", "holds", "lag"]
-__all__ += ["newest", "page", "parse"]
+__all__ += ["DIGEST_BYTES", "digest_of", "newest", "page", "parse"]
 
 DIGEST_BYTES = 8
 _LAST = 2**63 - 1
@@ -233,7 +233,7 @@ def _candidate(row: Sequence[Any], epoch: int) -> _Candidate:
     prior = None
     if prior_epoch is not None:
         prior = prior_epoch, (int(prior_transaction), prior_position)
-    place = _EpochPlace(int(transaction), row[0], _digest(row[_CHAIN]))
+    place = _EpochPlace(int(transaction), row[0], digest_of(row[_CHAIN]))
     return _Candidate(_EVENT(row), epoch, place, prior)
 
 
@@ -309,7 +309,7 @@ def end(nodes: Nodes) -> Vector:
 
 def _newest(nodes: Nodes, epoch: int, border: int = _LAST) -> _EpochPlace | None:
     rows = nodes.select(_NEWEST, [epoch, str(border)])
-    found = [_EpochPlace(int(row[0]), row[1], _digest(row[2])) for row in rows]
+    found = [_EpochPlace(int(row[0]), row[1], digest_of(row[2])) for row in rows]
     return max(found, key=lambda at: at.key, default=None)
 
 
@@ -329,7 +329,7 @@ def behind(nodes: Nodes, after: Vector, limit: int) -> tuple[list[Any], Vector, 
         more |= len(rows) == limit
         for stream, transaction, position, chain in rows:
             streams.append(stream)
-            seen[epoch] = _EpochPlace(int(transaction), position, _digest(chain))
+            seen[epoch] = _EpochPlace(int(transaction), position, digest_of(chain))
             if int(transaction) < border:
                 safe[epoch] = seen[epoch]
     return list(dict.fromkeys(streams)), after.moved(seen), after.moved(safe), more
@@ -355,7 +355,7 @@ def holds(nodes: Nodes, at: Vector) -> bool:
         if not place.digest:
             continue
         rows = nodes.select(_AT, [epoch, str(place.transaction), place.position])
-        if [_digest(row[0]) for row in rows] != [place.digest] and not (
+        if [digest_of(row[0]) for row in rows] != [place.digest] and not (
             not rows and _is_purged(nodes, place)
         ):
             return False
@@ -394,7 +394,7 @@ def _is_purged(nodes: Nodes, place: _EpochPlace) -> bool:
     return bool(nodes.select(_PURGED, [place.position]))
 
 
-def _digest(chain: Any) -> str:
+def digest_of(chain: Any) -> str:
     """Return the first bytes of a chain value; a damaged row's may be anything."""
     found = bytes(chain[:DIGEST_BYTES]).hex() if isinstance(chain, bytes | memoryview) else ""
     return found.ljust(2 * DIGEST_BYTES, "0")
