@@ -30,6 +30,7 @@ from eventstore.ids import StreamId
 from eventstore.owners import Owned, named
 from eventstore.processes import in_child
 from eventstore.sql.append_requests import ANY, Anchor, Append, Appended, Expected, many
+from eventstore.sql.backend import backend_of
 from eventstore.sql.driver_errors import lacks_connection
 from eventstore.sql.row_security import OWNER
 from eventstore.sql.transactions import append_within, require_connection
@@ -81,11 +82,20 @@ class _Waiting:
 
 
 class GroupCommit:
-    """Collects appends while a transaction is running, and commits them together in the next."""
+    """Collects appends while a transaction is running, and commits them together in the next.
 
-    def __init__(self, append_group: AppendsTogether, patience_s: float) -> None:
+    Args:
+        append_group: Appends in one transaction.
+        patience_s: How long a locked stream is tried again, in seconds.
+        by_stream: Whether each stream has transactions of its own.
+    """
+
+    def __init__(
+        self, append_group: AppendsTogether, patience_s: float, *, by_stream: bool = False
+    ) -> None:
         self._append_group = append_group
         self._patience_s = patience_s
+        self._by_stream = by_stream
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="eventstore-group")
         self._changed = threading.Condition()
         self._waiting: deque[_Waiting] = deque()
@@ -149,6 +159,14 @@ class GroupCommit:
 
     def _append(self, group: Sequence[_Waiting]) -> list[_Waiting]:
         """Append without waiting for locks, report the outcomes, return the appends to retry."""
+        if self._by_stream:
+            parts: dict[UUID, list[_Waiting]] = {}
+            for each in group:
+                parts.setdefault(each.request.conversation_id, []).append(each)
+            return [again for part in parts.values() for again in self._append_part(part)]
+        return self._append_part(group)
+
+    def _append_part(self, group: Sequence[_Waiting]) -> list[_Waiting]:
         outcomes = self._append_group([each.request for each in group], wait=False)
         deferred, finished = list[_Waiting](), list[tuple[_Waiting, Appended | Exception]]()
         for each, outcome in zip(group, outcomes, strict=True):
@@ -232,7 +250,12 @@ class AsyncEventStore:
 
     def _begin_threads(self) -> None:
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="eventstore")
-        self._group = GroupCommit(self.store._append_group, self.store.patience_s)
+        # A transaction over several servers takes a commit in two phases: rather several of them.
+        apart = backend_of(self.store.engine).is_distributed
+        self._groups = [
+            GroupCommit(self.store._append_group, self.store.patience_s, by_stream=apart)
+            for _ in range(self._threads if apart else 1)
+        ]
 
     @classmethod
     async def open(
@@ -316,7 +339,8 @@ class AsyncEventStore:
                 # Row-level security names one owner per transaction, so owners cannot share one.
                 outcome = await self._run(self._append_alone, request, wait)
             elif connection is None:
-                outcome = await self._group.submit(request, wait=wait)
+                group = self._groups[stream.int % len(self._groups)]
+                outcome = await group.submit(request, wait=wait)
             elif isinstance(connection, Connection):
                 outcome = await self._run(self._append_within, connection, request)
             else:
@@ -422,7 +446,8 @@ class AsyncEventStore:
         await finish(self._close())
 
     async def _close(self) -> None:
-        await to_thread(self._group.close)
+        for group in self._groups:
+            await to_thread(group.close)
         await to_thread(self._executor.shutdown)
         await to_thread(self.store.close)
 

@@ -1360,8 +1360,8 @@ class EventStore(Transactions):
         bound._owners = self._owners.narrowed(owner, bound)
         if self._is_secured():
             theirs = bound.owner
-            owner_option = speaks_for(theirs.tenant_id, theirs.user_id)
-            bound.engine = self.engine.execution_options(**{OWNER: owner_option})
+            named = speaks_for(self._at_hand.backend, theirs.tenant_id, theirs.user_id)
+            bound.engine = self.engine.execution_options(**{OWNER: named})
             bound._at_hand = self._at_hand.within(bound.engine)
             bound._appending = self._appending.within(bound._at_hand)
         return bound

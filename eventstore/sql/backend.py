@@ -87,8 +87,8 @@ class Pooled(Protocol):
     """Held by the thread that writes to SQLite."""
     here: Any
     """``inside`` holds this thread's open SQLite transactions."""
-    speaks_for: bytes | None
-    """The first statement of each PostgreSQL transaction: it names the owner whose rows it sees."""
+    speaks_for: Sequence[str]
+    """The first statements of each transaction under row-level security, which name its owner."""
 
     @property
     def backend(self) -> Backend:
@@ -234,6 +234,11 @@ class Backend(ABC):
 
         ``usual_ms`` is how long connections wait for a lock without ``patience_ms``.
         """
+
+    def set_local(self, values: Mapping[str, str]) -> Sequence[str]:
+        """Return the statements that set PostgreSQL's settings for a transaction, from literals."""
+        chosen = (f"set_config('{name}', {value}, true)" for name, value in values.items())
+        return (f"SELECT {', '.join(chosen)}",)
 
     @abstractmethod
     def now(self, connection: AnyConnection) -> datetime:

@@ -6,7 +6,7 @@ only as ``SET LOCAL``, one to a message.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +30,9 @@ __all__ = ["CITUS"]
 
 _MOST_ROWS = 500
 """Of a statement: PostgreSQL has a limit of 65,535 parameters."""
+
+_TRAVELS = "SET LOCAL citus.propagate_set_commands = 'local'"
+"""Statements that set something are sent to the servers too, one to a message."""
 
 _TAKE = "SELECT 1 FROM conversations WHERE conversation_id = %s FOR UPDATE SKIP LOCKED"
 _IS_THERE = "SELECT 1 FROM conversations WHERE conversation_id = %s"
@@ -114,11 +117,19 @@ class _Citus(_Postgresql):
         first = super().first(at_hand, options)
         if not options.get("write", False):
             return first
-        return (*first, *_waiting(options.get("patience_ms"), at_hand.patience_ms))
+        return (*first, *self._waiting(options.get("patience_ms"), at_hand.patience_ms))
 
     def settings(self, *, durable: bool, patience_ms: int | None, usual_ms: int) -> Sequence[str]:
         first = super().settings(durable=durable, patience_ms=patience_ms, usual_ms=usual_ms)
-        return (*first, *_waiting(patience_ms, usual_ms))
+        return (*first, *self._waiting(patience_ms, usual_ms))
+
+    def set_local(self, values: Mapping[str, str]) -> Sequence[str]:
+        return (_TRAVELS, *(f"SET LOCAL {name} = {value}" for name, value in values.items()))
+
+    def _waiting(self, patience_ms: int | None, usual_ms: int) -> Sequence[str]:
+        return self.set_local(
+            {"lock_timeout": str(usual_ms if patience_ms is None else patience_ms)}
+        )
 
     def nodes(self, connection: AnyConnection) -> Nodes:
         return _Nodes(connection)
@@ -149,14 +160,6 @@ class _Citus(_Postgresql):
                 for start in range(0, len(rows), _MOST_ROWS)
             ],
         )
-
-
-def _waiting(patience_ms: int | None, usual_ms: int) -> Sequence[str]:
-    wait_ms = usual_ms if patience_ms is None else patience_ms
-    return (
-        "SET LOCAL citus.propagate_set_commands = 'local'",
-        f"SET LOCAL lock_timeout = {wait_ms}",
-    )
 
 
 CITUS = _Citus()

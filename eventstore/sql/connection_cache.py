@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from typing import Any, Unpack
@@ -42,8 +43,8 @@ class ConnectionCache:
     def __init__(self, engine: Engine, keep: int) -> None:
         self.engine = engine
         self.keys: Keyring | None = engine.get_execution_options().get(OPTION)
-        self.speaks_for: bytes | None = engine.get_execution_options().get(OWNER)
-        """The first statement of each transaction: it names the owner whose rows it may see."""
+        self.speaks_for: Sequence[str] = engine.get_execution_options().get(OWNER, ())
+        """The first statements of each transaction: they name the owner whose rows it may see."""
         self.patience_ms = ConnectionSettings.of(engine.url).patience_ms
         self._keep = keep
         self._idle: deque[tuple[Any, float]] = deque()
@@ -68,7 +69,7 @@ class ConnectionCache:
     def within(self, engine: Engine) -> ConnectionCache:
         """Return the same connections for a variant of the engine with its own options."""
         made = copy(self)
-        made.engine, made.speaks_for = engine, engine.get_execution_options().get(OWNER)
+        made.engine, made.speaks_for = engine, engine.get_execution_options().get(OWNER, ())
         return made
 
     def transaction(

@@ -17,7 +17,8 @@ from eventstore.sql.distributed import (
     run_ddl,
 )
 from eventstore.sql.migrate import VERSION_TABLE, schema_lock
-from eventstore.sql.row_security import is_secured
+from eventstore.sql.rights import relations
+from eventstore.sql.row_security import is_secured, secure_all, unsecure
 from eventstore.sql.schema import derived_tables, metadata_for
 from eventstore.telemetry.log import masked
 
@@ -143,8 +144,7 @@ def distribute(engine: Engine, shards: int = DEFAULT_SHARDS) -> None:
         shards: Into how many shards each table is divided.
 
     Raises:
-        NotWritable: The database has no Citus; the store is distributed already, or has row-level
-            security.
+        NotWritable: The database has no Citus, or the store is distributed already.
         StoreUnavailable: The database cannot be reached or written.
     """
     url = masked(engine.url)
@@ -156,9 +156,6 @@ def distribute(engine: Engine, shards: int = DEFAULT_SHARDS) -> None:
             raise NotWritable(url, reason)
         if connection.exec_driver_sql(IS_DISTRIBUTED).one()[0]:
             reason = "the store is distributed already: Citus itself moves and splits its shards"
-            raise NotWritable(url, reason)
-        if is_secured(connection):
-            reason = "a distributed store has no row-level security: run eventstore db unsecure"
             raise NotWritable(url, reason)
         _distribute(connection, shards)
     setattr(engine.dialect, CHOSEN, CITUS)
@@ -186,6 +183,10 @@ def _distribute(connection: Connection, shards: int) -> None:
     names = sorted({*tables, VERSION_TABLE, *derived_tables(connection)})
     for each in ONE_CONNECTION:
         run_ddl(connection, each)
+    was_secured = is_secured(connection)
+    of_owners = [name for names in relations(connection) for name in names]
+    if was_secured:
+        unsecure(connection, of_owners)
     triggers = connection.execute(_TRIGGERS).all()
     for table, trigger, _, _ in triggers:
         run_ddl(connection, f"DROP TRIGGER {trigger} ON {table}")
@@ -202,3 +203,5 @@ def _distribute(connection: Connection, shards: int) -> None:
         if enabled == "A":
             run_ddl(connection, f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {trigger}")
     run_ddl(connection, _PLACE)
+    if was_secured:
+        secure_all(connection, of_owners, on_shards=True)

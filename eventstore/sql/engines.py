@@ -194,8 +194,8 @@ def _postgresql_engine(url: URL, read_only: bool, pool_size: int) -> Engine:
 def begin_with_settings(connection: Connection) -> None:
     """Set up a transaction on PostgreSQL, if this is not done once for the connection."""
     first = connection.info.get(EACH)
-    own = connection.get_execution_options().get(OWNER)
-    for each in (first, own):
+    own = connection.get_execution_options().get(OWNER, ())
+    for each in (first, *own):
         if each is not None and not connection.connection.autocommit:
             connection.connection.cursor().execute(each)
 

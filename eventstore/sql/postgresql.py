@@ -104,16 +104,14 @@ class OnPostgresql:
             self._autocommit = self._pipelined = False
             raw.execute(first)
         own = self._at_hand.speaks_for
-        if own is not None:
+        if own:
             self._pipelined = self._pipelined or (self._autocommit and PIPELINES and first is None)
             self._autocommit = False
         if self._pipelined:
             pipeline = raw.pipeline()
             pipeline.__enter__()  # Python exits it if the next line is not reached.
             self._pipeline = pipeline
-        if own is not None:
-            raw.execute(own)
-        for each in self._settings:
+        for each in (*own, *self._settings):
             raw.execute(each)
         if self._autocommit:
             raw.autocommit = True

@@ -222,8 +222,8 @@ def append_within(
         if isinstance(connection, Connection):
             _require_durable(store, connection)
             stack.enter_context(_in_schema(store, connection))
-            if (own := store.engine.get_execution_options().get(OWNER)) is not None:
-                cursor(connection).execute(own)
+            for each in store.engine.get_execution_options().get(OWNER, ()):
+                cursor(connection).execute(each)
         return append(connection, request, now)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -32,14 +33,21 @@ from eventstore.events import UserMessage
 from projections.upkeep import compare, rebuild
 from tests.cli.program import run
 from tests.contract.plain import PlainClient
+from tests.distributed import CITUS, CitusDatabase
 from tests.failures.forking import EACH
 from tests.postgres import fresh_database
 from tests.warm import Programs
 
 
 @pytest.fixture
-def postgres_url(postgres_server_url: str, installed_database: str) -> Iterator[str]:
+def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """URL of a database of the test's own that has the tables of all projections."""
+    if CITUS is not None:
+        with closing(CitusDatabase(CITUS, installed=True)) as found:
+            yield found.url()
+        return
+    postgres_server_url = request.getfixturevalue("postgres_server_url")
+    installed_database = request.getfixturevalue("installed_database")
     with fresh_database(postgres_server_url, template=installed_database) as url:
         yield url
 
@@ -81,6 +89,20 @@ def seen(store: EventStore, said: str) -> list[str]:
     assert views.usage()
     assert store.verify(entry.conversation_id).ok
     return [item.text or "" for item in views.timeline(entry.conversation_id) if item.role]
+
+
+def as_ada(url: str, statement: str) -> list[tuple[object, ...]]:
+    """Run a statement in a transaction that names an owner, on all servers; return its rows."""
+    address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(address) as connection:
+        for each in (
+            "citus.propagate_set_commands = 'local'",
+            "eventstore.tenant_id = '-'",
+            "eventstore.user_id = '+ada'",
+        ):
+            connection.execute(f"SET LOCAL {each}".encode())
+        ran = connection.execute(statement.encode())
+        return ran.fetchall() if ran.description else []
 
 
 def test_each_owner_works_as_without_it(url: str) -> None:
@@ -141,20 +163,16 @@ def test_plain_sql_sees_one_owner_at_most(url: str, postgres_url: str) -> None:
                 assert {*found.scalars()} <= {of_ada}
             shown = connection.execute(text("SELECT text FROM timeline_items")).scalars().all()
             assert "apple" in shown
-    with PlainClient(url) as client:
-        client.execute("SET eventstore.user_id = '+ada'; SET eventstore.tenant_id = '-'")
-        assert [(of_ada,)] == client.execute("SELECT DISTINCT conversation_id FROM events")
-        client.execute(
-            f"UPDATE conversations SET writer_epoch = 99 WHERE conversation_id = '{of_bob}'"
-        )
-        client.execute("UPDATE projections SET cursor = NULL")
-        for statement in (
-            "UPDATE conversations SET user_id = 'bob'",
-            f"INSERT INTO writer_leases VALUES ('{of_bob}', 's', 'p', 'w', now(), now())",
-            f"UPDATE events SET conversation_id = '{of_bob}' WHERE version = 1",
-        ):
-            with pytest.raises(psycopg.Error):
-                client.execute(statement)
+    assert [(of_ada,)] == as_ada(url, "SELECT DISTINCT conversation_id FROM events")
+    as_ada(url, f"UPDATE conversations SET writer_epoch = 99 WHERE conversation_id = '{of_bob}'")
+    as_ada(url, "UPDATE projections SET cursor = NULL")
+    for statement in (
+        "UPDATE conversations SET user_id = 'bob'",
+        f"INSERT INTO writer_leases VALUES ('{of_bob}', 's', 'p', 'w', now(), now())",
+        f"UPDATE events SET conversation_id = '{of_bob}' WHERE version = 1",
+    ):
+        with pytest.raises(psycopg.Error):
+            as_ada(url, statement)
     with EventStore.open(postgres_url) as upkeep:
         assert 0 == run("verify", url=postgres_url).status
         with upkeep.reading() as connection:

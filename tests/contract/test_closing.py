@@ -113,7 +113,7 @@ def test_nobody_waits_for_a_thread_that_was_refused(sqlite_url: str) -> None:
             refused.append(error)
 
     others = [threading.Thread(target=append)]
-    shut = store._group._executor.submit
+    shut = store._groups[0]._executor.submit
 
     def submit(work: Any) -> Any:
         if not others[0].ident:  # while the first is being refused
@@ -121,7 +121,7 @@ def test_nobody_waits_for_a_thread_that_was_refused(sqlite_url: str) -> None:
             others[0].join(0.1)
         return shut(work)
 
-    store._group._executor.submit = submit  # type: ignore[assignment,method-assign]
+    store._groups[0]._executor.submit = submit  # type: ignore[assignment,method-assign]
     append()
     others[0].join()
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from eventstore import AsyncEventStore, EventStore, NewEvent, new_id
+from eventstore.aio import GroupCommit
 from eventstore.errors import StoreClosed, WrongExpectedVersion
+from eventstore.sql.append_requests import Append
 from tests.contract.facade import say, texts
 
 
@@ -169,6 +173,30 @@ def test_a_closed_store_refuses_every_append(shared_url: str) -> None:
         return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
 
     assert [StoreClosed] * 3 == [type(outcome) for outcome in asyncio.run(main())]
+
+
+def test_each_stream_has_transactions_of_its_own_if_they_must_be_apart(shared_url: str) -> None:
+    """As on several servers, where one that is down would fail the others' appends."""
+    ids, together = [new_id() for _ in range(4)], list[set[UUID]]()
+
+    async def main() -> None:
+        async with await AsyncEventStore.open(shared_url) as store:
+            at_once = store.store._append_group
+
+            def append(requests: Sequence[Append], *, wait: bool = True) -> list[Any]:
+                together.append({each.conversation_id for each in requests})
+                return at_once(requests, wait=wait)
+
+            store._groups = [GroupCommit(append, 5, by_stream=True)]
+            await asyncio.gather(*[store.append(ids[n % 4], say(str(n))) for n in range(40)])
+
+    asyncio.run(main())
+
+    assert {1} == {len(each) for each in together}
+    assert 40 > len(together)
+    with EventStore.open(shared_url) as store:
+        expected = [[str(number) for number in range(first, 40, 4)] for first in range(4)]
+        assert expected == [texts(store.read(each)) for each in ids]
 
 
 def test_groups_in_opposite_order_do_not_wait_for_each_other(shared_url: str) -> None:

@@ -6,14 +6,15 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import URL, make_url
 
 from eventstore import EventStore
-from eventstore.database import distribute, secure
-from eventstore.errors import NotWritable
+from eventstore.database import distribute, grant, relations, secure
+from eventstore.errors import NotWritable, OwnerMismatch
 from eventstore.ids import new_id
 from projections import Views
 from tests.contract.facade import say
@@ -105,16 +106,91 @@ def test_a_worker_is_refused(url: str) -> None:
         EventStore.open(address.set(host=host, port=port))
 
 
-def test_it_is_distributed_once_and_has_no_row_level_security(url: str) -> None:
-    """Both are said, and nothing is changed."""
-    with EventStore.open(url, distributed=True) as store:
-        with pytest.raises(NotWritable, match="distributed already"):
-            distribute(store.engine)
-        with (
-            pytest.raises(NotWritable, match="no row-level security"),
-            store.transaction() as connection,
-        ):
-            secure(connection, ["conversations"])
+def test_it_is_distributed_once(url: str) -> None:
+    """And says so the second time."""
+    with (
+        EventStore.open(url, distributed=True) as store,
+        pytest.raises(NotWritable, match="distributed already"),
+    ):
+        distribute(store.engine)
+
+
+def test_row_level_security_holds_on_each_server_and_after_a_move() -> None:
+    """A store that had it before it was distributed has it afterwards: for a login, and in shards.
+
+    Whoever connects to a worker and asks a shard itself sees no more than through the coordinator.
+    """
+    assert CITUS is not None
+    login = f"rows-of-one-{uuid4().hex[:8]}"
+    with closing(CitusDatabase(CITUS, installed=True, is_distributed=False)) as own:
+        url = own.url()
+        with psycopg.connect(_plain(url), autocommit=True) as run:
+            run.execute(f"CREATE ROLE \"{login}\" LOGIN PASSWORD 'secret'".encode())
+        try:
+            with EventStore.open(url) as store:
+                with store.transaction() as connection:
+                    grant(connection, login)
+                    secure(connection, [name for each in relations(connection) for name in each])
+                distribute(store.engine, 4)
+            theirs = make_url(url).set(username=login, password="secret")
+            with EventStore.open(theirs, migrate=False) as store:
+                ada, bob = store.for_owner(user_id="ada"), store.for_owner(user_id="bob")
+                of_ada, of_bob = new_id(), new_id()
+                for _ in range(2):
+                    ada.append(of_ada, say("apple"))
+                    bob.append(of_bob, say("berry"))
+                    assert len(Views(ada).timeline(of_ada)) == len(Views(bob).timeline(of_bob))
+                    with pytest.raises(OwnerMismatch):
+                        ada.append(of_bob, say("x"))
+                    with store.reading() as connection:
+                        for table in ("conversations", "events", "timeline_items"):
+                            count = f"SELECT count(*) FROM {table}"
+                            assert connection.exec_driver_sql(count).scalar_one() == 0
+                    assert _seen_in_shards(url, theirs, "+bob") == {of_bob}
+                    assert _seen_in_shards(url, theirs, "") == set()
+                    _move_all(url)
+        finally:
+            own.close()
+            with psycopg.connect(_plain(CITUS), autocommit=True) as run:
+                run.execute(f'DROP ROLE "{login}"'.encode())
+
+
+def _plain(url: str | URL) -> str:
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def _seen_in_shards(url: str, login: URL, user: str) -> set[UUID]:
+    """Return the conversations whose events a login sees that asks each server for its shards."""
+    with psycopg.connect(_plain(url)) as run:
+        placed = run.execute(
+            "SELECT nodename, nodeport, shardid FROM pg_dist_shard "
+            "JOIN pg_dist_placement USING (shardid) JOIN pg_dist_node USING (groupid) "
+            "WHERE logicalrelid = 'events'::regclass"
+        ).fetchall()
+    found: set[UUID] = set()
+    for host, port, shard in placed:
+        with psycopg.connect(_plain(login.set(host=host, port=port))) as run:
+            run.execute("SET eventstore.tenant_id = '-'")
+            run.execute(f"SET eventstore.user_id = '{user}'".encode())
+            rows = run.execute(f"SELECT conversation_id FROM events_{shard}".encode())
+            found.update(row[0] for row in rows)
+    return found
+
+
+def _move_all(url: str) -> None:
+    with psycopg.connect(_plain(url), autocommit=True) as run:
+        placed = run.execute(
+            "SELECT shardid, nodename, nodeport FROM pg_dist_shard "
+            "JOIN pg_dist_placement USING (shardid) JOIN pg_dist_node USING (groupid) "
+            "WHERE logicalrelid = 'conversations'::regclass"
+        ).fetchall()
+        nodes = {each[1:] for each in placed}
+        for shard, *place in placed:
+            target = min(nodes - {tuple(place)})
+            run.execute(
+                "SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, 'block_writes')",
+                [shard, *place, *target],
+            )
 
 
 def test_a_store_with_events_is_distributed_and_nothing_is_left_behind() -> None:
