@@ -242,6 +242,18 @@ def postgres_url(beginning: Beginning, request: pytest.FixtureRequest) -> Iterat
 
 
 @pytest.fixture
+def installed_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """URL of a PostgreSQL database with the tables of all projections, which the test may ruin."""
+    if CITUS is not None:
+        with closing(CitusDatabase(CITUS, installed=True)) as spread:
+            yield spread.url()
+        return
+    server, template = map(request.getfixturevalue, ("postgres_server_url", "installed_database"))
+    with fresh_database(server, template=template) as url:
+        yield url
+
+
+@pytest.fixture
 def fresh_postgres_url(postgres_server_url: str, upgraded_database: str) -> Iterator[str]:
     """URL of a PostgreSQL database with the schema, to which nobody else is connected."""
     with fresh_database(postgres_server_url, template=upgraded_database) as url:

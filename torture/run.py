@@ -21,10 +21,12 @@ from sqlalchemy import text
 from eventstore import EventStore, new_id
 from eventstore.errors import StoreUnavailable
 from eventstore.sql import feed
+from eventstore.sql.backend import backend_of
 from eventstore.sql.urls import file_of
 from projections.catalogue import PROJECTIONS
 from projections.engine.setup import install_all
 from torture.checking import COUNTS, Findings, Report, check
+from torture.moving import move
 from torture.plan import NOTES, PATIENCE_S, TENANT, Plan, Tally, deliveries, recall
 from torture.reloads import CLIENTS, missing, run_reloads
 from torture.sessions import converse, fork_writers
@@ -79,8 +81,9 @@ class Scenario:
     """What happens in a run.
 
     Processes of the kinds ``spared`` are never killed. ``setbacks`` creates the run's own database,
-    by the kind of the given database; other kinds cannot run the scenario. A scenario that is
-    ``served`` has a web server instead of writers: see `torture.reloads`.
+    by the kind of the given database; other kinds cannot run the scenario. One that ``moves``
+    shards needs a distributed database. A scenario that is ``served`` has a web server instead of
+    writers: see `torture.reloads`.
     """
 
     summary: str
@@ -88,6 +91,7 @@ class Scenario:
     blows: tuple[Blow, ...]
     spared: tuple[str, ...] = (READER,)
     holds: bool = True
+    moves: bool = False
     busy_timeout_ms: int = 30_000
     setbacks: dict[str, Callable[[Path], Setback]] | None = None
     served: bool = False
@@ -110,6 +114,12 @@ SCENARIOS = {
         write,
         ("stop",),
         busy_timeout_ms=1_000,
+    ),
+    "moves": Scenario(
+        "as kills, while shards move between servers and split; a distributed database only",
+        write,
+        ("kill", "cut"),
+        moves=True,
     ),
     "failover": Scenario(
         "a lagging standby is promoted, on the run's own two servers; PostgreSQL only",
@@ -141,6 +151,8 @@ def roles(plan: Plan, cursor: str | None) -> list[Role]:
     found: list[Role] = [(READER, tail, (index, cursor)) for index in range(plan.readers)]
     found += [("worker", fold, (index,)) for index in range(plan.workers)]
     found.append((REBUILDER, rebuild_again, ()))
+    if scenario.moves:
+        found.append(("mover", move, (0,)))
     if scenario.holds:
         found.append(("holder", hold, ()))
     return found + [(WRITER, scenario.writer, (index,)) for index in range(plan.writers)]
@@ -175,6 +187,8 @@ def lacks(store: EventStore, scenario: str) -> str | None:
     setbacks = SCENARIOS[scenario].setbacks
     if SCENARIOS[scenario].served:
         return missing()
+    if SCENARIOS[scenario].moves and not backend_of(store.engine).is_distributed:
+        return "the database is on one server"
     if setbacks is None or store.engine.dialect.name in setbacks:
         return None
     return "SQLite has no standby"

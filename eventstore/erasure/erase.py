@@ -713,6 +713,8 @@ def _lock_forks(
     size = {"size": 1} if backend_of(connection).is_distributed else {}
     for some in pages(sorted(forks), **size):
         erasure_lock(connection, *some, exclusive=True)
+        for fork in some:
+            backend_of(connection).pin(connection, fork)
         query = (
             select(streams.c.conversation_id, streams.c.version, streams.c.key_id)
             .where(streams.c.conversation_id.in_(some))
@@ -743,6 +745,7 @@ def lock_stream(connection: Connection, conversation_id: UUID) -> tuple[int, str
     streams = metadata_for(connection.dialect.name).tables["conversations"]
     schema_stays(connection)
     erasure_lock(connection, conversation_id, exclusive=True)
+    backend_of(connection).pin(connection, conversation_id)
     locked = connection.execute(
         select(streams.c.version, streams.c.key_id)
         .where(streams.c.conversation_id == conversation_id)

@@ -118,6 +118,7 @@ def append(
     """
     backend, cur = backend_of(connection), cursor(connection)
     stream = str(request.conversation_id)
+    backend.pin(connection, request.conversation_id)
     head, key_id = _lock(cur, backend, stream)
     outcome = _check(connection, request, head)
     if outcome is None and head is None:
@@ -135,6 +136,9 @@ def append(
     step = AppendStep(request.conversation_id, head, now)
     places = step.add(request)
     backend.advance(cur, [step])
+    if step.positions is None:
+        reason = "its row was changed despite the lock: the append is undone, and may be repeated"
+        raise DatabaseBusy(str(request.conversation_id), reason)
     if heads is not None:
         heads.reach(step)
     return step.appended(places)

@@ -269,6 +269,15 @@ class Backend(ABC):
         return None
 
     @abstractmethod
+    def pin(self, connection: AnyConnection, conversation_id: UUID) -> None:
+        """Keep a conversation on its server until the transaction ends.
+
+        Call it before you lock rows of the conversation, which a transaction relies on later: if
+        its shard moved in between, the lock would be on rows that nobody uses any more. No-op on a
+        single server.
+        """
+
+    @abstractmethod
     def is_locked(self, cur: Any, conversation_id: UUID) -> bool:
         """Whether another transaction has locked a stream; if not, lock its row, without waiting.
 

@@ -21,6 +21,7 @@ from eventstore.sql.backend import (
     Rows,
     TransactionOptions,
     fetch,
+    run_each,
 )
 from eventstore.sql.distributed import ONE_CONNECTION
 from eventstore.sql.postgresql import OnPostgresql, _Postgresql
@@ -36,6 +37,10 @@ _TRAVELS = "SET LOCAL citus.propagate_set_commands = 'local'"
 
 _TAKE = "SELECT 1 FROM conversations WHERE conversation_id = %s FOR UPDATE SKIP LOCKED"
 _IS_THERE = "SELECT 1 FROM conversations WHERE conversation_id = %s"
+# Unlike a query with FOR UPDATE, a statement that may change rows keeps the shard in its place.
+_PIN = """
+    UPDATE conversations SET version = version WHERE conversation_id = %s AND version < 0
+    """
 _MOVE = """
     UPDATE conversations SET version = %s, chain = %s, last_active_at = %s
     WHERE conversation_id = %s AND version = %s AND chain = %s AND writer_epoch = %s
@@ -143,6 +148,9 @@ class _Citus(_Postgresql):
             step.positions = None
             if (wait and len(steps) == 1) or _rows(cur, _TAKE, [step.head.stream]):
                 _advance(cur, step)
+
+    def pin(self, connection: AnyConnection, conversation_id: UUID) -> None:
+        run_each(connection, _PIN, [[conversation_id]])
 
     def is_locked(self, cur: Any, conversation_id: UUID) -> bool:
         if _rows(cur, _TAKE, [conversation_id]):

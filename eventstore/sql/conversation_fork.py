@@ -78,6 +78,7 @@ def locate(
     rows = []
     # The oldest first, in the same order as an erasure locks: a conversation, then its forks.
     for stream in (*(each.conversation_id for each in reversed(line)), source):
+        backend_of(connection).pin(connection, stream)
         rows = _SHARE.rows(connection, source=stream)
     if not rows:
         raise absent(connection, source)

@@ -452,6 +452,9 @@ class _Postgresql(Backend):
         for step in steps:
             step.positions = positions.get(step.head.stream)
 
+    def pin(self, connection: AnyConnection, conversation_id: UUID) -> None:
+        """Nothing to do: it cannot move."""
+
     def is_locked(self, cur: Any, conversation_id: UUID) -> bool:
         cur.execute(_TAKE_LOCK, {"conversation_id": conversation_id})
         return bool(cur.fetchone()[0])

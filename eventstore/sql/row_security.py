@@ -163,6 +163,8 @@ def speaks_for(backend: Backend, tenant_id: str | None, user_id: str | None) -> 
 def secure(connection: Connection, names: Iterable[str]) -> None:
     """Limit each login to one owner's rows of these tables and views, in the caller's transaction.
 
+    Call it under the schema lock.
+
     Raises:
         NotWritable: The database is SQLite, or PostgreSQL before version 15.
     """

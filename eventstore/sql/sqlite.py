@@ -183,6 +183,9 @@ class _Sqlite(Backend):
             step.positions = range(position, position + len(step.events))
             position += len(step.events)
 
+    def pin(self, connection: AnyConnection, conversation_id: UUID) -> None:
+        """Nothing to do: it cannot move."""
+
     def is_locked(self, cur: Any, conversation_id: UUID) -> bool:
         return False
 

@@ -227,6 +227,7 @@ def lock_at(
 
     Uses one query, for a transaction that already holds the erasure lock.
     """
+    backend_of(connection).pin(connection, conversation_id)
     found, chain = _select(connection, generations, conversation_id, locked_at=at)
     if len(found) < len(generations) and not backend_of(connection).locks_all:
         # A missing row cannot be locked: insert it, and wait for another process that inserts it.

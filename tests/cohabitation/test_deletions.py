@@ -18,11 +18,11 @@ from eventstore.checks.event_log import orphans
 from eventstore.errors import ConversationDamaged, DeletionIncomplete, InvalidEvent, OwnerMismatch
 from eventstore.events import ConversationStart, NewEvent, Retraction, UserMessage, VersionRange
 from eventstore.ids import keyed_id, new_id
+from eventstore.sql.migrate import schema_lock
 from eventstore.sql.rights import grant, relations
 from eventstore.sql.row_security import secure
 from projections.upkeep import rebuild
 from tests.contract.plain import PlainClient
-from tests.postgres import fresh_database
 
 CANARY, STAYS = "CANARY7f3e", "STAYS5d1a"
 KEPT = {"purges", "retired_keys"}
@@ -98,9 +98,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         if database == "sqlite":
             url = login = request.getfixturevalue("sqlite_url")
         else:
-            server = request.getfixturevalue("postgres_server_url")
-            installed = request.getfixturevalue("installed_database")
-            url = login = stack.enter_context(fresh_database(server, template=installed))
+            url = login = request.getfixturevalue("installed_url")
         keys = tmp_path / "keys" if "keys" in setup else None
         options: Any = {"keys": DirectoryKeys(keys)} if keys else {}
         owner = stack.enter_context(EventStore.open(url, **options))
@@ -109,7 +107,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
             client = stack.enter_context(PlainClient(url))
             client.execute(f"CREATE ROLE \"{name}\" LOGIN PASSWORD 'secret'")
             stack.callback(client.execute, f'DROP OWNED BY "{name}"; DROP ROLE "{name}"')
-            with owner.writing() as connection:
+            with schema_lock(owner.engine) as connection:
                 grant(connection, name)
                 secure(connection, [each for names in relations(connection) for each in names])
             told = make_url(url).set(username=name, password="secret")

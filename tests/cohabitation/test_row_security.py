@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -33,23 +32,14 @@ from eventstore.events import UserMessage
 from projections.upkeep import compare, rebuild
 from tests.cli.program import run
 from tests.contract.plain import PlainClient
-from tests.distributed import CITUS, CitusDatabase
 from tests.failures.forking import EACH
-from tests.postgres import fresh_database
 from tests.warm import Programs
 
 
 @pytest.fixture
-def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
+def postgres_url(installed_url: str) -> str:
     """URL of a database of the test's own that has the tables of all projections."""
-    if CITUS is not None:
-        with closing(CitusDatabase(CITUS, installed=True)) as found:
-            yield found.url()
-        return
-    postgres_server_url = request.getfixturevalue("postgres_server_url")
-    installed_database = request.getfixturevalue("installed_database")
-    with fresh_database(postgres_server_url, template=installed_database) as url:
-        yield url
+    return installed_url
 
 
 @pytest.fixture

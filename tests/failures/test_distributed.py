@@ -10,13 +10,17 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL, Connection, make_url
 
 from eventstore import EventStore
 from eventstore.database import distribute, grant, relations, secure
+from eventstore.erasure.erase import lock_stream
 from eventstore.errors import NotWritable, OwnerMismatch
 from eventstore.ids import new_id
-from projections import Views
+from eventstore.sql.conversation_fork import locate
+from projections import PROJECTIONS, Views
+from projections.engine import heads
+from projections.engine.generations import Generation, find_live
 from tests.contract.facade import say
 from tests.distributed import CITUS, CitusDatabase
 
@@ -39,6 +43,14 @@ def url(database: CitusDatabase) -> Iterator[str]:
     """URL of the database, which is empty."""
     yield database.url()
     database.reset()
+
+
+@pytest.fixture(scope="module")
+def moving_url() -> Iterator[str]:
+    """URL of a database in which shards may be moved; it is not emptied between tests."""
+    assert CITUS is not None
+    with closing(CitusDatabase(CITUS, installed=True)) as found:
+        yield found.url()
 
 
 @pytest.mark.parametrize(
@@ -93,6 +105,73 @@ def test_a_head_that_is_remembered_and_no_longer_there(url: str) -> None:
         other.append(cid, say("1"))
         assert store.append(cid, say("2")).version == 2
         assert store.verify(cid).ok
+
+
+def _append_again(store: EventStore, connection: Connection, cid: UUID) -> None:
+    """Append in the way that locks the conversation first."""
+    store._appending._heads.pop(cid.int, None)
+    store.append(cid, say("again"), connection=connection)
+
+
+@pytest.mark.parametrize(
+    "lock",
+    [
+        _append_again,
+        lambda store, connection, cid: lock_stream(connection, cid),
+        lambda store, connection, cid: locate(connection, cid, None, None, None),
+        lambda store, connection, cid: heads.lock(connection, [_generation(store)], cid),
+    ],
+    ids=["append", "erase", "fork", "fold"],
+)
+def test_what_is_locked_does_not_move_until_the_end_of_the_transaction(
+    moving_url: str, lock: Callable[[EventStore, Connection, UUID], object]
+) -> None:
+    """A lock on rows of the old place would keep nobody out of the new one.
+
+    Two appends went on from the same version, and one of them was acknowledged and not stored.
+    """
+    with EventStore.open(moving_url) as store:
+        cid = new_id()
+        store.append(cid, say("hello"))
+        Views(store).timeline(cid)
+        with store.transaction() as connection:
+            lock(store, connection, cid)
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                _move(moving_url, cid, "SET lock_timeout = 300")
+        _move(moving_url, cid)
+        assert store.append(cid, say("again")).version == store.get(cid).version
+        assert store.verify(cid).ok
+
+
+def _generation(store: EventStore) -> Generation:
+    with store.reading() as connection:
+        found = find_live(connection, PROJECTIONS[0])
+    assert found is not None
+    return found
+
+
+def _move(url: str, cid: UUID, *settings: str) -> None:
+    """Move a conversation to another server."""
+    with psycopg.connect(_plain(url), autocommit=True) as run:
+        for each in settings:
+            run.execute(each.encode())
+        found = run.execute(
+            "SELECT shardid, nodename, nodeport FROM pg_dist_placement "
+            "JOIN pg_dist_node USING (groupid) "
+            "WHERE shardid = get_shard_id_for_distribution_column('conversations', %s)",
+            [cid],
+        ).fetchone()
+        assert found is not None
+        target = run.execute(
+            "SELECT nodename, nodeport FROM pg_dist_node "
+            "WHERE shouldhaveshards AND (nodename, nodeport) <> (%s, %s)",
+            [*found[1:]],
+        ).fetchone()
+        assert target is not None
+        run.execute(
+            "SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, 'block_writes')",
+            [*found, *target],
+        )
 
 
 def test_a_worker_is_refused(url: str) -> None:
