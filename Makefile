@@ -34,7 +34,7 @@ SERVE_DATA ?= $(wildcard ../shared/data/tau-bench/*.json*)
 SERVE_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-browser test-exhaustive test-partitioned test-citus screenshots fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream test-spark check-release lint format bench bench-quick bench-context bench-scale bench-large peers torture clean
+.PHONY: help demo serve test test-browser test-exhaustive test-partitioned test-distributed test-citus screenshots fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream test-spark check-release lint format bench bench-quick bench-context bench-scale bench-large peers torture clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -125,10 +125,16 @@ test-partitioned: $(READY) ## Run the contract suite on PostgreSQL with tables t
 	EVENTSTORE_TEST_PARTITIONS=3 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal \
 	  tests/contract -k postgres $(PYTEST_ARGS)
 
+test-distributed: $(READY) ## Run the contract suite on a PostgreSQL that looks distributed, without Citus
+	EVENTSTORE_TEST_SHARDS=4 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal \
+	  tests/contract tests/cohabitation/test_row_security.py -k "postgres or row_security" \
+	  $(PYTEST_ARGS)
+
 # The extension is in no package index: docs/scale.md says how its nodes are set up.
 test-citus: $(READY) ## Run the contract suite on a distributed PostgreSQL, and move its shards: make test-citus URL=...
 	EVENTSTORE_TEST_CITUS_URL=$(URL) $(BIN)/python -m pytest \
-	  tests/contract tests/failures/test_distributed.py -k "postgres or distributed" \
+	  tests/contract tests/failures/test_distributed.py tests/cohabitation/test_row_security.py \
+	  -k "postgres or distributed or row_security" \
 	  -m "not exhaustive" $(PYTEST_ARGS)
 	$(BIN)/python -m tests.distributed_moves $(URL) $(or $(SECONDS),60)
 

@@ -42,6 +42,7 @@ from tests.postgres import (
     roomy_memory,
 )
 from tests.reusable_database import ReusableDatabase
+from tests.shim import SETTINGS_ON_SHIM
 from tests.warm import Programs
 from tests.warm import programs as serving
 
@@ -81,7 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
     given = getattr(config, "workerinput", {}).get("postgres")
     place = Path(given) if given else place_of_many_files()
-    config.stash[SERVER] = PostgresServer(directory=place)
+    config.stash[SERVER] = PostgresServer(SETTINGS_ON_SHIM, directory=place)
     config.stash[WORKERS] = []
 
 

@@ -48,6 +48,9 @@ _LOCKED = """
     SELECT relation::regclass::text FROM pg_locks
     WHERE relation IS NOT NULL AND pid <> pg_backend_pid()
 """
+_DISARMED = """
+    SELECT tgrelid::regclass::text FROM pg_trigger WHERE NOT tgisinternal AND tgenabled = 'D'
+"""
 _RELATIONS = """
     SELECT pg_class.oid, relname, kind
     FROM pg_class JOIN (VALUES (1, 'r', 'TABLE'), (2, 'v', 'VIEW'), (3, 'S', 'SEQUENCE'),
@@ -120,7 +123,7 @@ class ReusableDatabase:
         tables = self._rows(_TABLES)
         self._deletions = {name: _deletion(name, triggers) for name, triggers in tables}
         filled = (_filled(name) for name, _ in tables)
-        self._touched = sql.SQL(" UNION ").join([sql.SQL(_LOCKED), *filled])
+        self._touched = sql.SQL(" UNION ").join([sql.SQL(_LOCKED), sql.SQL(_DISARMED), *filled])
         self._template_rows = {
             name: rows
             for name, _ in tables

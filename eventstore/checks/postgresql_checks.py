@@ -88,7 +88,7 @@ _SIZES = text(
         CAST(sum(pg_indexes_size(part.oid)) AS bigint)
     FROM pg_class AS part
     JOIN pg_class AS whole ON whole.oid = coalesce(pg_partition_root(part.oid), part.oid)
-    WHERE part.relkind = 'r' AND part.relnamespace = current_schema()::regnamespace
+    WHERE part.relkind = 'r' AND part.relnamespace = quote_ident(current_schema())::regnamespace
     GROUP BY whole.relname ORDER BY whole.relname
     """
 )
@@ -97,7 +97,7 @@ _SIZES_ON_NODES = text(
     SELECT relname, citus_table_size(logicalrelid),
         citus_total_relation_size(logicalrelid) - citus_table_size(logicalrelid)
     FROM pg_dist_partition JOIN pg_class ON pg_class.oid = logicalrelid
-    WHERE relnamespace = current_schema()::regnamespace ORDER BY relname
+    WHERE relnamespace = quote_ident(current_schema())::regnamespace ORDER BY relname
     """
 )
 _CONCERNED = text("SELECT row_security_active('conversations')")

@@ -148,7 +148,10 @@ def read_feed(
     if (nodes := backend.nodes(connection)) is not None:
         vector = _vector(nodes, after)
         while True:
-            found = vector_feed.page(nodes, vector, limit)
+            try:
+                found = vector_feed.page(nodes, vector, limit)
+            except InvalidCursor as error:
+                raise InvalidCursor(str(after)) from error
             vector = found.after
             events = _decoded(connection, cur, found.rows, skip_unreadable, passed)
             if events or not found.rows:

@@ -60,7 +60,7 @@ _TABLES = text(
     SELECT relname, relkind::text, relrowsecurity, (
         SELECT bool_or(attname = 'conversation_id') FROM pg_attribute WHERE attrelid = pg_class.oid
     ) FROM pg_class
-    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v')
+    WHERE relnamespace = quote_ident(current_schema())::regnamespace AND relkind IN ('r', 'p', 'v')
         AND relname = ANY(:names)
     """
 )

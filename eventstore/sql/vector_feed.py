@@ -141,7 +141,8 @@ def parse(cursor_text: str | None, older_epochs: Callable[[int], Iterable[int]])
         return Vector({})
     if (older := _OLDER.fullmatch(str(cursor_text))) is not None:
         epoch, transaction, position = map(int, older.groups()[:3])
-        if max(epoch, transaction, position) > _LAST:
+        nowhere = not position and int(older[4], 16)
+        if nowhere or max(epoch, transaction, position) > _LAST:
             raise InvalidCursor(cursor_text)
         passed = {each: _EpochPlace(_LAST, _LAST) for each in older_epochs(epoch)}
         own = _EpochPlace(transaction, position, older[4] if position else "")

@@ -139,7 +139,7 @@ def test_plain_sql_sees_one_owner_at_most(url: str, postgres_url: str) -> None:
             Views(each).timeline(cid)
         names = text(
             "SELECT c.relname FROM pg_class AS c JOIN pg_attribute AS a ON attrelid = c.oid"
-            " WHERE relkind IN ('r', 'v') AND attname = 'conversation_id'"
+            " WHERE relkind IN ('r', 'p', 'v') AND attname = 'conversation_id'"
             " AND relnamespace = current_schema()::regnamespace"
         )
         with store.reading() as connection:
@@ -215,6 +215,25 @@ def test_behind_a_pooler(url: str) -> None:
             assert [name, f"{name}!"] * 2 == seen(store.for_owner(user_id=name), name)
         with store.reading() as connection:
             assert [] == connection.execute(text("SELECT * FROM events")).all()
+
+
+def test_in_a_schema_whose_name_needs_quotes(postgres_url: str, login: str) -> None:
+    """The commands, the check and the store find their tables there."""
+    own = make_url(postgres_url).update_query_dict({"schema": "the store's"})
+    theirs = own.set(username=login, password="secret")
+    for command in (("db", "upgrade"), ("db", "grant", login), ("db", "secure")):
+        done = run(*command, url=own.render_as_string(hide_password=False))
+        assert (0, "") == (done.status, done.err)
+    with EventStore.open(theirs, migrate=False) as store:
+        ada, bob = store.for_owner(user_id="ada"), store.for_owner(user_id="bob")
+        of_ada = talk(ada, "apple")
+        assert ["apple", "apple!"] * 2 == seen(ada, "apple")
+        with pytest.raises((ConversationNotFound, OwnerMismatch)):
+            bob.get(of_ada)
+    checks = run("doctor", "--json", url=own.render_as_string(hide_password=False)).document
+    assert ["ok"] * 2 == [
+        each["status"] for each in checks["checks"] if each["name"] in ("row security", "size")
+    ]
 
 
 def test_on_an_event_loop_too(url: str) -> None:

@@ -53,7 +53,11 @@ class PlainClient:
     def tables(self) -> list[str]:
         """Return the names of all tables."""
         sqlite = "SELECT name FROM sqlite_master WHERE type = 'table'"
-        postgresql = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+        # Those with partitions too, and the partitions as a part of these.
+        postgresql = (
+            "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace "
+            "AND relkind IN ('r', 'p') AND NOT relispartition"
+        )
         rows = self.execute(sqlite if self.dialect == "sqlite" else postgresql)
         return sorted(row[0] for row in rows)
 

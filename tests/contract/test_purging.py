@@ -23,7 +23,10 @@ def rows_of(plain: PlainClient, cid: UUID) -> dict[str, int]:
     if plain.dialect == "sqlite":
         query = "SELECT name FROM sqlite_master WHERE type = 'table'"
     else:
-        query = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        query = (
+            "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition "
+            "AND relnamespace = quote_ident(current_schema())::regnamespace"
+        )
     found = {}
     for (name,) in plain.execute(query):
         if "conversation_id" not in columns_of(plain, name):
