@@ -24,7 +24,7 @@ from eventstore.sql.backend import (
     run_each,
 )
 from eventstore.sql.distributed import ONE_CONNECTION
-from eventstore.sql.postgresql import OnPostgresql, _Postgresql
+from eventstore.sql.postgresql import OnPostgresql, _Postgresql, settings
 from eventstore.sql.steps import AppendStep
 
 __all__ = ["CITUS"]
@@ -119,22 +119,22 @@ class _Citus(_Postgresql):
     lock_schema = (*ONE_CONNECTION, *_Postgresql.lock_schema)
 
     def first(self, at_hand: Pooled, options: TransactionOptions) -> Sequence[str]:
-        first = super().first(at_hand, options)
-        if not options.get("write", False):
-            return first
-        return (*first, *self._waiting(options.get("patience_ms"), at_hand.patience_ms))
+        write, patience_ms = options.get("write", False), options.get("patience_ms")
+        durable = options.get("durable", True) or not write
+        brief = settings(brief=write and durable)
+        if not write and patience_ms is None:
+            return brief
+        return (*brief, *self._travelling(durable, patience_ms, at_hand.patience_ms))
 
     def settings(self, *, durable: bool, patience_ms: int | None, usual_ms: int) -> Sequence[str]:
-        first = super().settings(durable=durable, patience_ms=patience_ms, usual_ms=usual_ms)
-        return (*first, *self._waiting(patience_ms, usual_ms))
+        return self._travelling(durable, patience_ms, usual_ms)
 
     def set_local(self, values: Mapping[str, str]) -> Sequence[str]:
         return (_TRAVELS, *(f"SET LOCAL {name} = {value}" for name, value in values.items()))
 
-    def _waiting(self, patience_ms: int | None, usual_ms: int) -> Sequence[str]:
-        return self.set_local(
-            {"lock_timeout": str(usual_ms if patience_ms is None else patience_ms)}
-        )
+    def _travelling(self, durable: bool, patience_ms: int | None, usual_ms: int) -> Sequence[str]:
+        values = {"lock_timeout": str(usual_ms if patience_ms is None else patience_ms)}
+        return self.set_local(values if durable else {**values, "synchronous_commit": "off"})
 
     def nodes(self, connection: AnyConnection) -> Nodes:
         return _Nodes(connection)
