@@ -150,6 +150,9 @@ class Nodes(Protocol):
         None stands for a server that did not answer.
         """
 
+    def holders(self) -> Sequence[tuple[Any, ...]]:
+        """Return the rows of `FeedOrder.holder`, from every server that answers."""
+
     def select(self, statement: str, values: Sequence[Any]) -> list[Any]:
         """Return the rows of a query over all servers, each in a snapshot taken now.
 

@@ -6,8 +6,11 @@ only as ``SET LOCAL``, one to a message.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from json import loads
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -70,6 +73,18 @@ _BORDERS = """
         (SELECT nspname FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace
         WHERE pg_class.oid = 'conversations'::regclass)))
     """
+_HOLDERS = f"""
+    SELECT result FROM run_command_on_all_nodes($$
+        SELECT json_agg(json_build_array(pid, name, owner, database, state, began, prepared))::text
+        FROM ({_Postgresql.feed.holder}) AS h (pid, name, owner, database, state, began, prepared)
+    $$) WHERE success
+    """  # noqa: S608 - constants
+_SESSION = re.compile(r"citus_internal gpid=(\d+)")
+_PROCESSES = 10**10
+_SESSION_OF = """
+    SELECT pid, application_name, usename, datname, state, xact_start, NULL
+    FROM pg_stat_activity WHERE pid = %s
+    """
 _INACTIVE = "SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND NOT isactive"
 _MEMBERS = "SELECT array_agg((nodeid, isactive) ORDER BY nodeid)::text FROM pg_dist_node"
 
@@ -93,6 +108,17 @@ class _Nodes:
                 found.append((int(epoch), int(transaction)))
             else:
                 found.append(None)
+        return found
+
+    def holders(self) -> list[tuple[Any, ...]]:
+        found = []
+        for (answer,) in fetch(self._connection, _HOLDERS):
+            for *session, began, prepared in loads(answer) if answer else ():
+                row = (*session, datetime.fromisoformat(began), prepared)
+                # A server knows the coordinator's session by a number that ends with its process.
+                behind = _SESSION.match(session[1] or "")
+                pid = int(behind[1]) % _PROCESSES if behind else None
+                found += fetch(self._connection, _SESSION_OF, [pid]) or [row]
         return found
 
     def select(self, statement: str, values: Sequence[Any]) -> list[Any]:

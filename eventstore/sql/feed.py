@@ -439,12 +439,13 @@ def delayed_events(connection: AnyConnection) -> DelayedEvents:
     backend, now = backend_of(connection), datetime.now(UTC)
     order = backend.feed
     if (nodes := backend.nodes(connection)) is not None:
-        # Which session holds them back, each server knows for itself.
-        late, first = vector_feed.lag(nodes)
-        return DelayedEvents(late, _seconds(first, now), None)
-    [(events, oldest)] = fetch(connection, order.lag)
+        events, oldest = vector_feed.lag(nodes)
+        holders = sorted(nodes.holders(), key=itemgetter(5), reverse=True)
+    else:
+        [(events, oldest)] = fetch(connection, order.lag)
+        holders = fetch(connection, order.holder)
     holder = None
-    for pid, application, user, database, state, began, prepared in fetch(connection, order.holder):
+    for pid, application, user, database, state, began, prepared in holders:
         holder = Holder(pid, application, user, database, state, _seconds(began, now), prepared)
     return DelayedEvents(events, _seconds(oldest, now), holder)
 

@@ -18,6 +18,7 @@ from eventstore.erasure.erase import lock_stream
 from eventstore.errors import NotWritable, OwnerMismatch
 from eventstore.ids import new_id
 from eventstore.sql.conversation_fork import locate
+from eventstore.sql.feed import delayed_events
 from projections import PROJECTIONS, Views
 from projections.engine import heads
 from projections.engine.generations import Generation, find_live
@@ -105,6 +106,23 @@ def test_a_head_that_is_remembered_and_no_longer_there(url: str) -> None:
         other.append(cid, say("1"))
         assert store.append(cid, say("2")).version == 2
         assert store.verify(cid).ok
+
+
+def test_who_holds_events_back_is_named(url: str) -> None:
+    """As the session that the product sees, not the one of the coordinator on another server."""
+    named = make_url(url).update_query_dict({"application_name": "slow importer"})
+    with EventStore.open(named) as slow, EventStore.open(url) as store:
+        cid = new_id()
+        with slow.transaction() as connection:
+            slow.append(cid, say("1"), connection=connection)
+            for _ in range(20):  # on each server
+                store.append(new_id(), say("2"))
+            with store.reading() as reading:
+                found = delayed_events(reading)
+        assert found.events
+        assert found.holder is not None
+        assert found.holder.application_name == "slow importer"
+        assert "slow importer" in found.description
 
 
 def _append_again(store: EventStore, connection: Connection, cid: UUID) -> None:
