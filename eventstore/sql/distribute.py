@@ -38,20 +38,17 @@ DECLARE
     is_allowed boolean;
 BEGIN
     IF TG_OP IN ('UPDATE', 'DELETE') AND NOT is_receipt THEN
+        beside := format('%I.%I', TG_TABLE_SCHEMA,
+            CASE TG_OP WHEN 'DELETE' THEN 'purges' ELSE 'erased_versions' END);
         IF TG_TABLE_NAME <> 'events' THEN
-            EXECUTE format('SELECT %I.eventstore_alongside($1, $2)', TG_TABLE_SCHEMA) INTO beside
-            USING format('%I.%I', TG_TABLE_SCHEMA,
-                CASE TG_OP WHEN 'DELETE' THEN 'purges' ELSE 'erased_versions' END),
-                OLD.conversation_id;
+            EXECUTE format('SELECT %I.eventstore_alongside($1, $2)', TG_TABLE_SCHEMA)
+                INTO beside USING beside, OLD.conversation_id;
             -- The copy of a shard that is being split is not known yet: what was allowed where the
             -- rows are arrives here by replication.
             IF to_regclass(beside) IS NULL AND (SELECT backend_type FROM pg_stat_activity
                 WHERE pid = pg_backend_pid()) = 'logical replication worker' THEN
                 RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
             END IF;
-        ELSE
-            beside := format('%I.%I', TG_TABLE_SCHEMA,
-                CASE TG_OP WHEN 'DELETE' THEN 'purges' ELSE 'erased_versions' END);
         END IF;
     END IF;
     IF TG_OP = 'DELETE' AND NOT is_receipt THEN

@@ -6,7 +6,6 @@ On the shim, which is one server; what Citus says itself is in `test_distributed
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
@@ -22,20 +21,12 @@ from projections import Views
 from projections.upkeep import compare, rebuild
 from projections.worker import run as work
 from tests.contract.facade import say
-from tests.contract.plain import PlainClient
 from tests.failures.test_partitions import LARGE, OPERATIONS
 from tests.postgres import fresh_database
 from tests.shim import distribute_on_shim
+from tests.touched import touched_parts
 
 _ONE_SHARD = ("append", "append some", "read", "blob", "timeline", "context")
-_SCANS = """
-    SELECT relname, seq_scan + coalesce(idx_scan, 0) + n_tup_ins FROM pg_stat_user_tables
-    WHERE relname ~ '_[0-9]{6}$'
-    """
-_OTHERS = """
-    SELECT FROM pg_stat_activity WHERE datname = current_database()
-    AND backend_type = 'client backend' AND pid <> pg_backend_pid()
-    """
 
 
 def _said(store: EventStore) -> None:
@@ -75,29 +66,9 @@ def test_a_list_asks_every_shard(shim_url: str) -> None:
 
 
 def _touched(url: str, operation: Callable[[EventStore, UUID], object]) -> dict[str, set[str]]:
-    with PlainClient(url) as client:
-        client.execute("SET stats_fetch_consistency = none")
-        [(cid,)] = client.execute("SELECT conversation_id FROM conversations WHERE user_id = 'ada'")
-
-        def scans() -> dict[str, int]:
-            while client.execute(_OTHERS):
-                time.sleep(0.01)
-            return dict(client.execute(_SCANS))
-
-        with EventStore.open(url) as store:  # which reads what belongs to no conversation
-            Views(store)
-        before = scans()
-        with EventStore.open(url) as store:
-            operation(store, cid)
-        until = time.monotonic() + 10
-        while scans() == before and time.monotonic() < until:
-            time.sleep(0.1)  # until the server has counted
-        time.sleep(0.1)
-        after = scans()
     touched: dict[str, set[str]] = {}
-    for shard, count in after.items():
-        if count > before[shard]:
-            touched.setdefault(shard[:-7], set()).add(shard)
+    for shard in touched_parts(url, "_[0-9]{6}$", operation):
+        touched.setdefault(shard[:-7], set()).add(shard)
     return touched
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from hashlib import sha256
@@ -25,6 +24,7 @@ from tests.cli.program import run
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient
 from tests.postgres import fresh_database
+from tests.touched import touched_parts
 
 LARGE = "large " * 10_000
 
@@ -162,21 +162,6 @@ def record(store: EventStore, cid: UUID) -> None:
             call.text("yes")
 
 
-def scans(client: PlainClient) -> dict[str, int]:
-    """Return how often each partition was scanned or written to, once everybody has hung up."""
-    while client.execute(
-        "SELECT FROM pg_stat_activity WHERE datname = current_database() "
-        "AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
-    ):
-        time.sleep(0.01)
-    return dict(
-        client.execute(
-            "SELECT relname, seq_scan + coalesce(idx_scan, 0) + n_tup_ins "
-            "FROM pg_stat_user_tables WHERE relname ~ '^(events|blobs)_p'"
-        )
-    )
-
-
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_touches_one_partition(url: str, name: str) -> None:
     """Of the events and of the blobs: the server's own count of scans says so."""
@@ -191,23 +176,9 @@ def test_the_feed_touches_all(url: str) -> None:
 
 def touched_by(url: str, operation: Callable[[EventStore, UUID], object]) -> dict[str, set[str]]:
     """Return the partitions of each table that an operation on ada's conversation touches."""
-    with PlainClient(url) as client:
-        client.execute("SET stats_fetch_consistency = none")
-        [(cid,)] = client.execute("SELECT conversation_id FROM conversations WHERE user_id = 'ada'")
-        with EventStore.open(url):
-            pass
-        before = scans(client)
-        with EventStore.open(url) as store:
-            operation(store, cid)
-        until = time.monotonic() + 10
-        while scans(client) == before and time.monotonic() < until:
-            time.sleep(0.1)  # until the server has counted
-        time.sleep(0.1)
-        after = scans(client)
-    assert before != after
+    parts = touched_parts(url, "^(events|blobs)_p", operation)
     return {
-        table: {part for part in after if part.startswith(table) and after[part] > before[part]}
-        for table in ("events", "blobs")
+        table: {part for part in parts if part.startswith(table)} for table in ("events", "blobs")
     }
 
 
