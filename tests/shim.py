@@ -99,6 +99,9 @@ RETURNS bigint LANGUAGE sql STABLE AS $$
     WHERE logicalrelid = name AND satisfies_hash_partition(name::oid, count, remainder, value)
 $$;
 
+CREATE FUNCTION pg_catalog.lock_shard_metadata(mode int, shards bigint[]) RETURNS void
+LANGUAGE sql AS '';
+
 CREATE FUNCTION pg_catalog.run_command_on_all_nodes(command text)
 RETURNS TABLE (nodeid int, success boolean, result text) LANGUAGE plpgsql AS $$
 DECLARE

@@ -40,10 +40,7 @@ _TRAVELS = "SET LOCAL citus.propagate_set_commands = 'local'"
 
 _TAKE = "SELECT 1 FROM conversations WHERE conversation_id = %s FOR UPDATE SKIP LOCKED"
 _IS_THERE = "SELECT 1 FROM conversations WHERE conversation_id = %s"
-# Unlike a query with FOR UPDATE, a statement that may change rows keeps the shard in its place.
-_PIN = """
-    UPDATE conversations SET version = version WHERE conversation_id = %s AND version < 0
-    """
+_PIN = "SELECT eventstore_pin('conversations', %s)"
 _MOVE = """
     UPDATE conversations SET version = %s, chain = %s, last_active_at = %s
     WHERE conversation_id = %s AND version = %s AND chain = %s AND writer_epoch = %s

@@ -115,6 +115,25 @@ BEGIN
 END
 $$
 """,
+    # It takes the lock that a move waits for, as a statement that changes rows does (5 is SHARE).
+    # Whoever had to wait for a split finds another shard afterwards.
+    """
+CREATE OR REPLACE FUNCTION eventstore_pin(name regclass, conversation uuid) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    pinned bigint;
+    shard bigint;
+BEGIN
+    LOOP
+        SELECT get_shard_id_for_distribution_column(name, conversation) INTO shard
+            FROM pg_class WHERE oid = name;
+        EXIT WHEN shard = pinned;
+        PERFORM lock_shard_metadata(5, ARRAY[shard]);
+        pinned := shard;
+    END LOOP;
+END
+$$
+""",
     REFUSE_CHANGE,
 )
 _PLACE = """
