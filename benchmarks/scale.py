@@ -25,6 +25,7 @@ from tests.distributed import CITUS, CitusDatabase
 from tests.docs.audit_store import TRANSCRIPTS
 from tests.pgbouncer import HAS_PGBOUNCER, PgBouncer
 from tests.postgres import PostgresServer, place_of_many_files
+from tests.shim import distribute_on_shim
 
 __all__ = ["beyond_one_process", "fill"]
 
@@ -98,14 +99,18 @@ def _caught_up(url: str, workers: int) -> tuple[float, int]:
     return took_s, sum(int(words[2].replace(",", "")) for words in said)
 
 
-def _divided(server: PostgresServer) -> EventStore:
-    """Return a store of its own on the server, with partitions."""
-    server.execute("CREATE DATABASE divided")
-    store = EventStore.open(server.url("divided"))
-    Views(store).conversations()
+def _divided(store: EventStore) -> None:
     with schema_lock(store.engine) as connection:
         partition(connection, 16)
-    return store
+
+
+def _made(server: PostgresServer, name: str, divide: Callable[[EventStore], None]) -> EventStore:
+    """Return a store of its own on the server, in parts."""
+    server.execute(f"CREATE DATABASE {name}")
+    with EventStore.open(server.url(name)) as store:
+        Views(store).conversations()
+        divide(store)
+    return EventStore.open(server.url(name))
 
 
 def _ways(bench: Bench) -> Iterator[Work]:
@@ -121,7 +126,10 @@ def _ways(bench: Bench) -> Iterator[Work]:
         if HAS_PGBOUNCER:
             pooler = stack.enter_context(PgBouncer(primary.url(), pool_size=5))
             stores["through PgBouncer"] = EventStore.open(pooler.url(primary.url()))
-        stores["in 16 partitions"] = _divided(primary)
+        stores["in 16 partitions"] = _made(primary, "divided", _divided)
+        stores["as on Citus, one server"] = _made(
+            primary, "shim", partial(distribute_on_shim, shards=16)
+        )
         if CITUS is not None:
             spread = stack.enter_context(closing(CitusDatabase(CITUS, installed=True)))
             stores["on Citus"] = EventStore.open(spread.url())
@@ -131,9 +139,7 @@ def _ways(bench: Bench) -> Iterator[Work]:
         cid = new_id()
         said = [events.UserMessage.text("hello")] * 50
         views = {name: Views(store) for name, store in stores.items()}
-        for name in ("direct", "in 16 partitions", "on Citus"):
-            if name not in stores:
-                continue
+        for name in stores.keys() - {"through PgBouncer", "with read_url"}:
             stores[name].append(cid, said)
             views[name].conversations()
         primary.wait_for_standby(60)
