@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 
 from eventstore.errors import NotWritable
 from eventstore.sql.backend import backend_of
+from eventstore.sql.distributed import run_ddl
 from eventstore.sql.row_security import secure_new
 from eventstore.telemetry.log import masked
 
@@ -116,7 +117,7 @@ def partition(connection: Connection, count: int) -> None:
 def _divide(connection: Connection, name: str, count: int) -> None:
     """Replace a table by one with the same rows and definition, divided as requested."""
     before = _WHOLE.format(name)
-    _run(connection, f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")
+    run_ddl(connection, f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")
 
     def found(query: Any) -> Sequence[Any]:
         return connection.execute(query, {"name": name}).all()
@@ -131,65 +132,61 @@ def _divide(connection: Connection, name: str, count: int) -> None:
         if not view.is_plain:
             reason = f"{view.name} reads {name}, and is no plain view: drop it, and create it again"
             raise NotWritable(masked(connection.engine.url), reason)
-        _run(connection, f"DROP VIEW {view.name}")
+        run_ddl(connection, f"DROP VIEW {view.name}")
     if identity is not None:
         sequence = text("SELECT nextval(pg_get_serial_sequence(:name, :column))")
         following = connection.execute(sequence, {"name": name, "column": identity}).scalar_one()
     for (part,) in found(_PARTS):
-        _run(connection, f"ALTER TABLE {part} RENAME TO {_old(part)}")
-    _run(connection, f"ALTER TABLE {name} RENAME TO {before}")
+        run_ddl(connection, f"ALTER TABLE {part} RENAME TO {_old(part)}")
+    run_ddl(connection, f"ALTER TABLE {name} RENAME TO {before}")
     for key, _ in keys:
-        _run(connection, f"ALTER TABLE {before} RENAME CONSTRAINT {key} TO {_old(key)}")
+        run_ddl(connection, f"ALTER TABLE {before} RENAME CONSTRAINT {key} TO {_old(key)}")
     for index, _ in indexes:
-        _run(connection, f"ALTER INDEX {index} RENAME TO {_old(index)}")
+        run_ddl(connection, f"ALTER INDEX {index} RENAME TO {_old(index)}")
     like = "INCLUDING DEFAULTS INCLUDING IDENTITY INCLUDING STORAGE INCLUDING COMPRESSION"
     divided = "PARTITION BY HASH (conversation_id)" if count else ""
-    _run(connection, f"CREATE TABLE {name} (LIKE {before} {like}) {divided}")
+    run_ddl(connection, f"CREATE TABLE {name} (LIKE {before} {like}) {divided}")
     parts = [f"{name}_p{number:04}" for number in range(count)]
     for number, part in enumerate(parts):
         bounds = f"FOR VALUES WITH (MODULUS {count}, REMAINDER {number})"
-        _run(connection, f"CREATE TABLE {part} PARTITION OF {name} {bounds}")
-    _run(
+        run_ddl(connection, f"CREATE TABLE {part} PARTITION OF {name} {bounds}")
+    run_ddl(
         connection,
         f"INSERT INTO {name} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {before}",  # noqa: S608 - names
     )
-    _run(connection, f"DROP TABLE {before}")
+    run_ddl(connection, f"DROP TABLE {before}")
     for key, definition in keys:
-        _run(connection, f"ALTER TABLE {name} ADD CONSTRAINT {key} {definition}")
+        run_ddl(connection, f"ALTER TABLE {name} ADD CONSTRAINT {key} {definition}")
     for _, definition in indexes:
-        _run(connection, definition)
+        run_ddl(connection, definition)
     if identity is not None:
-        _run(connection, f'ALTER TABLE {name} ALTER "{identity}" RESTART WITH {following}')
+        run_ddl(connection, f'ALTER TABLE {name} ALTER "{identity}" RESTART WITH {following}')
     for column in silent:
-        _run(connection, f"ALTER TABLE {name} ALTER COLUMN {column} SET STATISTICS 0")
+        run_ddl(connection, f"ALTER TABLE {name} ALTER COLUMN {column} SET STATISTICS 0")
     for trigger, definition, enabled, for_each_row in triggers:
-        _run(connection, definition)
+        run_ddl(connection, definition)
         # A statement's trigger of the whole table does not fire for a statement on a partition.
         places = [name, *parts]
         for part in () if for_each_row else parts:
-            _run(connection, definition.replace(f".{name} ", f".{part} "))
+            run_ddl(connection, definition.replace(f".{name} ", f".{part} "))
         for place in places if enabled == "A" else ():
-            _run(connection, f"ALTER TABLE {place} ENABLE ALWAYS TRIGGER {trigger}")
+            run_ddl(connection, f"ALTER TABLE {place} ENABLE ALWAYS TRIGGER {trigger}")
     _give(connection, [name, *parts], rights)
     secure_new(connection, [name])
     for view, of_view in views:
         options = f"WITH ({view.options})" if view.options else ""
-        _run(connection, f"CREATE VIEW {view.name} {options} AS {view.query}")
+        run_ddl(connection, f"CREATE VIEW {view.name} {options} AS {view.query}")
         _give(connection, [view.name], of_view)
-    _run(connection, f"ANALYZE {name}")
+    run_ddl(connection, f"ANALYZE {name}")
 
 
 def _give(connection: Connection, names: Sequence[str], rights: Sequence[Any]) -> None:
     """Give a table, whose partitions follow it, or a view its owner and the rights of others."""
     for grantee, some, owner in rights:
         for each in names:
-            _run(connection, f"ALTER TABLE {each} OWNER TO {owner}")
-        _run(connection, f"GRANT {some} ON {names[0]} TO {grantee}")
+            run_ddl(connection, f"ALTER TABLE {each} OWNER TO {owner}")
+        run_ddl(connection, f"GRANT {some} ON {names[0]} TO {grantee}")
 
 
 def _old(name: str) -> str:
     return f'"{name.strip(chr(34))}_before"'
-
-
-def _run(connection: Connection, statement: str) -> None:
-    connection.exec_driver_sql(statement.replace("%", "%%"))

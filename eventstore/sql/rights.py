@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, inspect, text
 
 from eventstore.errors import NotWritable
-from eventstore.sql.distributed import distribute_new
+from eventstore.sql.distributed import distribute_new, run_ddl
 from eventstore.sql.migrate import VERSION_TABLE
 from eventstore.sql.row_security import secure_new
 from eventstore.sql.schema import VIEWS, derived_tables, metadata_for
@@ -63,7 +63,7 @@ def grant(connection: Connection, role: str) -> None:
     if found is None:
         raise NotWritable(url, f"role {role!r} does not exist: create it with CREATE ROLE")
     grantee, schema = found
-    connection.exec_driver_sql(_escaped(f"GRANT USAGE ON SCHEMA {schema} TO {grantee}"))
+    run_ddl(connection, f"GRANT USAGE ON SCHEMA {schema} TO {grantee}")
     tables, views = relations(connection)
     granted = {name: _LESS.get(name, _ROWS) for name in tables} | dict.fromkeys(views, _READ)
     for name, rights in granted.items():
@@ -107,9 +107,4 @@ def share_rights(connection: Connection, names: Iterable[str]) -> None:
 
 def _grant(connection: Connection, rights: Iterable[str], name: str, grantee: str) -> None:
     quoted = connection.dialect.identifier_preparer.quote_identifier(name)
-    statement = f"GRANT {', '.join(rights)} ON {quoted} TO {grantee}"
-    connection.exec_driver_sql(_escaped(statement))
-
-
-def _escaped(statement: str) -> str:
-    return statement.replace("%", "%%")
+    run_ddl(connection, f"GRANT {', '.join(rights)} ON {quoted} TO {grantee}")
